@@ -164,7 +164,7 @@ operations! {
     per_message [mut] post_recv(qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
     per_message [mut] send_copied(qp: QpId, message: &[u8]) -> bool;
     per_message [mut] post(qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>>;
-    per_message [] send_room(qp: QpId) -> usize;
+    per_message [] room(qp: QpId) -> usize;
     per_turn [] now(clock: &Clock) -> Ticks;
     per_turn [mut] poll(out: &mut Completions) -> usize;
     per_turn [mut] next_short(message: &mut Short) -> Option<NextShort>;

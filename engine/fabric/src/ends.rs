@@ -136,8 +136,8 @@ pub trait ShortEnds {
         bytes: usize,
     ) -> bool;
 
-    /// As [`Fabric::send_room`](super::Fabric::send_room).
-    fn send_room(&self) -> usize;
+    /// As [`Fabric::room`](super::Fabric::room).
+    fn room(&self) -> usize;
 
     /// As [`Fabric::post_recv`](super::Fabric::post_recv) of the receive of a message of this connection, behind the
     /// sends of the next flush. Returns it where that cannot be done now, or ever.
@@ -171,8 +171,8 @@ impl ShortEnds for Ends {
     }
 
     #[inline(always)]
-    fn send_room(&self) -> usize {
-        each!(self, ends => ends.send_room())
+    fn room(&self) -> usize {
+        each!(self, ends => ends.room())
     }
 
     #[inline(always)]

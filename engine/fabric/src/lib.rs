@@ -132,7 +132,7 @@ pub trait Fabric: ShortLane + 'static {
     fn flush(&mut self);
 
     /// Number of further work requests that `post` takes on this queue pair now.
-    fn send_room(&self, qp: QpId) -> usize;
+    fn room(&self, qp: QpId) -> usize;
 
     /// Requests of a queue pair that have not completed. For a timer, or when a connection ends; no message pays for
     /// it.

@@ -144,7 +144,7 @@ impl<T> SendQueue<T> {
     }
 
     #[inline]
-    pub(super) fn post(&mut self, count: u32) {
+    pub(super) fn advance(&mut self, count: u32) {
         debug_assert!(count <= self.waiting(), "only what waits can be posted");
         self.posted += u64::from(count.min(self.waiting()));
     }
@@ -221,7 +221,7 @@ mod tests {
         for request in ["write", "read", "send"] {
             assert!(queue.push(request, true, 0).is_ok());
         }
-        queue.post(3);
+        queue.advance(3);
         assert!(queue.report(2).is_some());
         assert_eq!(queue.release_done(|request| *request == "read"), Some("write"));
         assert_eq!(queue.release_done(|request| *request == "read"), None);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(queue.awaited(), None, "it may stay as it is for ever");
         assert!(queue.push("read", true, 0).is_ok() && queue.push("send", true, 0).is_ok());
         assert_eq!(queue.awaited(), Some(0..3), "also before it is posted");
-        queue.post(3);
+        queue.advance(3);
         assert!(queue.report(2).is_some());
         while queue.release_done(|request| *request == "read").is_some() {}
         assert_eq!(queue.awaited(), Some(1..3), "the Read is out");
@@ -272,7 +272,7 @@ mod tests {
         for request in 0..3 {
             assert!(queue.push(request, true, 0).is_ok());
         }
-        queue.post(3);
+        queue.advance(3);
         assert_eq!(queue.report(1), Some(&mut 2));
         let released: Vec<_> = std::iter::from_fn(|| queue.release_done(|_| false)).collect();
         assert_eq!((released, queue.report(1)), (vec![0, 1, 2], None));

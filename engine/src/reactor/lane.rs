@@ -328,7 +328,7 @@ impl CoreCell {
     ) -> bool {
         let Some((call, arguments)) = plain_call(short) else { return false };
         let message = short.bytes();
-        if !self.lets(lane, Way::TakeCalls) || ends.send_room() <= lane.send_reserved.get() {
+        if !self.lets(lane, Way::TakeCalls) || ends.room() <= lane.send_reserved.get() {
             return false;
         }
         debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
@@ -533,7 +533,7 @@ impl CoreCell {
         match &sink.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes()) {
-                    if reactor.reserve_of(conn, *slot, 1, 0, ends.send_room()).is_none() {
+                    if reactor.reserve_of(conn, *slot, 1, 0, ends.room()).is_none() {
                         return reactor.put_off_short(conn, *slot, short);
                     }
                     drop(reactor);

@@ -26,7 +26,7 @@ impl CaptureConnector {
     /// # Errors
     /// [`FabricError`] if there can be no thread.
     pub fn new(inner: AnyConnector, sink: CaptureSink) -> Result<Self, FabricError> {
-        Ok(Self { inner, session: Arc::new(Session::start(sink)?) })
+        Ok(Self { inner, session: Arc::new(Session::new(sink)?) })
     }
 }
 

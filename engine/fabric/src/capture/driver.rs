@@ -35,7 +35,7 @@ impl Capture {
     fn note_posted(&mut self, qp: QpId, wr: &SendWr) {
         if let Some(wire) = Self::wire(&mut self.wires, qp) {
             wire.open(&mut self.tape);
-            wire.posted(&mut self.tape, wr);
+            wire.note(&mut self.tape, wr);
         }
     }
 
@@ -104,7 +104,7 @@ impl Fabric for Capture {
     /// A work request that does not fit is neither sent nor noted.
     #[inline]
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
-        if self.inner.send_room(qp) > 0 {
+        if self.inner.room(qp) > 0 {
             self.note_posted(qp, &wr);
         }
         self.inner.post(qp, wr)
@@ -115,8 +115,8 @@ impl Fabric for Capture {
         self.inner.flush();
     }
 
-    fn send_room(&self, qp: QpId) -> usize {
-        self.inner.send_room(qp)
+    fn room(&self, qp: QpId) -> usize {
+        self.inner.room(qp)
     }
 
     fn outstanding(&self, qp: QpId) -> InFlight {

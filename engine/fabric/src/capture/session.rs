@@ -144,7 +144,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn start(sink: CaptureSink) -> Result<Self, FabricError> {
+    pub(super) fn new(sink: CaptureSink) -> Result<Self, FabricError> {
         let CaptureSink { output, snap_bytes, ring_bytes, counts } = sink;
         let (tracks, arriving) = channel();
         let for_writer = Arc::clone(&counts);

@@ -116,7 +116,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn posted(&mut self, tape: &mut Tape, wr: &SendWr) {
+    pub(super) fn note(&mut self, tape: &mut Tape, wr: &SendWr) {
         match wr {
             SendWr::Send { message, invalidate } => self.sent(tape, message, *invalidate),
             SendWr::Read { from, into, .. } => self.read_posted(tape, *from, into.witness()),
@@ -126,13 +126,13 @@ impl Wire {
 
     fn sent(&mut self, tape: &mut Tape, message: &Buf, invalidate: Option<u32>) {
         let first = Record { outbound: true, ..self.record(self.next_sent) };
-        let packets = send(tape, first, message, invalidate);
+        let packets = message_packets(tape, first, message, invalidate);
         self.next_sent = after(self.next_sent, packets);
     }
 
     pub(super) fn received(&mut self, tape: &mut Tape, message: &Buf, invalidated: Option<u32>) {
         let first = self.record(self.next_received);
-        let packets = send(tape, first, message, invalidated);
+        let packets = message_packets(tape, first, message, invalidated);
         self.next_received = after(self.next_received, packets);
     }
 
@@ -180,7 +180,7 @@ impl Wire {
 }
 
 /// Notes a message, all of it: the protocol's headers cannot be read from a part.
-fn send(tape: &mut Tape, first: Record, message: &Buf, invalidated: Option<u32>) -> u32 {
+fn message_packets(tape: &mut Tape, first: Record, message: &Buf, invalidated: Option<u32>) -> u32 {
     let Some(handle) = invalidated else {
         return packets(tape, (Family::SEND, first), message, usize::MAX);
     };

@@ -409,7 +409,7 @@ impl Attempt {
         fds: impl Iterator<Item = BorrowedFd<'a>>,
     ) -> Result<(), FabricError> {
         let fds: Vec<_> = fds.collect();
-        socket::send(socket.as_fd(), &packet.encode(), &fds)
+        socket::write(socket.as_fd(), &packet.encode(), &fds)
             .map_err(|error| self.cannot("the handshake cannot be sent", Some(error)))
     }
 

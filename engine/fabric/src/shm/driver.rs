@@ -592,8 +592,8 @@ impl Fabric for ShmFabric {
         }
     }
 
-    fn send_room(&self, qp: QpId) -> usize {
-        self.pair_ref(qp).map_or(0, QueuePair::send_room)
+    fn room(&self, qp: QpId) -> usize {
+        self.pair_ref(qp).map_or(0, QueuePair::room)
     }
 
     fn outstanding(&self, qp: QpId) -> InFlight {
@@ -601,11 +601,8 @@ impl Fabric for ShmFabric {
     }
 
     fn adopt(&mut self, endpoint: Endpoint) -> Result<QpId, FabricError> {
-        let failed = |reason: &str, source| FabricError {
-            op: "adopt a shm connection".into(),
-            reason: reason.into(),
-            source,
-        };
+        let failed =
+            |reason, source| FabricError::because("adopt a shm connection", reason, source);
         let DriverLink::Shm(link) = endpoint.link else { return Err(DriverLink::foreign()) };
         if !Arc::ptr_eq(link.place.core(), &self.core) {
             return Err(failed("it was made for another core", None));

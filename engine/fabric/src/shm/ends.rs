@@ -113,7 +113,7 @@ pub struct ShmEnds {
     /// Work requests that can be queued; see [`ShmEnds::allow`].
     room: Cell<usize>,
     /// Nothing waits in the send queue, and the connection is up.
-    sends_at_once: Cell<bool>,
+    pub(super) sends_at_once: Cell<bool>,
     sent: Cell<bool>,
     /// So it is, and has sent a message by value since the last turn ended.
     sends_on: Cell<bool>,
@@ -154,10 +154,6 @@ impl ShmEnds {
     pub(super) fn allow(&self, room: usize, sends_at_once: bool) {
         self.room.set(room);
         self.sends_at_once.set(sends_at_once && !self.is_broken.get());
-    }
-
-    pub(super) fn sends_at_once(&self) -> bool {
-        self.sends_at_once.get()
     }
 
     #[inline(always)]
@@ -401,7 +397,7 @@ impl ShortEnds for ShmEnds {
     }
 
     #[inline(always)]
-    fn send_room(&self) -> usize {
+    fn room(&self) -> usize {
         self.room.get()
     }
 }

@@ -387,7 +387,7 @@ impl QueuePair {
             let head = LineHead::new(short.first_word(), short.pairs());
             return Ok(self.ends.send(head, short, short.length()));
         }
-        if !self.ends.sends_at_once() {
+        if !self.ends.sends_at_once.get() {
             return Ok(false);
         }
         match self.ends.tx.push(None, message) {
@@ -399,7 +399,7 @@ impl QueuePair {
 
     #[cold]
     fn queue(&mut self, wr: SendWr) -> Result<Result<Progress, DownCause>, Full<SendWr>> {
-        if self.send_room() == 0 {
+        if self.room() == 0 {
             return Err(Full(wr));
         }
         self.reads += usize::from(matches!(wr, SendWr::Read { .. }));
@@ -412,8 +412,8 @@ impl QueuePair {
     }
 
     #[inline(always)]
-    pub(super) fn send_room(&self) -> usize {
-        self.ends.send_room()
+    pub(super) fn room(&self) -> usize {
+        self.ends.room()
     }
 
     /// The send queue has changed, or the connection ends. Reads keep their place until their completion is
@@ -447,12 +447,12 @@ impl QueuePair {
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
         budget: &mut usize,
     ) -> Result<Progress, DownCause> {
-        let progress = self.send_queued(done, budget);
+        let progress = self.go_on(done, budget);
         self.count_room();
         progress
     }
 
-    fn send_queued(
+    fn go_on(
         &mut self,
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
         budget: &mut usize,

@@ -59,7 +59,7 @@ pub(super) fn other_owner(address: &Address) -> Option<u32> {
 }
 
 /// Sends one packet with `fds`; it fits the buffer of a fresh socket, so this does not wait.
-pub(super) fn send(
+pub(super) fn write(
     socket: BorrowedFd<'_>,
     packet: &[u8],
     fds: &[BorrowedFd<'_>],

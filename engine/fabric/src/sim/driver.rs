@@ -165,7 +165,7 @@ impl Place {
         }
         let at = self.receives.len() - std::mem::take(&mut self.fresh);
         if at < self.receives.len() {
-            state.post_receives(side, self.receives.range(at..).map(room_of));
+            state.add_receives(side, self.receives.range(at..).map(room_of));
         }
         while !state.side(side).is_down() {
             let Some(queued) = self.queued.pop_front() else { return };
@@ -361,7 +361,7 @@ impl Fabric for SimFabric {
     }
 
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
-        if self.send_room(qp) == 0 {
+        if self.room(qp) == 0 {
             return Err(Full(wr));
         }
         if let Some((mut place, _)) = self.find(qp) {
@@ -382,7 +382,7 @@ impl Fabric for SimFabric {
         state.pass(0);
     }
 
-    fn send_room(&self, qp: QpId) -> usize {
+    fn room(&self, qp: QpId) -> usize {
         let Some((place, side)) = self.find(qp) else { return 0 };
         place.room(self.world.state().side(side), self.caps.send_queue_depth)
     }

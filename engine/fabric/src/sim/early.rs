@@ -57,7 +57,7 @@ impl Early {
         } else {
             flying.copy_source();
         }
-        self.sends.post(1);
+        self.sends.advance(1);
         if is_out {
             self.reads.push(queued.number);
         }

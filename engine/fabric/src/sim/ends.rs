@@ -49,7 +49,7 @@ impl ShortEnds for SimEnds {
         bytes: usize,
     ) -> bool {
         debug_assert_eq!(bytes, message.length());
-        if self.send_room() == 0 {
+        if self.room() == 0 {
             return false;
         }
         let mut place = self.place.borrow_mut();
@@ -65,7 +65,7 @@ impl ShortEnds for SimEnds {
     }
 
     #[inline(never)]
-    fn send_room(&self) -> usize {
+    fn room(&self) -> usize {
         if !self.is_there() {
             return 0;
         }

@@ -317,7 +317,7 @@ impl State {
     }
 
     /// Posts receives of these lengths, and delivers messages that wait for them.
-    pub(super) fn post_receives(&mut self, id: SideId, lengths: impl Iterator<Item = usize>) {
+    pub(super) fn add_receives(&mut self, id: SideId, lengths: impl Iterator<Item = usize>) {
         let side = self.side(id);
         if side.is_down() {
             return;

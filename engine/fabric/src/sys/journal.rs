@@ -68,7 +68,7 @@ macro_rules! event {
         {
             $($kept)*
             let message = format!($($message)+);
-            $crate::sys::journal::post(Box::new(move || {
+            $crate::sys::journal::report(Box::new(move || {
                 $crate::sys::journal::tracing::event!(
                     $crate::sys::journal::tracing::Level::$level,
                     $($fields)*
@@ -115,7 +115,7 @@ impl Place {
 }
 
 /// Reports an event that `write` logs on the thread, to the subscriber of the calling thread.
-pub fn post(write: Box<dyn FnOnce() + Send>) {
+pub fn report(write: Box<dyn FnOnce() + Send>) {
     JOURNAL.report(write);
 }
 
@@ -165,12 +165,12 @@ impl Default for Journal {
 
 impl Journal {
     fn report(&self, write: Box<dyn FnOnce() + Send>) {
-        if !self.post(write) {
+        if !self.try_report(write) {
             self.lose(1);
         }
     }
 
-    fn post(&self, write: Box<dyn FnOnce() + Send>) -> bool {
+    fn try_report(&self, write: Box<dyn FnOnce() + Send>) -> bool {
         let dispatch = tracing::dispatcher::get_default(Clone::clone);
         self.unwritten.fetch_add(1, Ordering::Relaxed);
         if self.events.push(Event { dispatch, write }).is_err() {
@@ -224,7 +224,7 @@ impl Journal {
     fn tell_lost(&self) {
         let count = self.lost.swap(0, Ordering::Relaxed);
         let tell = move || tracing::event!(tracing::Level::WARN, "{}", Lost(count));
-        if count > 0 && !self.post(Box::new(tell)) {
+        if count > 0 && !self.try_report(Box::new(tell)) {
             self.lose(count);
         }
     }

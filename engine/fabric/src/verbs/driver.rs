@@ -388,7 +388,7 @@ impl Table {
 impl ShortLane for VerbsFabric {
     fn ends(&self, qp: QpId) -> Option<Ends> {
         let ends = self.table.pair_ref(qp)?.ends();
-        ends.sends_any().then(|| Ends::Verbs(Rc::clone(ends)))
+        ends.has_lane().then(|| Ends::Verbs(Rc::clone(ends)))
     }
 }
 
@@ -444,8 +444,8 @@ impl Fabric for VerbsFabric {
         }
     }
 
-    fn send_room(&self, qp: QpId) -> usize {
-        self.table.pair_ref(qp).map_or(0, QueuePair::send_room)
+    fn room(&self, qp: QpId) -> usize {
+        self.table.pair_ref(qp).map_or(0, QueuePair::room)
     }
 
     fn outstanding(&self, qp: QpId) -> InFlight {

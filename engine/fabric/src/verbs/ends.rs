@@ -102,7 +102,7 @@ impl VerbsEnds {
     }
 
     /// True if the device copies messages that are as long as their heads. Otherwise nothing is sent here.
-    pub(super) fn sends_any(&self) -> bool {
+    pub(super) fn has_lane(&self) -> bool {
         self.inline_bytes >= size_of::<LongHead>()
     }
 
@@ -140,12 +140,6 @@ impl VerbsEnds {
         let is_some = late.is_some();
         self.late_receive.set(late);
         is_some
-    }
-
-    /// Requests of the reactor that the queue pair can take.
-    #[inline]
-    pub(super) fn room(&self) -> u32 {
-        if self.is_live.get() { self.asked_max - self.asked.get() } else { 0 }
     }
 
     /// Counts a request of the reactor, which there was room for.
@@ -232,8 +226,9 @@ impl ShortEnds for VerbsEnds {
     }
 
     #[inline]
-    fn send_room(&self) -> usize {
-        self.room() as usize
+    fn room(&self) -> usize {
+        let room = if self.is_live.get() { self.asked_max - self.asked.get() } else { 0 };
+        room as usize
     }
 
     #[inline]
@@ -318,7 +313,7 @@ mod tests {
         let (_, ends) = ends();
         assert!(!send(&ends, 1, INLINE_BYTES as usize + 1));
         (0..ASKED_MAX - 1).for_each(|_| ends.count());
-        assert_eq!(ends.send_room(), 1);
+        assert_eq!(ends.room(), 1);
         assert!(send(&ends, 1, 60) && !send(&ends, 2, 60));
         ends.uncount();
         assert!(send(&ends, 2, 60));

@@ -10,8 +10,8 @@ mod flush;
 use super::super::ShortEnds;
 use super::super::send_queue::SendQueue;
 use super::super::{
-    Access, CompletionKind, ConnMemory, DownCause, ExposeError, Full, InFlight, QpId, RemoteSlice,
-    Revoked, SendWr, WrError, WrId,
+    Access, CompletionKind, ConnMemory, DownCause, ExposeError, FabricError, Full, InFlight, QpId,
+    RemoteSlice, Revoked, SendWr, WrError, WrId,
 };
 use super::control::Event;
 use super::ends::{DirtyPairs, VerbsEnds};
@@ -198,8 +198,8 @@ impl QueuePair {
     }
 
     #[inline]
-    pub(super) fn send_room(&self) -> usize {
-        self.ends.room() as usize
+    pub(super) fn room(&self) -> usize {
+        self.ends.room()
     }
 
     /// Queues a receive, or keeps it for the end of the next flush.
@@ -219,26 +219,24 @@ impl QueuePair {
         buf.set_range(0..0);
         let pieces = self.receive_pieces(&buf);
         let place = self.recvs.push(buf).map_err(Full)?;
-        let Some((head, tail)) = pieces else { return Ok(Err(REGISTRATION)) };
         let id = WorkId::new(self.id, Queue::Recv, place);
-        self.recv_chain.set(place, id.0, head, tail);
-        Ok(Ok(()))
+        Ok(pieces.map(|(head, tail)| self.recv_chain.set(place, id.0, head, tail)))
     }
 
     #[inline]
-    fn receive_pieces(&mut self, buf: &Buf) -> Option<(Piece, Option<Piece>)> {
+    fn receive_pieces(&mut self, buf: &Buf) -> Result<(Piece, Option<Piece>), DownCause> {
         let memory = &mut *self.link.memory;
-        let key = memory.local_key(buf.region_id(), || buf.hold_region());
-        let head = piece(buf.as_ptr(), buf.capacity(), said(key)?)?;
-        let Some(tail) = buf.tail() else { return Some((head, None)) };
-        let key = memory.local_key(tail.region_id(), || tail.hold_region());
-        Some((head, Some(piece(tail.as_ptr(), tail.len(), said(key)?)?)))
+        let key = known(memory.local_key(buf.region_id(), || buf.hold_region()))?;
+        let head = piece(buf.as_ptr(), buf.capacity(), key)?;
+        let Some(tail) = buf.tail() else { return Ok((head, None)) };
+        let key = known(memory.local_key(tail.region_id(), || tail.hold_region()))?;
+        Ok((head, Some(piece(tail.as_ptr(), tail.len(), key)?)))
     }
 
     /// Queues a request. An inner error is the end of the connection, which the caller begins.
     #[inline]
     pub(super) fn post(&mut self, wr: SendWr) -> Result<Result<(), DownCause>, Full<SendWr>> {
-        if self.send_room() == 0 {
+        if self.room() == 0 {
             return Err(Full(wr));
         }
         self.queue_shorts();
@@ -280,11 +278,10 @@ impl QueuePair {
                     true => 0,
                     false => {
                         let hold = || message.hold_region();
-                        said(self.link.memory.local_key(message.region_id(), hold))
-                            .ok_or(REGISTRATION)?
+                        known(self.link.memory.local_key(message.region_id(), hold))?
                     }
                 };
-                let message = piece(message.as_ptr(), message.len(), key).ok_or(TOO_LONG)?;
+                let message = piece(message.as_ptr(), message.len(), key)?;
                 Ok(Operation::Send { message, inline, invalidate: *invalidate })
             }
             SendWr::Read { from, into, .. } => {
@@ -305,18 +302,18 @@ impl QueuePair {
         if local.len() != remote.length as usize {
             return Err(TOO_LONG);
         }
-        let key = self.link.memory.local_key(local.region_id(), || local.hold_region());
-        piece(local.as_ptr(), local.len(), said(key).ok_or(REGISTRATION)?).ok_or(TOO_LONG)
+        let key = known(self.link.memory.local_key(local.region_id(), || local.hold_region()))?;
+        piece(local.as_ptr(), local.len(), key)
     }
 
     /// Destination of a Read. Over iWARP the peer is told the key: that of the block, and no more.
     fn sink_piece(&mut self, local: &Lease, remote: &RemoteSlice) -> Result<Piece, DownCause> {
-        let key = said(self.link.memory.sink_key(local)).ok_or(REGISTRATION)?;
+        let key = known(self.link.memory.sink_key(local))?;
         let Some(key) = key else { return self.transfer_piece(local, remote) };
         if local.len() != remote.length as usize {
             return Err(TOO_LONG);
         }
-        piece(local.as_ptr(), local.len(), key).ok_or(TOO_LONG)
+        piece(local.as_ptr(), local.len(), key)
     }
 
     /// A first message may go unnoticed, and has not been answered; see `reminder`.
@@ -661,14 +658,16 @@ fn end_read(id: QpId, sent: Sent, out: &mut Outbox<'_>) {
 }
 
 const TOO_LONG: DownCause = DownCause::WorkRequest(WrError::Length);
-const REGISTRATION: DownCause = DownCause::Overrun("memory that can be registered");
 
-fn piece(first: NonNull<u8>, bytes: usize, key: u32) -> Option<Piece> {
-    Some(Piece { first, bytes: u32::try_from(bytes).ok()?, key })
+fn piece(first: NonNull<u8>, bytes: usize, key: u32) -> Result<Piece, DownCause> {
+    Ok(Piece { first, bytes: u32::try_from(bytes).map_err(|_| TOO_LONG)?, key })
 }
 
-/// The key, or a word to the operator about why there is none.
+/// The key; or the end of the connection, and a word to the operator about why there is none.
 #[inline]
-fn said<T>(key: Result<T, super::super::FabricError>) -> Option<T> {
-    key.inspect_err(|error| event!(WARN, %error, "memory cannot be posted")).ok()
+fn known<T>(key: Result<T, FabricError>) -> Result<T, DownCause> {
+    key.map_err(|error| {
+        event!(WARN, %error, "memory cannot be posted");
+        DownCause::Overrun("memory that can be registered")
+    })
 }

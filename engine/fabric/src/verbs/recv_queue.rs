@@ -41,7 +41,7 @@ impl<T> RecvQueue<T> {
 
     /// The device has got the first `count` that waited.
     #[inline]
-    pub(super) fn post(&mut self, count: usize) {
+    pub(super) fn advance(&mut self, count: usize) {
         if count >= self.waiting.len() {
             self.waiting.clear();
         } else {
@@ -260,7 +260,7 @@ mod tests {
                 assert_eq!(found, Some((queued.place, request)));
                 self.on_device.push_back((request, queued));
             }
-            self.sends.post(count);
+            self.sends.advance(count);
         }
 
         /// The device works in order; requests are reported if signalled, failed or flushed. Reads
@@ -339,7 +339,7 @@ mod tests {
             let count = most.min(self.recvs_waiting.len());
             let posted: Vec<_> = self.recvs_waiting.drain(..count).collect();
             assert!(posted.iter().map(|(place, _)| place).eq(&self.recvs.waiting()[..count]));
-            self.recvs.post(count);
+            self.recvs.advance(count);
             self.recvs_on_device.extend(posted);
         }
 

@@ -193,7 +193,7 @@ impl Reactor {
         needed: usize,
         dones: usize,
     ) -> Option<()> {
-        let send_room = self.fabric.send_room(conn);
+        let send_room = self.fabric.room(conn);
         self.reserve_of(conn, slot, needed, dones, send_room)
     }
 

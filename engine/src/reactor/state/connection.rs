@@ -187,7 +187,7 @@ impl Conn {
     /// Work requests that may be posted without using those reserved for replies.
     #[inline]
     pub(crate) fn send_room(&self, fabric: &AnyFabric) -> usize {
-        fabric.send_room(self.id).saturating_sub(self.lane.send_reserved.get())
+        fabric.room(self.id).saturating_sub(self.lane.send_reserved.get())
     }
 
     /// RDMA Reads that may be posted now without exceeding the number that the driver takes and the peer has stated:

@@ -141,7 +141,7 @@ impl State {
         self.make_room(pending.peer, max);
         pending.socket.accept_descriptors();
         // A peer that has gone meanwhile does not care.
-        let _ = socket::send(pending.socket.as_fd(), &ready.encode(), &[]);
+        let _ = socket::write(pending.socket.as_fd(), &ready.encode(), &[]);
         let token = next_number();
         if self.add(token, pending.socket.as_fd()).is_ok() {
             self.pending.insert(token, pending);
@@ -192,7 +192,7 @@ impl State {
         let (hello, window, theirs, seat) = accepted.inspect_err(|error| {
             // A peer that has gone meanwhile does not care.
             let reject = Packet::reject(error.refusal()).encode();
-            let _ = socket::send(socket.as_fd(), &reject, &[]);
+            let _ = socket::write(socket.as_fd(), &reject, &[]);
         })?;
         handshake::take(&socket)?;
         socket.refuse_descriptors();
@@ -216,7 +216,7 @@ impl State {
         };
         let own_fds = [own.arena.as_fd(), core.bell_fd.as_fd()];
         let fds: Vec<_> = own_fds.into_iter().chain(lent.iter().map(Slab::fd)).collect();
-        socket::send(socket.as_fd(), &answer.encode(), &fds)?;
+        socket::write(socket.as_fd(), &answer.encode(), &fds)?;
         let watch = Watch {
             socket,
             peer: Arc::clone(&peer),

@@ -155,7 +155,7 @@ impl Attacker {
         let fds: Vec<_> = fds.into_iter().chain(slab.map(Slab::fd)).collect();
         let slab_bytes = slab.map_or(0, |slab| slab.bytes() as u64);
         let hello = Packet { slabs: slab.iter().count() as u32, slab_bytes, ..hello() };
-        socket::send(socket.as_fd(), &hello.encode(), &fds).unwrap();
+        socket::write(socket.as_fd(), &hello.encode(), &fds).unwrap();
         let (answer, [arena, bell], _) = answer(&socket).unwrap();
         let victims_arena = handshake::map_arena(arena, answer.arena_bytes, 1 << 30).unwrap();
         Self {
@@ -225,7 +225,7 @@ fn answer(socket: &PeerSocket) -> Result<(Packet, [PeerFd; 2], Vec<PeerFd>), Ref
 /// Sends `packet` with `fds` and expects to be refused.
 fn expect_refused(victim: &mut Victim, packet: &[u8], fds: &[BorrowedFd<'_>], refusal: Refusal) {
     let socket = open(&victim.address);
-    socket::send(socket.as_fd(), packet, fds).unwrap();
+    socket::write(socket.as_fd(), packet, fds).unwrap();
     assert_eq!(answer(&socket).map(|_| ()), Err(refusal));
     victim.expect_listening();
 }
@@ -413,7 +413,7 @@ fn memory_that_the_system_cannot_map_is_no_malformed_handshake() {
     // More than a process has addresses for.
     let bytes = 1 << 50;
     let memory = unsealed(bytes, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL);
-    socket::send(sender.as_fd(), &hello().encode(), &[memory.as_fd()]).unwrap();
+    socket::write(sender.as_fd(), &hello().encode(), &[memory.as_fd()]).unwrap();
     let (_, [fd], _) = receive(&receiver, Kind::Hello).unwrap();
     let error = handshake::map_arena(fd, bytes, usize::MAX).unwrap_err();
     assert_eq!(error.refusal(), Refusal::Resources);

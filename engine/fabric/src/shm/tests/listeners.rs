@@ -44,10 +44,10 @@ fn answered(
         };
         socket.accept_descriptors();
         // Where the connector waits for 100 ms only, it may have gone.
-        let _ = socket::send(socket.as_fd(), &ready.encode(), &[]);
+        let _ = socket::write(socket.as_fd(), &ready.encode(), &[]);
         await_readable(&socket);
         if !packet.is_empty() {
-            socket::send(socket.as_fd(), packet, fds).unwrap();
+            socket::write(socket.as_fd(), packet, fds).unwrap();
         }
         connecting.join().unwrap()
     })

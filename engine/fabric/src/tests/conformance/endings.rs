@@ -164,7 +164,7 @@ pub(crate) fn nothing_can_be_posted_after_the_end<P: Provider>(provider: &P) {
             pair.expect_down();
         }
         assert!(!pair.near.try_send(pair.at_near, b"x"));
-        assert_eq!(pair.near.fabric.send_room(pair.at_near), 0);
+        assert_eq!(pair.near.fabric.room(pair.at_near), 0);
         let buf = pair.near.message(b"x");
         assert!(pair.near.fabric.post_recv(pair.at_near, buf).is_err());
     }

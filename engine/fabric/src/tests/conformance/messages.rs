@@ -106,7 +106,7 @@ pub(crate) fn a_full_send_queue_gives_the_request_back_and_loses_nothing<P: Prov
         assert!(sent < 1_000_000, "the queue has no end");
     };
     assert_eq!(last.bytes(), numbered(sent));
-    assert_eq!(pair.near.fabric.send_room(pair.at_near), 0);
+    assert_eq!(pair.near.fabric.room(pair.at_near), 0);
     for number in 0..sent {
         if !pair.limits.never_waits_for_receives {
             pair.far.post_recvs(pair.at_far, 1);
@@ -114,9 +114,7 @@ pub(crate) fn a_full_send_queue_gives_the_request_back_and_loses_nothing<P: Prov
         assert_eq!(pair.next_far(pair.at_far), Event::Message(numbered(number), None));
     }
     // A device says later than the peer that a message has left.
-    pair.until("room in the queue", |pair| {
-        (pair.near.fabric.send_room(pair.at_near) > 0).then_some(())
-    });
+    pair.until("room in the queue", |pair| (pair.near.fabric.room(pair.at_near) > 0).then_some(()));
 }
 
 /// Post receives until the queue is full. Expect the last buffer back, and as many taken as `Caps`

@@ -207,7 +207,7 @@ impl<F: Fabric> End<F> {
             let ends = self.fabric.ends(qp).expect("ends of a connection with a short message");
             let mut taken = Some(goes_on);
             while let Some(goes_on) = taken {
-                assert_eq!(ends.send_room(), self.fabric.send_room(qp));
+                assert_eq!(ends.room(), self.fabric.room(qp));
                 room -= 1;
                 self.shorts += 1;
                 if self.keeps_shorts {

@@ -99,7 +99,7 @@ pub(crate) fn a_burst_of_short_messages_waits_for_its_receives<P: Provider>(prov
     let message = |number: usize| pattern(if number % 5 == 4 { 300 } else { 40 }, number);
     let (mut sent, mut received) = (0, 0);
     pair.until("all messages", |pair| {
-        while sent < 40 && pair.near.fabric.send_room(pair.at_near) > 0 {
+        while sent < 40 && pair.near.fabric.room(pair.at_near) > 0 {
             pair.near.send_short(pair.at_near, &message(sent));
             sent += 1;
         }
@@ -126,7 +126,7 @@ pub(crate) fn long_messages_of_one_connection_do_not_hold_up_others<P: Provider>
             while pair.far.next(far).is_some() {
                 received[index] += 1;
             }
-            while sent[index] - received[index] < 16 && pair.near.fabric.send_room(near) > 0 {
+            while sent[index] - received[index] < 16 && pair.near.fabric.room(near) > 0 {
                 pair.far.post_recvs(far, 1);
                 pair.near.send(near, &[7; 300]);
                 sent[index] += 1;
@@ -157,7 +157,7 @@ pub(crate) fn reads_of_one_connection_do_not_hold_up_messages_of_others<P: Provi
             assert_eq!(event, Event::Read(WrId(1), Ok(())));
             reads -= 1;
         }
-        while reads < reads_max && pair.far.fabric.send_room(pair.at_far) > 0 {
+        while reads < reads_max && pair.far.fabric.room(pair.at_far) > 0 {
             let into = pair.far.bulk(pair.at_far, &[0; 64]).lease(0..64);
             pair.far.post(pair.at_far, SendWr::Read { id: WrId(1), from, into });
             reads += 1;
@@ -165,7 +165,7 @@ pub(crate) fn reads_of_one_connection_do_not_hold_up_messages_of_others<P: Provi
         while pair.far.next(other_far).is_some() {
             received += 1;
         }
-        while sent - received < 4 && pair.near.fabric.send_room(other_near) > 0 {
+        while sent - received < 4 && pair.near.fabric.room(other_near) > 0 {
             pair.far.post_recvs(other_far, 1);
             pair.near.send(other_near, &[7; 300]);
             sent += 1;

@@ -154,13 +154,13 @@ impl Connection {
         mailbox: &Arc<Mailbox>,
     ) -> Result<(), Failure> {
         if !self.is_iwarp() {
-            return send_request(&self.id, self.reads, config, &self.private_data);
+            return ask_peer(&self.id, self.reads, config, &self.private_data);
         }
         let (id, mailbox) = (Arc::clone(&self.id), Arc::clone(mailbox));
         let (number, reads, config) = (self.number, self.reads, config.clone());
         let private_data = self.private_data.clone();
         let requester = thread::Builder::new().name(HELPER_NAME.into()).spawn(move || {
-            if let Err(failure) = send_request(&id, reads, &config, &private_data) {
+            if let Err(failure) = ask_peer(&id, reads, &config, &private_data) {
                 let failed = Event::Failed(failure);
                 mailbox.leave(move |thread| thread.happen(number, failed));
             }
@@ -356,7 +356,7 @@ fn report(set: io::Result<()>) {
     }
 }
 
-fn send_request(
+fn ask_peer(
     id: &CmId,
     reads: Reads,
     config: &VerbsConfig,

@@ -24,11 +24,11 @@ impl QueuePair {
             self.link.tell(Event::ReceivesPosted);
         }
         is_left |= match self.only_short() {
-            Some(message) => self.post_short(message)?,
+            Some(message) => self.flush_short(message)?,
             None => self.flush_queued()?,
         };
         if let Some(receive) = self.ends.take_late() {
-            is_left |= self.post_late(receive)?;
+            is_left |= self.flush_late(receive)?;
         }
         Ok(is_left)
     }
@@ -63,7 +63,7 @@ impl QueuePair {
 
     /// Posts the only message there is to send. True if the device has no room, and it waits in the send queue.
     #[inline]
-    fn post_short(&mut self, message: Piece) -> Result<bool, DownCause> {
+    fn flush_short(&mut self, message: Piece) -> Result<bool, DownCause> {
         let signal = std::mem::take(&mut self.has_written);
         let queued = self.sends.push(Sent::Short, signal, 0);
         debug_assert!(queued.is_ok(), "the send queue holds all that is counted");
@@ -75,11 +75,11 @@ impl QueuePair {
         let result = unsafe { self.send_chain.post_short(self.link.qp, queued.place, request) };
         if let Err(refused) = result {
             self.settle_posted(refused.posted);
-            self.sends.post(refused.posted);
+            self.sends.advance(refused.posted);
             return refused.still_alive(self.sends.outstanding() > 0);
         }
         self.ends.free_slot();
-        self.sends.post(1);
+        self.sends.advance(1);
         Ok(false)
     }
 
@@ -105,13 +105,13 @@ impl QueuePair {
 
     fn flush_all_recvs(&mut self) -> Result<bool, DownCause> {
         match self.ends.take_late() {
-            Some(receive) => self.post_late(receive),
+            Some(receive) => self.flush_late(receive),
             None => self.flush_recvs(),
         }
     }
 
     #[inline]
-    fn post_late(&mut self, receive: Buf) -> Result<bool, DownCause> {
+    fn flush_late(&mut self, receive: Buf) -> Result<bool, DownCause> {
         let queued = self.queue_recv(receive);
         debug_assert!(queued.is_ok(), "receives never exceed those of the budget");
         if let Ok(Err(cause)) = queued {
@@ -127,9 +127,9 @@ impl QueuePair {
         // registrations live longer: in the link.
         let result = unsafe { self.recv_chain.post(self.link.qp, self.recvs.waiting()) };
         match result {
-            Ok(()) => self.recvs.post(self.recvs.waiting().len()),
+            Ok(()) => self.recvs.advance(self.recvs.waiting().len()),
             Err(refused) => {
-                self.recvs.post(refused.posted as usize);
+                self.recvs.advance(refused.posted as usize);
                 return refused.still_alive(self.recvs.outstanding() > 0);
             }
         }
@@ -138,7 +138,7 @@ impl QueuePair {
 
     #[inline]
     pub(super) fn flush_sends(&mut self) -> Result<bool, DownCause> {
-        let (count, reads) = self.postable();
+        let (count, reads) = self.next_run();
         let Some((first, _)) = self.sends.waiting_at(0).filter(|_| count > 0) else {
             // Reads wait for others; their completions go on with it.
             return Ok(false);
@@ -150,7 +150,7 @@ impl QueuePair {
         let posted = result.as_ref().map_or_else(|refused| refused.posted, |()| count);
         self.reads += if posted == count { reads } else { self.reads_among(posted) };
         self.settle_posted(posted);
-        self.sends.post(posted);
+        self.sends.advance(posted);
         let is_outstanding = self.sends.outstanding() > 0;
         result.map_or_else(|refused| refused.still_alive(is_outstanding), |()| Ok(false))
     }
@@ -158,7 +158,7 @@ impl QueuePair {
     /// Number of waiting requests that can be posted, and the number of Reads among them: no more
     /// than both sides agreed on, and nothing overtakes one that has to wait.
     #[inline]
-    fn postable(&mut self) -> (u32, u16) {
+    fn next_run(&mut self) -> (u32, u16) {
         let room = self.link.limits.reads_out.saturating_sub(self.reads);
         let (mut count, mut reads) = (0, 0);
         while let Some((_, sent)) = self.sends.waiting_at(count) {
