@@ -377,6 +377,16 @@ fn adapters_and_their_place() {
 }
 
 #[test]
+fn the_version_of_the_library_is_in_the_name_of_its_file() {
+    let version = |name: &str| {
+        let tree = lines(&format!("usr/lib64/libibverbs.so.1 -> {name}\n"));
+        HostFacts::read(&tree).rdma.library_version
+    };
+    assert_eq!(version("libibverbs.so.1.5.22.1").as_deref(), Some("22.1"));
+    assert_eq!(version("libibverbs.so.1.0"), None);
+}
+
+#[test]
 fn devices_made_by_software_have_no_place() {
     let rdma = facts("guest-rxe-siw").rdma;
     let [rxe, siw] = &rdma.adapters[..] else { unreachable!() };

@@ -52,10 +52,7 @@ impl Case {
     /// Sets the target of a link.
     pub(crate) fn link(self, path: &str, target: &str) -> Self {
         let mut case = self.without(path);
-        case.record.push_str(&format!(
-            "{path} -> {target}
-"
-        ));
+        case.record.push_str(&format!("{path} -> {target}\n"));
         case
     }
 
