@@ -2,20 +2,20 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are not marked as tests
 
 mod common;
+#[path = "common/program.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod program;
 #[path = "../../bench/tests/common/schema.rs"]
 mod schema;
 
 use common::Folder;
+use program::spintune;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 const REPORT: &str = include_str!("../schema/spintune-doctor-1.schema.json");
-
-fn spintune(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spintune")).args(arguments).output().unwrap()
-}
 
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
@@ -32,6 +32,26 @@ fn doctor(record: &str, arguments: &[&str]) -> (i32, String) {
     let output = spintune(&[&["doctor", "--root", &root], arguments].concat());
     assert!(output.stderr.is_empty(), "{}", text(output.stderr));
     (output.status.code().unwrap(), text(output.stdout))
+}
+
+/// A report that is as its schema says.
+fn parsed(answer: &[u8]) -> Value {
+    let report: Value = serde_json::from_slice(answer).unwrap();
+    assert_eq!(schema::violations(&report, REPORT), [""; 0]);
+    report
+}
+
+fn finding(report: &Value, id: &str) -> Value {
+    let checks = report["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["id"] == id).unwrap().clone()
+}
+
+/// The finding about the keytab, by a program that runs in this folder.
+fn keytab_finding(folder: &Folder, arguments: &[&str], variable: &str) -> Value {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_spintune"));
+    program.args(["doctor", "--json", "--passive"]).args(arguments);
+    let output = program.env("KRB5_KTNAME", variable).current_dir(folder.path("")).output();
+    finding(&parsed(&output.unwrap().stdout), "kerberos.keytab")
 }
 
 #[test]
@@ -62,15 +82,14 @@ fn people_get_a_table_a_summary_and_what_to_do() {
 #[test]
 fn programs_get_json() {
     let (status, answer) = doctor("server-2s-mlx5-wrong", &["--profile", "verbs-mlx5", "--json"]);
-    let report: Value = serde_json::from_str(&answer).unwrap();
-    assert_eq!(schema::violations(&report, REPORT), [""; 0]);
+    let report = parsed(answer.as_bytes());
     assert_eq!((status, &report["schema"], &report["verdict"]), (1, &1.into(), &"fail".into()));
     assert_eq!((&report["host"], &report["tried"]), (&"node7".into(), &false.into()));
     let checks = report["checks"].as_array().unwrap();
     let counts = report["counts"].as_object().unwrap();
     let counted: u64 = counts.values().map(|count| count.as_u64().unwrap()).sum();
     assert_eq!(counted, checks.len() as u64);
-    let pcie = checks.iter().find(|check| check["id"] == "rdma.pcie").unwrap();
+    let pcie = finding(&report, "rdma.pcie");
     assert_eq!((&pcie["verdict"], &pcie["group"]), (&"warn".into(), &"RDMA".into()));
     assert_eq!(pcie["remedy"]["commands"][0], "lspci -vv -s 0000:98:00.0 | grep Lnk");
     assert!(checks.iter().all(|check| check["evidence"].is_array() && check["title"].is_string()));
@@ -79,22 +98,17 @@ fn programs_get_json() {
 #[test]
 fn this_host_is_tried_out() {
     let output = spintune(&["doctor", "--json", "--profile", "dev-vm"]);
-    let report: Value = serde_json::from_str(&text(output.stdout)).unwrap();
+    let report = parsed(&output.stdout);
     let fails = report["counts"]["fail"].as_u64().unwrap() > 0;
     assert_eq!(output.status.code(), Some(i32::from(fails)));
     assert_eq!(report["tried"], true);
-    assert_eq!(schema::violations(&report, REPORT), [""; 0]);
-    let check = |id: &str| {
-        let checks = report["checks"].as_array().unwrap();
-        checks.iter().find(|check| check["id"] == id).unwrap().clone()
-    };
+    let check = |id| finding(&report, id);
     for id in ["process.memfd", "process.pidfd", "process.descriptors"] {
         assert_eq!(check(id)["verdict"], "ok", "{id}");
     }
-    assert_ne!(check("probe.jitter")["verdict"], "unknown");
-    assert!(
-        check("probe.jitter")["evidence"][0]["value"].as_str().unwrap().contains(" lost in total")
-    );
+    let jitter = check("probe.jitter");
+    assert_ne!(jitter["verdict"], "unknown");
+    assert!(jitter["evidence"][0]["value"].as_str().unwrap().contains(" lost in total"));
     assert!(check("build.release")["says"].as_str().unwrap().contains("allocator mimalloc"));
     let progress = text(output.stderr);
     assert!(progress.lines().all(|line| line.starts_with("spintune: ")), "{progress}");
@@ -109,22 +123,19 @@ fn the_keytab_of_a_copied_host_is_judged_by_its_mode() {
     let user = rustix::process::geteuid().as_raw();
     folder.write("proc/self/status", &format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"));
     folder.write("etc/krb5.keytab", "\x05\x02secret");
-    let finding = |mode| {
+    let judged = |mode| {
         let file = folder.path("etc/krb5.keytab");
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
         let output = spintune(&["doctor", "--json", "--root", &folder.path("")]);
         let answer = text(output.stdout);
         assert!(!answer.contains("secret"), "{answer}");
-        let report: Value = serde_json::from_str(&answer).unwrap();
-        assert_eq!(schema::violations(&report, REPORT), [""; 0]);
-        let checks = report["checks"].as_array().unwrap();
-        checks.iter().find(|check| check["id"] == "kerberos.keytab").unwrap().clone()
+        finding(&parsed(answer.as_bytes()), "kerberos.keytab")
     };
-    let open = finding(0o644);
+    let open = judged(0o644);
     assert_eq!(open["verdict"], "fail");
     assert_eq!(open["remedy"]["commands"][0], "chmod o= /etc/krb5.keytab");
     assert_eq!(open["evidence"][0]["value"], format!("mode 0644, owner {user}, readable"));
-    assert_eq!(finding(0o600)["verdict"], "ok");
+    assert_eq!(judged(0o600)["verdict"], "ok");
 }
 
 /// By --keytab, or KRB5_KTNAME as spin-nfsd understands it.
@@ -134,14 +145,7 @@ fn the_keytab_that_is_named_is_judged() {
     folder.write("a keytab", "");
     let path = folder.path("a keytab");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let finding = |arguments: &[&str], variable: &str| {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_spintune"));
-        program.args(["doctor", "--json", "--passive"]).args(arguments);
-        let output = program.env("KRB5_KTNAME", variable).output().unwrap();
-        let report: Value = serde_json::from_str(&text(output.stdout)).unwrap();
-        let checks = report["checks"].as_array().unwrap();
-        checks.iter().find(|check| check["id"] == "kerberos.keytab").unwrap().clone()
-    };
+    let finding = |arguments: &[&str], variable: &str| keytab_finding(&folder, arguments, variable);
     let nowhere = folder.path("nowhere");
     let of_file = format!("FILE:{path}");
     for (arguments, variable) in
@@ -179,16 +183,6 @@ fn a_keytab_that_is_no_file_is_told_without_a_command() {
         assert_eq!((&finding["verdict"], &finding["says"]), (&"warn".into(), &expected.into()));
         assert_eq!(finding["remedy"]["commands"], Value::Array(Vec::new()), "{finding}");
     }
-}
-
-/// The finding about the keytab, by a program that runs in this folder.
-fn keytab_finding(folder: &Folder, arguments: &[&str], variable: &str) -> Value {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_spintune"));
-    program.args(["doctor", "--json", "--passive"]).args(arguments);
-    let output = program.env("KRB5_KTNAME", variable).current_dir(folder.path("")).output();
-    let report: Value = serde_json::from_str(&text(output.unwrap().stdout)).unwrap();
-    let checks = report["checks"].as_array().unwrap();
-    checks.iter().find(|check| check["id"] == "kerberos.keytab").unwrap().clone()
 }
 
 #[test]
@@ -229,8 +223,7 @@ fn a_record_has_the_keytab_that_is_named_and_no_other() {
 #[test]
 fn passively_it_is_read_only() {
     let output = spintune(&["doctor", "--passive", "--json"]);
-    let report: Value = serde_json::from_str(&text(output.stdout)).unwrap();
-    assert_eq!(report["tried"], false);
+    assert_eq!(parsed(&output.stdout)["tried"], false);
     assert!(output.stderr.is_empty());
 }
 
@@ -245,8 +238,7 @@ fn a_record_of_this_host_can_be_looked_at() {
     assert!(text(spintune(&["record", "-"]).stdout).starts_with("# spintune record 1\n"));
     let verdicts = |arguments: &[&str]| {
         let output = spintune(arguments);
-        let report: Value = serde_json::from_str(&text(output.stdout)).unwrap();
-        let checks = report["checks"].as_array().unwrap().clone();
+        let checks = parsed(&output.stdout)["checks"].as_array().unwrap().clone();
         let settled = |check: &Value| !check["id"].as_str().unwrap().starts_with("load.");
         checks.into_iter().filter(settled).map(|check| check["verdict"].clone()).collect::<Vec<_>>()
     };
