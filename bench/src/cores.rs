@@ -40,7 +40,14 @@ impl From<usize> for CoreList {
 
 impl From<CorePair> for CoreList {
     fn from(pair: CorePair) -> Self {
-        Self(vec![pair.client, pair.server])
+        Self(<[usize; 2]>::from(pair).to_vec())
+    }
+}
+
+/// The client's first.
+impl From<CorePair> for [usize; 2] {
+    fn from(CorePair { client, server }: CorePair) -> Self {
+        [client, server]
     }
 }
 

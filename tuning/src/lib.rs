@@ -4,8 +4,9 @@
 //! and explains the files. The data flows one way: a name -> documents (`include` chain)
 //! -> layers over the defaults -> [`Profile`]. In addition, [`host`] reads the facts of a host,
 //! [`rdma`] lists its devices, [`doctor`] judges whether it suits a profile, [`fit`] changes it to
-//! fit one, [`keytab`] tells which keytab a server uses, [`text`] makes untrusted text safe to print,
-//! and [`manual`] writes man pages and completions of programs.
+//! fit one, [`pair`] measures between two CPUs, [`keytab`] tells which keytab a server uses,
+//! [`text`] makes untrusted text safe to print, and [`manual`] writes man pages and completions
+//! of programs.
 //! The programs of this workspace and `spintune` call it; it may use the engine's public API and
 //! the file system.
 //!
@@ -38,6 +39,7 @@ pub mod keytab;
 mod loader;
 pub mod manual;
 mod nearest;
+pub mod pair;
 mod profile;
 mod program;
 mod propose;

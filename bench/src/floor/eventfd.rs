@@ -16,7 +16,6 @@ pub(super) fn round_trip_ns(cores: CorePair, duration: Duration) -> Result<f64, 
     let last = LastWrite { there, is_over };
     let asked = on_two_cores(
         cores,
-        Duration::MAX,
         |_| answer(there, back, is_over),
         move || {
             let _last = last;

@@ -4,7 +4,6 @@
 //! two pinned threads as between two pinned processes. Neither the reactor nor the protocol is
 //! involved. `main_job` and the `floor` command call [`Probe::measure`].
 
-mod cache_line;
 mod core;
 mod eventfd;
 mod placement;
@@ -12,18 +11,14 @@ mod ring;
 
 pub(crate) use placement::{Placed, Placement, cache_line_ns};
 
-use crate::cores::{CorePair, pin};
+use crate::cores::CorePair;
 use crate::failure::Failure;
 use crate::units::show_size;
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use serde::Serialize;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::thread;
+use spinrpc_tuning::pair;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// One limit that a workload can be compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "probe", rename_all = "snake_case")]
 pub(crate) enum Probe {
@@ -51,7 +46,7 @@ impl Probe {
     /// Measures for `duration`, after a warm-up of a quarter of it; blocks the calling thread.
     pub(crate) fn measure(self, cores: CorePair, duration: Duration) -> Result<f64, Failure> {
         match self {
-            Self::CacheLine => cache_line::round_trip_ns(cores, duration, Duration::MAX),
+            Self::CacheLine => line_round_trip_ns(cores, duration, Duration::MAX),
             Self::EventfdPingPong => eventfd::round_trip_ns(cores, duration),
             Self::RingRoundTrip { call_bytes, reply_bytes } => {
                 ring::round_trip_ns(cores, duration, [call_bytes, reply_bytes])
@@ -93,7 +88,6 @@ impl Probe {
         }
     }
 
-    /// Returns true for a time, false for a rate.
     pub(crate) fn is_time(self) -> bool {
         !matches!(self, Self::RingRate { .. } | Self::Copy { .. })
     }
@@ -130,45 +124,26 @@ impl Probe {
     }
 }
 
-/// Runs `answer` on the server's core and `ask` on the client's, until `ask` has its result. The
-/// flag tells `answer` to stop; it may be checked rarely.
-///
-/// # Errors
-/// `answer` does not begin within `patience`, as another thread keeps its core.
+/// Runs `answer` on the server's core and `ask` on the client's; see [`pair::on_two_cpus`].
 fn on_two_cores<T: Send>(
     cores: CorePair,
-    patience: Duration,
     answer: impl FnOnce(&AtomicBool) + Send,
     ask: impl FnOnce() -> T + Send,
 ) -> Result<T, Failure> {
-    let stop = &AtomicBool::new(false);
-    let (ready, answerer_pinned) = mpsc::channel();
-    let (named, name) = mpsc::channel();
-    thread::scope(|scope| {
-        let answerer = scope.spawn(move || {
-            let _ = named.send(gettid());
-            let pinned = pin(cores.server);
-            let may_answer = pinned.is_ok();
-            let _ = ready.send(pinned);
-            if may_answer {
-                answer(stop);
-            }
-        });
-        let asker = scope.spawn(move || {
-            // Without a partner on its own core, `ask` would never return.
-            answerer_pinned.recv_timeout(patience).map_err(|_| lost())??;
-            pin(cores.client).map(|()| ask())
-        });
-        let result = asker.join().unwrap_or_else(|_| Err(lost()));
-        stop.store(true, Ordering::Relaxed);
-        let thread = name.recv().ok();
-        while !answerer.is_finished() {
-            // Where it is, it may not get the CPU to end.
-            thread.into_iter().for_each(|thread| move_to(thread, cores.client));
-            thread::sleep(MOVE_AGAIN);
-        }
-        result
-    })
+    pair::on_two_cpus(cores.into(), Duration::MAX, answer, ask).map_err(not_measured)
+}
+
+/// Round trip of a cache line between these cores, in nanoseconds.
+fn line_round_trip_ns(
+    cores: CorePair,
+    duration: Duration,
+    patience: Duration,
+) -> Result<f64, Failure> {
+    pair::cache_line_ns(cores.into(), duration, patience).map_err(not_measured)
+}
+
+fn not_measured(error: std::io::Error) -> Failure {
+    Failure::Measurement(error.to_string())
 }
 
 /// Runs batches for a quarter of the time, to warm up, and then for all of it: the sum of what the latter return, and
@@ -186,21 +161,10 @@ fn timed(duration: Duration, mut batch: impl FnMut() -> u64) -> (f64, Duration) 
     (count as f64, start.elapsed())
 }
 
-fn move_to(thread: Pid, cpu: usize) {
-    if cpu < CpuSet::MAX_CPU {
-        let mut cpus = CpuSet::new();
-        cpus.set(cpu);
-        // It may have ended.
-        let _ = sched_setaffinity(Some(thread), &cpus);
-    }
-}
-
 fn lost() -> Failure {
     Failure::Measurement("a thread of the floor measurement exited early".to_owned())
 }
 
-/// Pause before a thread that has not ended is moved again: it may have been about to pin itself.
-const MOVE_AGAIN: Duration = Duration::from_micros(100);
 const FURTHER_MAX: u32 = 3;
 
 #[cfg(test)]

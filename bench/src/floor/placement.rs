@@ -2,13 +2,12 @@
 //! between one core's threads (60 ns), cores that share a cache (110 ns), and others (490 ns) within seconds: figures of
 //! different placements are not comparable.
 
-use super::cache_line::round_trip_ns;
+use super::line_round_trip_ns;
 use crate::cores::CorePair;
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Distance of two cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Placement {
@@ -62,7 +61,7 @@ impl Placed {
 /// # Errors
 /// Something else keeps a core, such as a thread with a real-time priority.
 pub(crate) fn cache_line_ns(cores: CorePair) -> Result<f64, Failure> {
-    round_trip_ns(cores, TIME, PATIENCE)
+    line_round_trip_ns(cores, TIME, PATIENCE)
 }
 
 const THREADS_BELOW_NS: f64 = 85.0;

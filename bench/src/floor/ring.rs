@@ -41,7 +41,7 @@ fn on_rings(
 ) -> Result<f64, Failure> {
     let [calls, replies] = &messages.map(Ring::new);
     let answer = |stop: &AtomicBool| answer(calls, replies, stop);
-    on_two_cores(cores, Duration::MAX, answer, || ask(calls, replies))
+    on_two_cores(cores, answer, || ask(calls, replies))
 }
 
 /// One direction. The first word of a slot is the number of its message, counted from 1.
