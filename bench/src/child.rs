@@ -64,9 +64,7 @@ impl ServerProcess {
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        Pid::from_raw(self.child.id().cast_signed())
-            .ok_or(rustix::io::Errno::SRCH)
-            .and_then(|pid| kill_process(pid, signal))
+        kill_process(Pid::from_child(&self.child), signal)
             .map_err(|error| Failure::system("signalling the server process", error))
     }
 }

@@ -228,15 +228,15 @@ fn check_system(idle: u32) -> Result<(), Failure> {
 fn goals(idle: usize, setup: &Setup, rows: &[Row]) -> Vec<Goal> {
     let ratios = rows.iter().flat_map(|row| &row.median.ratios);
     let ratio = ratios.filter(|ratio| ratio.to == ALONE).map(|ratio| ratio.median).next();
-    let name = format!("echo p50 with {idle} idle, x alone");
+    let crowded =
+        |ratio| Goal::at_most(format!("echo p50 with {idle} idle, x alone"), ratio, P50_RATIO);
     [
-        Some(Goal::at_most(format!("{idle} connections set up, s"), setup.seconds, SETUP_SECONDS)),
-        Some(Goal::at_most("idle connection at the client, KiB", setup.client_kib, KIB)),
-        Some(Goal::at_most("idle connection at the server, KiB", setup.server_kib, KIB)),
-        ratio.map(|ratio| Goal::at_most(name, ratio, P50_RATIO)),
+        Goal::at_most(format!("{idle} connections set up, s"), setup.seconds, SETUP_SECONDS),
+        Goal::at_most("idle connection at the client, KiB", setup.client_kib, KIB),
+        Goal::at_most("idle connection at the server, KiB", setup.server_kib, KIB),
     ]
     .into_iter()
-    .flatten()
+    .chain(ratio.map(crowded))
     .collect()
 }
 

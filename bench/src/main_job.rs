@@ -65,7 +65,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
         report.rows.extend(further_rows(args, pair, repeats)?);
     }
     if args.goals && is_shm {
-        let idle_kib = set_up.as_ref().map(idle_job::Setup::both_kib);
+        let idle_kib = set_up.as_ref().map_or(f64::NAN, idle_job::Setup::both_kib);
         report.goals = goals(&report.rows, idle, idle_kib);
         report.judge_goals();
     }
@@ -377,17 +377,11 @@ fn relate(workloads: &[Workload], repeats: &mut [Vec<Repeat>]) {
     }
 }
 
-fn goals(rows: &[Row], idle: usize, idle_kib: Option<f64>) -> Vec<Goal> {
+fn goals(rows: &[Row], idle: usize, idle_kib: f64) -> Vec<Goal> {
     let ratio = |workload: Workload, to: &str| {
-        let row = rows.iter().find(|row| row.workload == workload)?;
-        let ratio = row.median.ratios.iter().find(|ratio| ratio.to == to)?.median;
-        (!ratio.is_nan()).then_some(ratio)
-    };
-    let at_most = |measured: Option<f64>, name: &str, bound| {
-        measured.map(|measured| Goal::at_most(name, measured, bound))
-    };
-    let at_least = |measured: Option<f64>, name: &str, bound| {
-        measured.map(|measured| Goal::at_least(name, measured, bound))
+        let row = rows.iter().find(|row| row.workload == workload);
+        let mut ratios = row.into_iter().flat_map(|row| &row.median.ratios);
+        ratios.find(|ratio| ratio.to == to).map_or(f64::NAN, |ratio| ratio.median)
     };
     let echo = Workload::ping_pong(Operation::Echo, 64);
     let [read, write] = [Operation::Read, Operation::Write].map(|op| ratio(bulk(op), "memcpy"));
@@ -396,20 +390,20 @@ fn goals(rows: &[Row], idle: usize, idle_kib: Option<f64>) -> Vec<Goal> {
     let [_, calling, _, all] = by_handles(Ends::OneCpu);
     let crowded = ratio(echo.with_idle(idle), ALONE);
     [
-        at_most(ratio(echo, "cache-line RTT"), "64-byte echo p50, x cache-line RTT", 1.6)
-            .map(|goal| goal.aiming_for(1.4)),
-        at_least(read, "1 MiB read, x memcpy", 0.9),
-        at_least(write, "1 MiB write, x memcpy", 0.9),
-        at_most(crowded, &format!("echo p50 with {idle} idle, x alone"), 1.2),
-        at_most(idle_kib, "memory per idle connection, both ends, KiB", 64.0),
-        at_most(ratio(calling, MORE_LINES), CALLING, 3.0),
-        at_most(ratio(waking, MORE_WAKES), WAKING, 1.5),
-        at_least(ratio(all, ITSELF), "calls/s by handles, 4 threads, x the core itself", 0.8),
-        at_least(lent_read, "1 MiB read, slabs, x memcpy", 0.9),
-        at_least(lent_write, "1 MiB write, slabs, x memcpy", 0.9),
+        Goal::at_most("64-byte echo p50, x cache-line RTT", ratio(echo, "cache-line RTT"), 1.6)
+            .aiming_for(1.4),
+        Goal::at_least("1 MiB read, x memcpy", read, 0.9),
+        Goal::at_least("1 MiB write, x memcpy", write, 0.9),
+        Goal::at_most(format!("echo p50 with {idle} idle, x alone"), crowded, 1.2),
+        Goal::at_most("memory per idle connection, both ends, KiB", idle_kib, 64.0),
+        Goal::at_most(CALLING, ratio(calling, MORE_LINES), 3.0),
+        Goal::at_most(WAKING, ratio(waking, MORE_WAKES), 1.5),
+        Goal::at_least("calls/s by handles, 4 threads, x the core itself", ratio(all, ITSELF), 0.8),
+        Goal::at_least("1 MiB read, slabs, x memcpy", lent_read, 0.9),
+        Goal::at_least("1 MiB write, slabs, x memcpy", lent_write, 0.9),
     ]
     .into_iter()
-    .flatten()
+    .filter(|goal| !goal.measured.is_nan())
     .collect()
 }
 
@@ -508,7 +502,7 @@ mod tests {
             workloads.iter().zip(repeats).map(|(w, done)| Row::new(*w, done)).collect();
         let [own, faster] = [one(9, 200.0), repeat(9, 190.0, &line)];
         assert!(added(&own, &faster) == 0.0 && added(&own, &one(9, 300.0)).is_nan());
-        let goals = goals(&rows, 0, None);
+        let goals = goals(&rows, 0, f64::NAN);
         let judged: Vec<_> = goals.iter().map(|goal| (goal.measured, goal.met)).collect();
         assert_eq!(judged, [(3.5, Some(false)), (0.7, Some(false))]);
     }
