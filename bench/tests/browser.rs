@@ -5,10 +5,9 @@
 
 mod common;
 
-use common::{cores, spinperf, text};
+use common::{Folder, cores, spinperf, text};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// Inspects the page and records what it finds.
@@ -18,27 +17,14 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 const POLICY_OF_PROBE: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// A temporary folder for pages and for the browser's own files; removed on drop.
-struct Folder(PathBuf);
-
+/// Of pages and of the browser's own files.
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("spinperf-browser-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
     /// The final DOM of a page, and the browser's log about it.
     fn open(&self, html: &str, options: &[&str]) -> (String, String) {
-        let page = self.path("page.html");
+        let page = self.file("page.html");
         fs::write(&page, html).unwrap();
         let open = |attempt: u32| {
-            let own = format!("--user-data-dir={}", self.path(&format!("profile-{attempt}")));
+            let own = format!("--user-data-dir={}", self.file(&format!("profile-{attempt}")));
             Command::new("timeout")
                 .args(["120", "chromium", "--headless", "--no-sandbox", "--disable-gpu", &own])
                 .args(["--disable-background-networking", "--enable-logging=stderr", "--v=0"])
@@ -70,16 +56,10 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The page of the main job, which has every kind of plot.
 fn page(folder: &Folder) -> String {
     let _cores = cores();
-    let path = folder.path("report.html");
+    let path = folder.file("report.html");
     let job = ["--profile", "dev-vm", "--repeats", "2", "--duration", "200ms", "--report", &path];
     let output = spinperf(&job);
     assert!(output.status.success(), "{}", text(&output.stderr));

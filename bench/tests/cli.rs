@@ -12,6 +12,7 @@ fn a_wrong_command_line_is_one_line_and_exit_code_2() {
         (vec!["run", "--address", "shm:x", "--size", "4q"], "1MiB"),
         (vec!["run", "--address", "shm:x", "--duration", "3"], "500ms"),
         (vec!["run", "--address", "shm:x", "--size", "32MiB"], "rpc.max_write_bytes"),
+        (vec!["run", "--address", "shm:x", "--mode", "open"], "--rate"),
         (vec!["run", "--address", "shm:x", "--profile", "latencie"], "latency"),
         (vec!["run", "--address", "shm:x", "--set", "rpc.version=3"], "auto"),
         (vec!["serve", "--address", "shm:x", "--set", "rpc.versoin=2"], "rpc.version"),

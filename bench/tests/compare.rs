@@ -2,10 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
-#[path = "common/schema.rs"]
-mod schema;
 
-use common::{Folder, Server, command, cores, spinperf, text, wait_at_most};
+use common::{Folder, Server, command, cores, report_in, schema, spinperf, text, wait_at_most};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
@@ -80,10 +78,9 @@ fn two_processes_are_compared_with_themselves() {
     assert_eq!([&document["before"]["repeats"], &document["after"]["repeats"]], [2, 2]);
     assert!(!document["rows"][0]["metrics"].as_array().unwrap().is_empty(), "{document}");
     let json = folder.file("one.json");
-    let words = format!("run --address {address} --profile dev-vm --calls 200 --json {json}");
-    let output = spinperf(&words.split(' ').collect::<Vec<_>>());
+    let output = server.client(&["--calls", "200", "--json", &json]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let report: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let report = report_in(&json);
     let repeat = &report["rows"][0]["repeats"][0];
     if Path::new("/proc/self/schedstat").exists() {
         for side in ["client", "server"] {

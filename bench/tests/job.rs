@@ -2,44 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
-#[path = "common/schema.rs"]
-mod schema;
 
-use common::{Server, cores, spinperf, text};
-use serde_json::Value;
+use common::{Folder, Server, cores, report_in, spinperf, text};
 use std::fs;
-use std::path::PathBuf;
 
-const REPORT: &str = include_str!("../schema/spinperf-3.schema.json");
-
-/// A folder with a job file; removed on drop.
-struct Suite(PathBuf);
-
-impl Suite {
-    fn new(name: &str, job: &str) -> Self {
-        let name = format!("spinperf-job-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("job.toml"), job).unwrap();
-        Self(folder)
-    }
-
-    fn file(&self) -> String {
-        self.0.join("job.toml").to_str().unwrap().to_owned()
-    }
-
-    fn report(&self, name: &str) -> Value {
-        let text = fs::read_to_string(self.0.join("out").join(name)).unwrap();
-        let report = serde_json::from_str(&text).unwrap();
-        assert_eq!(schema::violations(&report, REPORT), [""; 0], "{name}");
-        report
-    }
-}
-
-impl Drop for Suite {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A folder with a job file, and the path of that.
+fn suite(name: &str, job: &str) -> (Folder, String) {
+    let folder = Folder::new(name);
+    let file = folder.file("job.toml");
+    fs::write(&file, job).unwrap();
+    (folder, file)
 }
 
 fn job(address: &str) -> String {
@@ -73,15 +45,15 @@ fn job(address: &str) -> String {
 fn a_job_runs_all_of_its_runs() {
     let _cores = cores();
     let server = Server::start("job");
-    let suite = Suite::new("all", &job(&server.address));
-    let output = spinperf(&["job", &suite.file()]);
+    let (folder, file) = suite("all", &job(&server.address));
+    let output = spinperf(&["job", &file]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let sizes = suite.report("sizes.json");
+    let sizes = report_in(&folder.file("out/sizes.json"));
     let calls = |row: usize| sizes["rows"][row]["median"]["calls"].as_u64().unwrap();
     assert_eq!((calls(0), calls(1) + calls(2)), (400, 400));
     assert!((240..=340).contains(&calls(1)), "75 % of 400: {}", calls(1));
     assert_eq!(sizes["rows"][2]["name"], "write 16 KiB, of the mix, depth 4, verify full");
-    let bursts = suite.report("bursts.json");
+    let bursts = report_in(&folder.file("out/bursts.json"));
     let row = &bursts["rows"][0];
     assert_eq!(row["name"], "echo 64 B, 1000/s in bursts of 20, verify full");
     assert_eq!(row["repeats"][0]["open"]["intended"], 400);
@@ -90,22 +62,22 @@ fn a_job_runs_all_of_its_runs() {
 /// Expect checks to need no server, and every mistake to be found before anything is measured.
 #[test]
 fn a_job_is_checked_before_its_first_run() {
-    let good = Suite::new("good", &job("shm:spinperf-test-absent"));
-    let output = spinperf(&["job", "--check", &good.file()]);
+    let (folder, good) = suite("good", &job("shm:spinperf-test-absent"));
+    let output = spinperf(&["job", "--check", &good]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let lines = text(&output.stdout);
     assert_eq!(lines.lines().count(), 2, "{lines}");
     assert!(lines.contains("bursts: spinperf run --address=shm:spinperf-test-absent"), "{lines}");
-    assert!(!good.0.join("out").exists());
+    assert!(!folder.0.join("out").exists());
     for (from, to, told) in [
         ("burst = 20", "brust = 20", "did you mean \"burst\"?"),
         ("burst = 20", "burst = 9000", "run \"bursts\""),
         ("profile = \"dev-vm\"", "profile = \"dev-wm\"", "dev-vm"),
         ("burst = 20", "burst = 1000", "--in-flight-max"),
     ] {
-        let bad = Suite::new("bad", &job("shm:spinperf-test-absent").replace(from, to));
+        let (_folder, bad) = suite("bad", &job("shm:spinperf-test-absent").replace(from, to));
         for check in [&["--check"][..], &[]] {
-            let output = spinperf(&[&["job", &bad.file()][..], check].concat());
+            let output = spinperf(&[&["job", &bad][..], check].concat());
             let error = text(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{to}: {error}");
             assert_eq!(error.trim_end().lines().count(), 1, "{to}: {error}");
@@ -123,10 +95,10 @@ fn a_run_that_fails_does_not_keep_the_others_from_running() {
         .replace("name = \"sizes\"", "name = \"sizes\"\nbidir = false\nprogram = 99\nversion = 1");
     let job =
         job.replace("op = \"write\"", "op = \"null\"").replace("size = \"8:75%,16KiB:25%\"", "");
-    let suite = Suite::new("fails", &job);
-    let output = spinperf(&["job", &suite.file()]);
+    let (folder, file) = suite("fails", &job);
+    let output = spinperf(&["job", &file]);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.lines().last().unwrap().contains("1 of 2 runs failed: sizes: "), "{error}");
-    assert_eq!(suite.report("bursts.json")["rows"][0]["median"]["calls"], 400);
+    assert_eq!(report_in(&folder.file("out/bursts.json"))["rows"][0]["median"]["calls"], 400);
 }

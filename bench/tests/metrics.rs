@@ -54,8 +54,7 @@ fn metrics_of(pid: u32, options: &[&str], words: &str) -> String {
 fn a_server_is_called_expect_its_counts() {
     let _cores = cores();
     let server = Server::start("metrics");
-    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--duration", "200ms"];
-    assert!(spinperf(&run).status.success());
+    assert!(server.client(&["--duration", "200ms"]).status().unwrap().success());
     let pid = server.child.id();
     let metrics = metrics_of(pid, &[], "");
     assert!(metrics.ends_with("# EOF\n"));
@@ -75,8 +74,7 @@ fn a_server_is_called_while_it_measures_expect_histograms_of_latencies() {
     let name = "spinrpc_call_duration_seconds";
     let before = metrics_of(pid, &["--latency"], &format!("# TYPE {name} histogram\n"));
     assert!(!before.contains(&format!("{name}_count")), "nothing was measured yet");
-    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--duration", "200ms"];
-    assert!(spinperf(&run).status.success());
+    assert!(server.client(&["--duration", "200ms"]).status().unwrap().success());
     let after = metrics_of(pid, &["--latency"], &format!("{name}_count{{"));
     assert!(after.ends_with("# EOF\n"));
     let of = |series: &str| -> f64 {

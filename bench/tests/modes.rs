@@ -6,7 +6,8 @@
 mod common;
 
 use common::{
-    Folder, Server, command, cores, spinperf, text, two_cores, wait_at_most, wait_for_calls,
+    Folder, Server, cores, number, report_in, spinperf, text, two_cores, wait_at_most,
+    wait_for_calls,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -17,16 +18,11 @@ use std::time::Duration;
 
 /// Runs with these options; returns the output and the document.
 fn run(server: &Server, name: &str, options: &[&str]) -> (Output, Value) {
-    let path = std::env::temp_dir().join(format!("spinperf-{name}-{}.json", std::process::id()));
-    let mut arguments = vec!["run", "--address", &server.address, "--profile", "dev-vm"];
-    arguments.extend(["--warmup", "0ms", "--json", path.to_str().unwrap()]);
-    arguments.extend(options);
-    let output = spinperf(&arguments);
-    let document = fs::read_to_string(&path).unwrap();
-    fs::remove_file(&path).unwrap();
-    let document = serde_json::from_str(&document)
-        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
-    (output, document)
+    let folder = Folder::new(name);
+    let json = folder.file("r.json");
+    let mut client = server.client(&["--warmup", "0ms", "--json", &json]);
+    let output = client.args(options).output().unwrap();
+    (output, report_in(&json))
 }
 
 /// The document of a successful run, which is repeated if it was paused for all of its time.
@@ -37,10 +33,6 @@ fn report(server: &Server, name: &str, options: &[&str]) -> Value {
     let (output, report) = made_calls.unwrap_or_else(|| run(server, name, options));
     assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
     report
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 fn rows(report: &Value) -> &[Value] {
@@ -104,7 +96,7 @@ fn an_open_loop_that_falls_behind_is_refused_percentiles() {
     let table = text(&output.stdout);
     let row = table.lines().find(|line| line.contains("echo 64 B, 50.00M/s")).unwrap();
     assert!(row.matches(" - ").count() >= 5, "{row}");
-    let folder = Folder::new("forced");
+    let folder = Folder::new("spectrum");
     let spectrum = folder.file("out.hgrm");
     let force = ["--force", "--hgrm", &spectrum];
     let forced = self::report(&server, "forced", &[&options[..], &force].concat());
@@ -122,13 +114,12 @@ fn neither_ramp_nor_warm_up_nor_cool_down_is_measured() {
     let _cores = cores();
     let server = Server::start("phases");
     let phases = ["--ramp", "20ms", "--warmup", "20ms", "--cooldown", "20ms"];
-    let path = std::env::temp_dir().join(format!("spinperf-phases-{}.json", std::process::id()));
-    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--rate", "2000"];
-    let how = ["--duration", "100ms", "--force", "--json", path.to_str().unwrap()];
-    let output = spinperf(&[&run[..], &phases, &how].concat());
+    let folder = Folder::new("phases");
+    let json = folder.file("r.json");
+    let how = ["--rate", "2000", "--duration", "100ms", "--force", "--json", &json];
+    let output = server.client(&[&how[..], &phases].concat()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    fs::remove_file(&path).unwrap();
+    let report = report_in(&json);
     let repeat = &rows(&report)[0]["repeats"][0];
     let intended = number(&repeat["calls"]) + number(&repeat["open"]["never_sent"]);
     assert!((intended - 200.0).abs() <= 1.0, "{repeat}");
@@ -267,10 +258,10 @@ fn a_soak_tells_its_windows_and_its_verdict() {
 fn an_interrupted_soak_delivers_what_there_is() {
     let _cores = cores();
     let server = Server::start("interrupted");
-    let path = std::env::temp_dir().join(format!("spinperf-soak-{}.json", std::process::id()));
-    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--mode", "soak"];
-    let mut child = command(&run)
-        .args(["--duration", "600s", "--window", "100ms", "--json", path.to_str().unwrap()])
+    let folder = Folder::new("interrupted");
+    let json = folder.file("r.json");
+    let mut child = server
+        .client(&["--mode", "soak", "--duration", "600s", "--window", "100ms", "--json", &json])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -280,9 +271,7 @@ fn an_interrupted_soak_delivers_what_there_is() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert!(lines.any(|line| line.contains("interrupted after")));
     assert_eq!(wait_at_most(&mut child, Duration::from_secs(60)), Some(130));
-    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    fs::remove_file(&path).unwrap();
-    let windows = report["soak"]["windows"].as_array().unwrap().len();
+    let windows = report_in(&json)["soak"]["windows"].as_array().unwrap().len();
     assert!((1..6000).contains(&windows), "{windows}");
 }
 
@@ -292,9 +281,8 @@ fn an_interrupted_soak_delivers_what_there_is() {
 fn a_server_says_what_it_did_for_all_of_its_clients() {
     let _cores = cores();
     let server = Server::start("clients");
-    let other = ["run", "--address", &server.address, "--profile", "dev-vm", "--depth", "8"];
-    let mut other = command(&other)
-        .args(["--duration", "600s"])
+    let mut other = server
+        .client(&["--depth", "8", "--duration", "600s"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -324,39 +312,18 @@ fn a_server_says_what_it_did_for_all_of_its_clients() {
 #[test]
 fn a_server_refuses_what_it_has_no_memory_for() {
     let _cores = cores();
-    let profile = std::env::temp_dir().join(format!("spinperf-tight-{}.toml", std::process::id()));
+    let folder = Folder::new("tight");
+    let profile = folder.file("tight.toml");
     let tight = "schema = 1\ninclude = [\"dev-vm\"]\ndescription = \"tight\"\n\
                  [rpc]\nmax_write_bytes = 65536\n";
     fs::write(&profile, tight).unwrap();
-    let server = Server::start_with("tight", &["--profile", profile.to_str().unwrap()]);
-    fs::remove_file(&profile).unwrap();
-    let run = ["run", "--address", &server.address, "--profile", "dev-vm", "--op", "write"];
-    let output = spinperf(&[&run[..], &["--size", "128k"]].concat());
+    let server = Server::start_with("tight", &["--profile", &profile]);
+    let output = server.client(&["--op", "write", "--size", "128k"]).output().unwrap();
     let said = text(&output.stderr);
     let told =
         "the server rejects it: a payload of 128 KiB is too large: rpc.max_write_bytes allows";
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(told), "{said}");
-}
-
-#[test]
-fn options_that_do_not_go_together_are_one_line() {
-    for (options, told) in [
-        (&["--mode", "open"][..], "--rate"),
-        (&["--mode", "saturate"], "--p99-max"),
-        (&["--mode", "soak", "--size", "64,128"], "--mode sweep"),
-        (&["--rate", "10k", "--depth", "4"], "--in-flight-max"),
-        (&["--rate", "soon"], "20k"),
-        (&["--op", "echo:70,echo:30"], "each operation once"),
-        (&["--bidir", "--rate", "1k"], "closed"),
-    ] {
-        let run = ["run", "--address", "shm:absent", "--profile", "dev-vm"];
-        let output = spinperf(&[&run[..], options].concat());
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");
-        assert_eq!(error.trim_end().lines().count(), 1, "{options:?}: {error}");
-        assert!(error.contains(told), "{options:?}: {error}");
-    }
 }
 
 #[test]

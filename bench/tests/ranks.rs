@@ -2,29 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
-#[path = "common/schema.rs"]
-mod schema;
 
-use common::{Folder, Server, command, cores, spinperf, text};
+use common::{Folder, Server, command, cores, report_in, spinperf, text};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
 
-const REPORT: &str = include_str!("../schema/spinperf-3.schema.json");
 const RANKS: usize = 3;
-
-fn report(path: &str) -> Value {
-    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(schema::violations(&report, REPORT), [""; 0]);
-    report
-}
 
 /// A rank as a launcher starts it.
 fn rank(server: &Server, rank: usize, options: &[&str]) -> Child {
-    command(&["run", "--address", &server.address, "--profile", "dev-vm"])
-        .args(options)
+    server
+        .client(options)
         .env("PMI_RANK", rank.to_string())
         .env("PMI_SIZE", RANKS.to_string())
         .stdout(Stdio::piped())
@@ -63,7 +53,7 @@ fn measured_and_merged(server: &Server, folder: &Folder) -> Option<(Vec<String>,
         return None;
     }
     assert!(output.status.success(), "{error}");
-    Some((files, report(&all)))
+    Some((files, report_in(&all)))
 }
 
 /// Start three ranks, and merge their reports. Expect the sum of all calls and samples, and one
@@ -74,7 +64,7 @@ fn ranks_measure_at_the_same_time_and_their_reports_add_up() {
     let (server, folder) = (Server::start("ranks"), Folder::new("merge"));
     let mut attempts = (0..5).map(|_| measured_and_merged(&server, &folder));
     let (files, merged) = attempts.find_map(|one| one).expect("ranks measure together");
-    let reports: Vec<Value> = files.iter().map(|file| report(file)).collect();
+    let reports: Vec<Value> = files.iter().map(|file| report_in(file)).collect();
     let calls = |report: &Value| report["rows"][0]["median"]["calls"].as_u64().unwrap();
     let intended = |report: &Value| report["rows"][0]["repeats"][0]["open"]["intended"].clone();
     for report in &reports {
@@ -130,7 +120,7 @@ fn a_client_drives_several_servers() {
     arguments.extend(["--calls", "400", "--json", &out]);
     let output = spinperf(&arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let row = &report(&out)["rows"][0];
+    let row = &report_in(&out)["rows"][0];
     assert_eq!(
         (&row["median"]["calls"], &row["workload"]["connections"]),
         (&400.into(), &2.into())
@@ -175,7 +165,7 @@ fn a_run_that_fails_on_one_rank_leaves_the_next_runs_whole() {
         assert!(error.lines().last().unwrap().contains("1 of 2 runs failed: first: "), "{error}");
     }
     for rank in 0..2 {
-        let second = report(&folder.file(&format!("out/second.rank{rank}.json")));
+        let second = report_in(&folder.file(&format!("out/second.rank{rank}.json")));
         assert_eq!(second["rank"]["job"], "spinperf/second");
     }
 }
@@ -221,7 +211,7 @@ fn a_rank_reports_what_it_measured_before_the_others_ended() {
         }
         let output = stays.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
-        let report = report(&folder.file(&format!("{code}.rank0.json")));
+        let report = report_in(&folder.file(&format!("{code}.rank0.json")));
         assert_eq!(report["rows"][0]["repeats"].as_array().unwrap().len(), 1);
         assert!(report["notes"].to_string().contains(told), "{}", report["notes"]);
     }

@@ -8,7 +8,7 @@ use common::{Server, command, cores, spinperf, text, wait_at_most};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Far longer than any step takes, even on a loaded machine.
@@ -27,22 +27,20 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = command(arguments);
+    fn start(mut command: Command) -> Self {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
     /// A client that calls without pause.
     fn load(server: &Server, operation: &[&str]) -> Self {
-        let always = ["run", "--address", &server.address, "--profile", "dev-vm"];
-        Self::start(&[&always[..], &["--duration", "600s", "--op"], operation].concat())
+        Self::start(server.client(&[&["--duration", "600s", "--op"], operation].concat()))
     }
 
     /// A `top` that has shown something, and the first line of that.
     fn top(arguments: &[&str]) -> (Self, String) {
         let began = Instant::now();
         loop {
-            let mut top = Self::start(&[&["top"], arguments].concat());
+            let mut top = Self::start(command(&[&["top"], arguments].concat()));
             let line = top.first_line();
             if !line.is_empty() {
                 return (top, line);
@@ -273,10 +271,4 @@ fn what_cannot_be_watched_is_said_in_one_line() {
         assert_eq!(output.status.code(), Some(code), "{target}: {said}");
         assert!(said.contains(expected) && said.lines().count() == 1, "{target}: {said}");
     }
-}
-
-#[test]
-fn the_help_shows_examples() {
-    let output = spinperf(&["top", "--help"]);
-    assert!(text(&output.stdout).contains("spinperf top shm:storage"));
 }

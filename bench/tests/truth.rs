@@ -4,73 +4,52 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
-#[path = "common/schema.rs"]
-mod schema;
 
-use common::{Server, command, cores, spinperf, text, wait_at_most, wait_for_calls};
+use common::{
+    Folder, Server, assert_is_report, cores, number, report_in, spinperf, text, wait_at_most,
+    wait_for_calls,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-const REPORT: &str = include_str!("../schema/spinperf-3.schema.json");
 const TIMES: [&str; 4] = ["--warmup", "0ms", "--duration", "2s"];
 /// Longer than the measured time: it ends after the measurement, whenever it starts.
 const STALL: Duration = Duration::from_millis(2500);
 
-/// Files of a run; removed on drop.
-struct Files {
-    json: PathBuf,
-    csv: PathBuf,
-    html: PathBuf,
-    hgrm: PathBuf,
-}
+/// Files of a run, named by their kind.
+struct Files(Folder);
 
 impl Files {
     fn new(name: &str) -> Self {
-        let path = |end: &str| {
-            let file = format!("spinperf-truth-{name}-{}.{end}", std::process::id());
-            std::env::temp_dir().join(file)
-        };
-        Self { json: path("json"), csv: path("csv"), html: path("html"), hgrm: path("hgrm") }
+        Self(Folder::new(name))
     }
 
-    fn all(&self) -> [&PathBuf; 4] {
-        [&self.json, &self.csv, &self.html, &self.hgrm]
+    fn read(&self, kind: &str) -> String {
+        fs::read_to_string(self.0.file(kind)).unwrap()
     }
 
     fn report(&self) -> Value {
-        let report = serde_json::from_str(&fs::read_to_string(&self.json).unwrap()).unwrap();
-        assert_eq!(schema::violations(&report, REPORT), [""; 0]);
-        report
+        report_in(&self.0.file("json"))
     }
 
     /// A column of the first line.
     fn column(&self, name: &str) -> String {
-        let text = fs::read_to_string(&self.csv).unwrap();
-        let plain = text.replace(", ", " ");
+        let plain = self.read("csv").replace(", ", " ");
         let lines: Vec<Vec<&str>> = plain.lines().map(|line| line.split(',').collect()).collect();
         let at = lines[0].iter().position(|column| *column == name).unwrap();
         lines[1][at].to_owned()
     }
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        for file in self.all() {
-            let _ = fs::remove_file(file);
-        }
-    }
-}
-
 /// A run that has started.
 fn start(server: &Server, files: &Files, options: &[&str]) -> Child {
-    let [json, csv, html, hgrm] = files.all().map(|path| path.to_str().unwrap());
-    command(&["run", "--address", &server.address, "--profile", "dev-vm"])
-        .args(["--json", json, "--csv", csv, "--report", html, "--hgrm", hgrm])
+    let [json, csv, html, hgrm] = ["json", "csv", "html", "hgrm"].map(|kind| files.0.file(kind));
+    server
+        .client(&["--json", &json, "--csv", &csv, "--report", &html, "--hgrm", &hgrm])
         .args(options)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -115,10 +94,6 @@ fn settled<T>(make: impl FnMut(u32) -> T, is_expected: impl Fn(&T) -> bool) -> T
         }
     }
     last.unwrap()
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// Expect calls, time and rate to agree in a row with one repeat.
@@ -217,11 +192,8 @@ fn calls_that_are_never_answered_are_a_row_of_their_own_and_exit_code_1() {
         assert!(row["bounded_by"].is_null(), "{name}: {row}");
         assert_eq!(files.column("lost"), lost.to_string(), "{name}");
         assert_eq!(files.column("max_ns"), "", "{name}");
-        assert!(
-            fs::read_to_string(&files.html).unwrap().contains("Calls never answered"),
-            "{name}"
-        );
-        let spectrum = fs::read_to_string(&files.hgrm).unwrap();
+        assert!(files.read("html").contains("Calls never answered"), "{name}");
+        let spectrum = files.read("hgrm");
         assert!(!spectrum.contains("1.000000000000"), "{name}: {spectrum}");
         assert_agreement(row);
     }
@@ -242,16 +214,16 @@ fn a_comparison_with_calls_that_were_never_answered_meets_its_conditions() {
             r#"{{"schema": "spinperf/3", "environment": {{}}, "rows":
                 [{{"name": "echo", "workload": {{"op": "echo"}}, "repeats": [{repeat}]}}]}}"#
         );
-        fs::write(&files.json, report).unwrap();
+        fs::write(files.0.file("json"), report).unwrap();
     }
-    let [good, bad] = [&good.json, &bad.json].map(|path| path.to_str().unwrap());
-    let output = spinperf(&["compare", good, bad, "--fail-if", "p50>+10%"]);
+    let [good, bad] = [&good, &bad].map(|files| files.0.file("json"));
+    let output = spinperf(&["compare", &good, &bad, "--fail-if", "p50>+10%"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     let told = text(&output.stderr);
     assert_eq!(told, "spinperf: p50>+10%: echo has calls that were never answered\n");
     let table = text(&output.stdout);
     assert!(table.contains("echo: 0 before, 1 after") && table.contains("longer tail"), "{table}");
-    assert!(spinperf(&["compare", bad, good, "--fail-if", "p50>+10%"]).status.success());
+    assert!(spinperf(&["compare", &bad, &good, "--fail-if", "p50>+10%"]).status.success());
 }
 
 /// Measure for a time without a call. Expect empty figures instead of zeroes, and exit code 1 with
@@ -278,7 +250,7 @@ fn a_run_too_short_for_a_call_has_no_figures_and_fails() {
         assert!(one["calls_per_second"].is_null(), "{one}");
     }
     assert_eq!((files.column("p50_ns"), files.column("max_ns")), (String::new(), String::new()));
-    let (table, page) = (text(&output.stdout), fs::read_to_string(&files.html).unwrap());
+    let (table, page) = (text(&output.stdout), files.read("html"));
     let line = table.lines().find(|line| line.trim_start().starts_with("echo 64 B, 10/s")).unwrap();
     let cells: Vec<&str> = line.split("  ").filter(|cell| !cell.is_empty()).collect();
     assert!(cells[3..].iter().all(|cell| cell.trim() == "-"), "{table}");
@@ -407,12 +379,12 @@ fn an_interrupted_run_prints_what_was_measured() {
 fn a_minus_is_standard_output_for_one_document() {
     let _cores = cores();
     let server = Server::start("minus");
-    let plain = ["run", "--address", &server.address, "--profile", "dev-vm", "--calls", "300"];
-    let run = |options: &[&str]| spinperf(&[&plain[..], &["--warmup", "0ms"], options].concat());
+    let plain = ["--calls", "300", "--warmup", "0ms"];
+    let run = |options: &[&str]| server.client(&plain).args(options).output().unwrap();
     let json = run(&["--json", "-"]);
     assert!(json.status.success(), "{}", text(&json.stderr));
     let report: Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!(schema::violations(&report, REPORT), [""; 0]);
+    assert_is_report(&report);
     assert!(text(&json.stderr).contains("calls/s"), "{}", text(&json.stderr));
     for (option, begin, end) in [
         ("--csv", "row,repeat,", "\r\n"),

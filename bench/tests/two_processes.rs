@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Server, command, cores, spinperf, text, two_cores, wait_at_most};
+use common::{Folder, Server, command, cores, report_in, spinperf, text, two_cores, wait_at_most};
 use serde_json::Value;
 use spinrpc::config::Host;
 use spinrpc::{AcceptStatus, Call, Engine, Procedure, Program, Service, Version};
@@ -27,17 +27,16 @@ fn rows(server: &Server, name: &str, options: &[&str]) -> Value {
 
 /// The whole report of such a run, with any server.
 fn report(address: &str, name: &str, options: &[&str]) -> Value {
-    let path = std::env::temp_dir().join(format!("spinperf-{name}-{}.json", std::process::id()));
+    let folder = Folder::new(name);
+    let json = folder.file("r.json");
     let calls = CALLS.to_string();
     let mut arguments = vec!["run", "--address", address, "--profile", "dev-vm"];
     arguments.extend(["--verify", "full", "--warmup", "0ms", "--duration", "20s"]);
-    arguments.extend(["--calls", &calls, "--json", path.to_str().unwrap()]);
+    arguments.extend(["--calls", &calls, "--json", &json]);
     arguments.extend(options);
     let output = spinperf(&arguments);
     assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
-    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    fs::remove_file(&path).unwrap();
-    report
+    report_in(&json)
 }
 
 /// Set keys at both ends, or at one. Expect the common version, and the report to name it and the
@@ -116,7 +115,7 @@ fn both_directions_of_a_connection_are_measured_at_once() {
 fn a_server_without_calls_in_reverse_is_an_error() {
     let _cores = cores();
     let server = Server::start_with("forward-only", &["--no-reverse"]);
-    let output = spinperf(&["run", "--address", &server.address, "--profile", "dev-vm", "--bidir"]);
+    let output = server.client(&["--bidir"]).output().unwrap();
     let said = text(&output.stderr);
     let told = "the server rejects it: its profile reserves no memory for calls in reverse";
     assert!(!output.status.success() && said.contains(told), "{said}");
@@ -162,9 +161,8 @@ fn assert_measured(server: &Server, name: &str, options: &[&str]) {
 fn calls_from_other_threads_are_answered() {
     let _cores = cores();
     let server = Server::start("threads");
-    let address = ["run", "--address", &server.address, "--profile", "dev-vm", "--json", "-"];
     let calls = ["--op", "null", "--threads", "2", "--depth", "4", "--duration", "300ms"];
-    let output = spinperf(&[&address[..], &calls].concat());
+    let output = server.client(&calls).args(["--json", "-"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let median = &report["rows"][0]["median"];
@@ -178,14 +176,14 @@ fn calls_from_other_threads_are_answered() {
 fn a_call_for_which_there_is_never_memory_is_an_error() {
     let _cores = cores();
     let server = Server::start("starved");
-    let profile = std::env::temp_dir().join(format!("spinperf-{}.toml", std::process::id()));
+    let folder = Folder::new("starved");
+    let profile = folder.file("small.toml");
     let small =
         "schema = 1\ninclude = [\"dev-vm\"]\ndescription = \"small\"\n[mem]\nconn_arena_mib = 2\n";
     fs::write(&profile, small).unwrap();
     let size = ["--op", "echo", "--size", "1MiB"];
-    let address = ["run", "--address", &server.address, "--profile", profile.to_str().unwrap()];
+    let address = ["run", "--address", &server.address, "--profile", &profile];
     let output = spinperf(&[&address[..], &size[..]].concat());
-    fs::remove_file(&profile).unwrap();
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.contains("raise mem.conn_arena_mib"), "{said}");
 }
@@ -204,11 +202,9 @@ fn repeats_are_all_in_the_document() {
 #[test]
 fn both_ends_can_be_captured() {
     let _cores = cores();
-    let path_of = |end: &str| {
-        std::env::temp_dir().join(format!("spinperf-{end}-{}.pcapng", std::process::id()))
-    };
-    let paths = ["server", "client"].map(path_of);
-    let [served, run] = paths.each_ref().map(|path| path.to_str().unwrap());
+    let folder = Folder::new("captured");
+    let paths = ["server", "client"].map(|end| folder.file(end));
+    let [served, run] = paths.each_ref().map(String::as_str);
     let address = format!("shm:spinperf-test-captured-{}", std::process::id());
     let both = ["--address", &address, "--profile", "dev-vm", "--capture"];
     let mut server = command(&[&["serve", "--attached"], &both[..], &[served]].concat())
@@ -228,7 +224,6 @@ fn both_ends_can_be_captured() {
         assert!(said.contains("captured ") && said.contains(", 0 dropped"), "{said}");
         let capture = fs::read(&path).unwrap();
         assert!(capture.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) && capture.len() > 2000, "{path:?}");
-        fs::remove_file(&path).unwrap();
     }
 }
 
@@ -244,9 +239,8 @@ fn a_capture_that_cannot_be_written_is_an_error() {
 fn a_killed_server_ends_the_run_with_exit_code_1() {
     let _cores = cores();
     let mut server = Server::start("killed");
-    let arguments = ["run", "--address", &server.address, "--profile", "dev-vm"];
-    let mut client = command(&arguments)
-        .args(["--op", "echo", "--depth", "4", "--warmup", "0ms", "--duration", "600s"])
+    let mut client = server
+        .client(&["--op", "echo", "--depth", "4", "--warmup", "0ms", "--duration", "600s"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -261,15 +255,9 @@ fn a_killed_server_ends_the_run_with_exit_code_1() {
 #[test]
 fn an_attached_server_ends_with_its_standard_input() {
     let _cores = cores();
-    let address = format!("shm:spinperf-test-attached-{}", std::process::id());
-    let arguments = ["serve", "--attached", "--address", &address, "--profile", "dev-vm"];
-    let mut server =
-        command(&arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("listening"), "{line:?}");
-    drop(server.stdin.take());
-    assert_eq!(wait_at_most(&mut server, Duration::from_secs(60)), Some(0));
+    let mut server = Server::start("attached");
+    drop(server.child.stdin.take());
+    assert_eq!(wait_at_most(&mut server.child, Duration::from_secs(60)), Some(0));
 }
 
 #[test]

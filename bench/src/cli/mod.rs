@@ -240,27 +240,21 @@ mod tests {
     use super::*;
     use crate::load::{Mode, Operation};
 
-    fn usage_error(line: &str) -> String {
-        let parsed = parse(std::iter::once("spinperf").chain(line.split(' ')));
-        let planned = parsed.and_then(|parsed| match parsed {
-            Parsed::Run(cli) => match cli.command {
-                Some(Command::Run(run)) => Plan::new(&run, 2).map(|plan| format!("{plan:?}")),
-                other => Ok(format!("{other:?}")),
-            },
-            Parsed::Text(text) => Ok(text),
-        });
-        match planned {
-            Err(Failure::Usage(message)) => message,
-            other => panic!("{line}: {other:?}"),
-        }
+    fn args(line: &str) -> Box<RunArgs> {
+        parse_run(line.split(' ').skip(1).map(str::to_owned).collect()).unwrap()
     }
 
     fn run(line: &str) -> Plan {
-        match parse(std::iter::once("spinperf").chain(line.split(' '))) {
-            Ok(Parsed::Run(cli)) => match cli.command {
-                Some(Command::Run(run)) => Plan::new(&run, 2).unwrap(),
-                other => panic!("{line}: {other:?}"),
-            },
+        Plan::new(&args(line), 2).unwrap()
+    }
+
+    fn usage_error(line: &str) -> String {
+        let told = match parse(std::iter::once("spinperf").chain(line.split(' '))) {
+            Ok(_) if line.starts_with("run") => Plan::new(&args(line), 2).unwrap_err(),
+            other => other.unwrap_err(),
+        };
+        match told {
+            Failure::Usage(message) => message,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -338,21 +332,12 @@ mod tests {
 
     #[test]
     fn a_run_calls_spinperfs_own_program_or_another() {
-        let args = |line: &str| match parse(line.split(' ')) {
-            Ok(Parsed::Run(cli)) => match cli.command {
-                Some(Command::Run(run)) => run,
-                other => panic!("{line}: {other:?}"),
-            },
-            other => panic!("{line}: {other:?}"),
-        };
-        assert!(args("spinperf run --address shm:x").calls_spinperf());
-        let nfs = "spinperf run --address shm:x --op null --program 100003 --version 3";
+        assert!(args("run --address shm:x").calls_spinperf());
+        let nfs = "run --address shm:x --op null --program 100003 --version 3";
         assert!(!args(nfs).calls_spinperf());
         assert_eq!(args(nfs).callees()[0].to_string(), "program 100003 version 3");
-        let set = args("spinperf run --address shm:x --set rpc.version=2 --set rpc.credits=8")
-            .profile
-            .set;
-        assert_eq!(set, ["rpc.version=2", "rpc.credits=8"]);
+        let set = args("run --address shm:x --set rpc.version=2 --set rpc.credits=8");
+        assert_eq!(set.profile.set, ["rpc.version=2", "rpc.credits=8"]);
     }
 
     #[test]
@@ -389,6 +374,7 @@ mod tests {
             ("run --address shm:x --window 1s", "--mode soak"),
             ("run --address shm:x --rate fast", "20k"),
             ("run --address shm:x --arrivals often", "poisson"),
+            ("run --address shm:x --op echo:70,echo:30", "each operation once"),
             ("run --address shm:x --op echo:1,read:1 --size read=1k", "--size echo="),
             ("run --address shm:x --op echo:1,read:1 --size 1,2", "read=1MiB"),
             ("run --address shm:x --size 64:80%,4k:10%", "sum is 100"),
@@ -427,7 +413,9 @@ mod tests {
 
     #[test]
     fn every_help_ends_with_examples_and_exit_codes() {
-        for command in ["", "run", "serve", "floor", "compare", "merge", "job"] {
+        for command in
+            ["", "run", "serve", "floor", "compare", "merge", "job", "top", "metrics", "idle"]
+        {
             let line = ["spinperf", command, "--help"].into_iter().filter(|word| !word.is_empty());
             let Ok(Parsed::Text(text)) = parse(line) else { panic!("no text of {command}") };
             assert!(

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "not every test binary uses all of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
+pub(crate) mod schema;
+
 use rustix::process::Pid;
 use serde_json::Value;
 use std::fs;
@@ -10,6 +12,28 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+const REPORT: &str = include_str!("../../schema/spinperf-3.schema.json");
+
+/// Checks that a report is as its schema says.
+#[track_caller]
+pub(crate) fn assert_is_report(report: &Value) {
+    assert_eq!(schema::violations(report, REPORT), [""; 0]);
+}
+
+/// The valid report in a file.
+#[track_caller]
+pub(crate) fn report_in(path: &str) -> Value {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert_is_report(&report);
+    report
+}
+
+#[track_caller]
+pub(crate) fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
+}
 
 /// Runs spinperf to completion.
 pub(crate) fn spinperf(arguments: &[&str]) -> Output {
@@ -91,6 +115,11 @@ impl Server {
         let server = Self { child, address };
         assert!(line.contains("listening"), "{line:?}");
         server
+    }
+
+    /// A client of it that has not started yet.
+    pub(crate) fn client(&self, options: &[&str]) -> Command {
+        command(&[&["run", "--address", &self.address, "--profile", "dev-vm"], options].concat())
     }
 }
 
