@@ -340,6 +340,8 @@ const LEAK_COUNT: f64 = 2.0;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::{Operation, Workload};
+    use crate::report::tests::{open_loop, repeat};
 
     fn windows(of: impl Fn(usize) -> SoakWindow) -> Vec<SoakWindow> {
         (0..20).map(of).collect()
@@ -405,46 +407,21 @@ mod tests {
 
     /// A window of an open loop with 1000 calls, some of which were never sent.
     fn open_window(never_sent: u64, elapsed_s: f64) -> Measured {
-        use crate::load::{Arrivals, CoreUse, CutShort, Operation, Workload};
-        let refused = (never_sent > 0).then_some("behind");
         let sent = 1000 - never_sent;
         let open = OpenLoop {
             target_per_second: 1000.0 / elapsed_s,
             achieved_per_second: sent as f64 / elapsed_s,
-            intended: 1000,
-            adherence_percent: sent as f64 / 10.0,
             late: 5,
             overran: 2,
-            never_sent,
-            arrivals: Arrivals::Fixed,
-            refused,
+            ..open_loop(sent)
         };
-        let latency = match refused {
-            Some(_) => LatencySummary::refused(sent),
-            None => LatencySummary::from_figures(sent, [300.0; 8]),
-        };
-        let mut samples = Samples::none().unwrap();
-        if refused.is_none() {
-            samples.latency.record_n(300, sent).unwrap();
+        let mut one = repeat(sent, 300.0, &[]).measurement;
+        match open.refused {
+            Some(_) => one.latency = LatencySummary::refused(sent),
+            None => one.samples.latency.record_n(300, sent).unwrap(),
         }
-        let measurement = Measurement {
-            calls: sent,
-            lost: 0,
-            start_unix_s: 0.0,
-            carried_in_ns: 0.0,
-            cut_short: CutShort::default(),
-            elapsed_s,
-            calls_per_second: open.achieved_per_second,
-            bytes_per_second: 0.0,
-            latency,
-            service: None,
-            open: Some(open),
-            client: CoreUse::default(),
-            server: None,
-            client_cores: Vec::new(),
-            server_cores: Vec::new(),
-            samples,
-        };
+        let calls_per_second = open.achieved_per_second;
+        let measurement = Measurement { elapsed_s, calls_per_second, open: Some(open), ..one };
         (Workload::ping_pong(Operation::Null, 0), measurement)
     }
 

@@ -3,7 +3,6 @@
 
 use crate::units::{show_count, show_us};
 
-/// A value that is compared.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Figure {
     /// Name in conditions and documents of comparisons.
@@ -50,7 +49,6 @@ impl Unit {
 }
 
 impl Figure {
-    /// Name with unit, for a table.
     pub(crate) fn label(&self) -> String {
         match self.unit {
             Unit::PerSecond => "calls/s".to_owned(),

@@ -47,7 +47,6 @@ fn quoted(text: &str) -> String {
 const LINE_END: &str = "\r\n";
 /// Both counted from 1.
 const INDICES: [&str; 2] = ["row", "repeat"];
-/// Columns, with the locations of their values in a row.
 const OF_ROW: &[(&str, &str)] = &[
     ("name", "/name"),
     ("mode", "/workload/mode"),
@@ -72,10 +71,10 @@ const OF_ROW: &[(&str, &str)] = &[
 mod tests {
     use super::*;
     use crate::floor::Placed;
-    use crate::load::{Arrivals, OpenLoop, Operation, Rate, Workload};
+    use crate::load::{Arrivals, Operation, Rate, Workload};
     use crate::report::Row;
     use crate::report::columns::FIGURES;
-    use crate::report::tests::{empty, repeat};
+    use crate::report::tests::{empty, open_loop, repeat};
 
     #[test]
     fn every_repeat_is_a_line_with_every_column() {
@@ -100,17 +99,7 @@ mod tests {
         let echo = Workload::ping_pong(Operation::Echo, 64).at_rate(rate);
         let mut one = repeat(10, 3.0, &[]);
         one.measurement.service = Some(one.measurement.latency);
-        one.measurement.open = Some(OpenLoop {
-            target_per_second: 1000.0,
-            achieved_per_second: 1000.0,
-            adherence_percent: 100.0,
-            late: 0,
-            intended: 1000,
-            overran: 0,
-            never_sent: 0,
-            arrivals: Arrivals::Poisson,
-            refused: None,
-        });
+        one.measurement.open = Some(open_loop(1000));
         let placed = Placed::between(110.0, 110.0);
         let row = Row::new(echo, vec![one.at(Some(placed))]);
         let row = serde_json::to_value(&row).unwrap();

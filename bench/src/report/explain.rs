@@ -136,9 +136,9 @@ const LINK_FULL_PERCENT: f64 = 85.0;
 mod tests {
     use super::*;
     use crate::floor::Probe;
-    use crate::load::{Arrivals, OpenLoop, Operation, Workload};
+    use crate::load::{OpenLoop, Operation, Workload};
     use crate::report::Repeat;
-    use crate::report::tests::repeat;
+    use crate::report::tests::{open_loop, repeat};
 
     fn bound(repeat: Repeat, wire: Option<f64>) -> Bound {
         Bound::of(&Row::new(Workload::ping_pong(Operation::Echo, 64), vec![repeat]), wire)
@@ -173,17 +173,7 @@ mod tests {
     #[test]
     fn an_open_loop_that_keeps_up_is_bound_by_what_it_was_asked_for() {
         let mut one = repeat(100, 1.0, &[]);
-        let open = |adherence_percent| OpenLoop {
-            target_per_second: 5000.0,
-            achieved_per_second: 5000.0,
-            adherence_percent,
-            late: 0,
-            intended: 1000,
-            overran: 0,
-            never_sent: 0,
-            arrivals: Arrivals::Fixed,
-            refused: None,
-        };
+        let open = |adherence_percent| OpenLoop { adherence_percent, ..open_loop(1000) };
         one.measurement.open = Some(open(99.95));
         assert_eq!(bound(one.clone(), None).limit, Limit::OfferedRate);
         one.measurement.open = Some(open(90.0));

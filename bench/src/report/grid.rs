@@ -70,7 +70,6 @@ fn result_cells(row: &Row) -> Vec<String> {
     cells
 }
 
-/// Calls without a reply, for each row that has any.
 pub(crate) fn lost(report: &Report) -> Option<Grid> {
     let cells = |row: &Row| {
         let (lost, calls) = (row.median.lost, row.median.calls);

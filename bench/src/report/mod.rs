@@ -178,7 +178,6 @@ fn beaten_limits(row: &Row) -> impl Iterator<Item = String> {
     row.median.ratios.iter().filter_map(of)
 }
 
-/// An error of one line about a row without a completed call in a repeat.
 fn nothing_completed(row: &Row) -> String {
     let loops = row.repeats.iter().filter_map(|repeat| repeat.measurement.open);
     let due = loops.map(|open| open.intended).max();
@@ -192,7 +191,6 @@ fn nothing_completed(row: &Row) -> String {
     format!("no call completed within the measured time: {}; {remedy}", row.name)
 }
 
-/// An error of one line if a repeat was refused its percentiles.
 fn fell_behind(row: &Row) -> Option<String> {
     let loops = row.repeats.iter().filter_map(|repeat| repeat.measurement.open);
     let refused = loops.filter(|open| open.refused.is_some());
@@ -244,7 +242,6 @@ pub(crate) struct FloorValue {
 }
 
 impl FloorValue {
-    /// The figure that the limit bounds.
     pub(crate) fn figure(&self, measurement: &Measurement) -> f64 {
         match self.probe {
             Probe::RingRate { .. } => measurement.calls_per_second,
@@ -452,7 +449,6 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
     if low.is_finite() { [low, high] } else { [f64::NAN; 2] }
 }
 
-/// A target of the project, as a bound on one result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Goal {
     pub(crate) name: String,
@@ -515,6 +511,21 @@ pub(crate) mod tests {
         };
         let value = |&(probe, value): &(Probe, f64)| FloorValue { probe, value };
         Repeat::new(measurement, floor.iter().map(value).collect())
+    }
+
+    /// A loop at 1000 calls a second of which this many were sent.
+    pub(crate) fn open_loop(sent: u64) -> OpenLoop {
+        OpenLoop {
+            target_per_second: 1000.0,
+            achieved_per_second: sent as f64,
+            intended: 1000,
+            adherence_percent: sent as f64 / 10.0,
+            late: 0,
+            overran: 0,
+            never_sent: 1000 - sent,
+            arrivals: Arrivals::Fixed,
+            refused: (sent < 999).then_some("behind"),
+        }
     }
 
     /// A repeat of one second that starts then, with these latencies in nanoseconds.
@@ -590,20 +601,9 @@ pub(crate) mod tests {
         assert!(grid::bounds(&report).is_some() && grid::cores(&report).is_some());
     }
 
-    /// A repeat of an open loop of which this many of 1000 calls started.
-    fn open_repeat(started: u64, calls: u64) -> Repeat {
-        let mut one = repeat(calls, 300.0, &[]);
-        one.measurement.open = Some(OpenLoop {
-            target_per_second: 1000.0,
-            achieved_per_second: calls as f64,
-            intended: 1000,
-            adherence_percent: started as f64 / 10.0,
-            late: 0,
-            overran: 0,
-            never_sent: 1000 - started,
-            arrivals: Arrivals::Fixed,
-            refused: (started < 999).then_some("behind"),
-        });
+    fn open_repeat(sent: u64) -> Repeat {
+        let mut one = repeat(sent, 300.0, &[]);
+        one.measurement.open = Some(open_loop(sent));
         one
     }
 
@@ -616,17 +616,17 @@ pub(crate) mod tests {
 
     #[test]
     fn a_rate_that_was_not_kept_is_a_failure() {
-        assert_eq!(verdict_of(vec![open_repeat(1000, 1000), open_repeat(999, 999)]), "");
-        let told = verdict_of(vec![open_repeat(1000, 1000), open_repeat(540, 540)]);
+        assert_eq!(verdict_of(vec![open_repeat(1000), open_repeat(999)]), "");
+        let told = verdict_of(vec![open_repeat(1000), open_repeat(540)]);
         assert!(told.starts_with("54.00 %") && told.contains("--force"), "{told}");
     }
 
     /// Calls were due, so a higher rate is no remedy.
     #[test]
     fn a_run_without_completed_calls_is_told_what_may_help() {
-        let told = verdict_of(vec![open_repeat(0, 0)]);
+        let told = verdict_of(vec![open_repeat(0)]);
         assert!(told.contains("1000 calls were due") && !told.contains("increase"), "{told}");
-        let mut too_slow = open_repeat(0, 0);
+        let mut too_slow = open_repeat(0);
         too_slow.measurement.open.as_mut().unwrap().intended = 0;
         assert!(verdict_of(vec![too_slow]).contains("increase --rate"));
     }

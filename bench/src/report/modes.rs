@@ -7,7 +7,6 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Saturation {
     pub(crate) p99_limit_ns: f64,
-    /// Every rate tried, in order.
     pub(crate) steps: Vec<SaturationStep>,
     /// The highest rate that held, in calls per second; absent if none did.
     pub(crate) highest_per_second: Option<f64>,

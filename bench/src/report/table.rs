@@ -67,14 +67,12 @@ fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
     begins && !cell.contains(' ')
 }
 
-/// An empty line, a title, and lines under it.
 pub(crate) fn push_section(text: &mut String, title: &str, lines: &[String]) {
     push_line(text, "");
     push_line(text, title);
     lines.iter().for_each(|line| push_line(text, &format!("  {line}")));
 }
 
-/// A line with its line feed.
 pub(crate) fn push_line(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');

@@ -81,7 +81,6 @@ impl Turn {
     pub(crate) const ALL: [Self; 3] = [Self::Trusted, Self::Others, Self::Full];
 }
 
-/// Requested rows of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     Cores,
@@ -346,6 +345,7 @@ fn wait(socket: &PeerSocket, what: PollFlags, end: Instant) -> io::Result<()> {
 mod tests {
     use super::*;
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
+    use rustix::process::Uid;
     use std::io::{IoSlice, Read, Write};
     use std::mem::MaybeUninit;
     use std::net::{TcpListener, TcpStream};
@@ -394,10 +394,13 @@ mod tests {
         assert!(allowance.time_ns.left(UNKNOWN_USER) < hour_ns, "counted");
     }
 
+    fn listening(name: &str) -> UnixListener {
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+    }
+
     /// A peer that sends this answer to one connection.
     fn answering(name: &str, answer: &'static [u8]) -> thread::JoinHandle<()> {
-        let address = SocketAddr::from_abstract_name(name).unwrap();
-        let listener = UnixListener::bind_addr(&address).unwrap();
+        let listener = listening(name);
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             // The client may have hung up.
@@ -453,8 +456,7 @@ mod tests {
         let (own, other) = (geteuid().as_raw(), geteuid().as_raw() + 1);
         let mut allowance = Allowance::of_a_look();
         let name = format!("spinperf-test/{}/silent", std::process::id());
-        let address = SocketAddr::from_abstract_name(&name).unwrap();
-        let _silent = UnixListener::bind_addr(&address).unwrap();
+        let _silent = listening(&name);
         allowance.time_ns = Budget::new(u64::MAX, 1_000_000, 1_500_000);
         for (user, left_ns) in [(other, [0, 500_000]), (other, [0, 500_000]), (other + 1, [0, 0])] {
             let (socket, _) = connect(&name, Turn::Trusted, &mut allowance, |_| true).unwrap();
@@ -471,8 +473,7 @@ mod tests {
     #[test]
     fn an_answer_without_an_end_is_not_taken() {
         let name = format!("spinperf-test/{}/endless", std::process::id());
-        let listener =
-            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let listener = listening(&name);
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             while stream.write_all(&[b'a'; 1 << 16]).is_ok() {}
@@ -505,8 +506,7 @@ mod tests {
     #[test]
     fn descriptors_that_a_server_sends_do_not_block_the_reader() {
         let name = format!("spinperf-test/{}/descriptors", std::process::id());
-        let listener =
-            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let listener = listening(&name);
         let server = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let (near, far) = lingering();
@@ -531,28 +531,32 @@ mod tests {
         assert!(elapsed < 2 * PATIENCE, "{elapsed:?}");
     }
 
+    /// Changes this thread only: a server thread here has another user than its client.
+    fn become_user(uid: u32) {
+        let uid = Uid::from_raw(uid);
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+    }
+
+    /// Listens as user 12345.
+    fn listening_as_another(name: &str) -> Option<UnixListener> {
+        if !geteuid().is_root() {
+            let _ = writeln!(io::stderr(), "NOT TESTED: another user, which only root can become");
+            return None;
+        }
+        let name = name.to_owned();
+        let server = thread::spawn(move || {
+            become_user(12_345);
+            listening(&name)
+        });
+        Some(server.join().unwrap())
+    }
+
     /// Listen as one user and connect as another. Expect the connector not to ask.
     #[test]
     fn a_server_of_another_user_is_not_asked_and_root_asks_anyone() {
-        use rustix::process::{Uid, geteuid};
-        use rustix::thread::set_thread_res_uid;
-        if !geteuid().is_root() {
-            let _ = writeln!(io::stderr(), "NOT TESTED: another user, which only root can become");
-            return;
-        }
-        // Changes this thread only: a server thread here has another user than its client.
-        let become_user = |uid| {
-            let uid = Uid::from_raw(uid);
-            set_thread_res_uid(uid, uid, uid).unwrap();
-        };
         for (client, is_asked) in [(12_345, true), (12_346, false), (0, true)] {
             let name = format!("spinperf-test/{}/user-{client}", std::process::id());
-            let address = SocketAddr::from_abstract_name(&name).unwrap();
-            let server = thread::spawn(move || {
-                become_user(12_345);
-                UnixListener::bind_addr(&address).unwrap()
-            });
-            let listener = server.join().unwrap();
+            let Some(listener) = listening_as_another(&name) else { return };
             let server = thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
                 let read = stream.read(&mut [0; 64]).unwrap_or_default();
@@ -575,20 +579,8 @@ mod tests {
     /// Listen as another user. Expect root to put it off at first, so that it cannot keep root from its own engines.
     #[test]
     fn a_server_of_another_user_is_put_off_until_its_turn() {
-        use rustix::process::Uid;
-        use rustix::thread::set_thread_res_uid;
-        if !geteuid().is_root() {
-            let _ = writeln!(io::stderr(), "NOT TESTED: another user, which only root can become");
-            return;
-        }
         let name = format!("spinperf-test/{}/turn", std::process::id());
-        let address = SocketAddr::from_abstract_name(&name).unwrap();
-        let server = thread::spawn(move || {
-            let uid = Uid::from_raw(12_345);
-            set_thread_res_uid(uid, uid, uid).unwrap();
-            UnixListener::bind_addr(&address).unwrap()
-        });
-        let _listener = server.join().unwrap();
+        let Some(_listener) = listening_as_another(&name) else { return };
         let mut allowance = Allowance::of_a_look();
         // More than a pause of this thread takes.
         allowance.time_ns = Budget::new(u64::MAX, u64::MAX, u64::MAX);
