@@ -11,7 +11,6 @@ use crate::progress::Progress;
 use crate::report::sink::{Sink, is_standard_output};
 use crate::report::{FloorRow, Report, table};
 
-/// Measures every limit `repeats` times, in turns, and prints the medians.
 pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     let pair = CorePair::choose(args.cores.as_ref())?;
     let probes = chosen(&args.only)?;

@@ -76,7 +76,6 @@ struct Run {
 }
 
 impl Job {
-    /// Reads a file; the error is one line.
     fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let mut text = String::new();

@@ -13,5 +13,4 @@ pub(crate) struct ProfileArgs {
     pub(crate) set: Vec<String>,
 }
 
-/// Default of `--profile`.
 const PROFILE: &str = "latency";

@@ -78,12 +78,10 @@ impl Prepared {
     }
 }
 
-/// Finds mistakes in the options, without measuring.
 pub(crate) fn check(args: &RunArgs, run: &str) -> Result<(), Failure> {
     Prepared::new(args, Some(run)).map(drop)
 }
 
-/// Measures the workloads of the options and prints the results.
 pub(crate) fn run(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Failure> {
     let Prepared { rank, output, capture, fabric, profile, plan } =
         Prepared::new(args, suite.map(|suite| suite.name))?;
@@ -340,7 +338,6 @@ fn clock_note(kernel_s: f64, own_s: f64) -> Option<String> {
     })
 }
 
-/// Hint at limits that the result can be compared with.
 pub(crate) fn limits_note(driver: Driver) -> &'static str {
     match driver {
         Driver::Shm => "this machine's limits: spinperf floor",

@@ -14,7 +14,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// One side of a comparison.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Document {
     pub(crate) environment: Map<String, Value>,

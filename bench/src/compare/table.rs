@@ -58,7 +58,6 @@ fn is_shown(change: &Change) -> bool {
     change.metric.is_for_people() && (change.supported || !change.metric.is_far_out())
 }
 
-/// The whole comparison; ends with a newline.
 pub(super) fn render(comparison: &Comparison) -> String {
     let mut text = String::new();
     for line in aligned(vec![

@@ -25,7 +25,6 @@ struct Back {
     end: Rc<RefCell<End>>,
 }
 
-/// Result of a drive, and the call that waits for it.
 #[derive(Default)]
 struct End {
     waiting: Option<Deferred>,

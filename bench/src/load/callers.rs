@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 impl Session<'_> {
-    /// Drives the threads of a workload once, and runs the core meanwhile.
     pub(super) fn run_callers(
         &mut self,
         handle: &ClientHandle,

@@ -31,7 +31,6 @@ impl Calls {
     }
 }
 
-/// The load that a client is about to apply.
 #[derive(Clone, Copy, Debug, Xdr)]
 pub(super) struct Intent<'a> {
     shares: Array<'a, Calls, SHARES_MAX>,
@@ -106,7 +105,6 @@ pub(crate) fn refusal_of_size(share: &Share, config: &Config) -> Option<String> 
     })
 }
 
-/// Answer of a server to an intent: a refusal, or its inline sizes.
 #[derive(Clone, Copy, Debug, Xdr)]
 pub(super) struct Welcome<'a> {
     refusal: Text<'a, REFUSAL_BYTES_MAX>,
@@ -126,7 +124,6 @@ impl<'a> Welcome<'a> {
         }
     }
 
-    /// The inline sizes, or the refusal.
     pub(super) fn answer(self) -> Result<[usize; 2], String> {
         match &*self.refusal {
             "" => Ok([self.inline_recv_bytes as usize, self.inline_send_bytes as usize]),
@@ -135,7 +132,6 @@ impl<'a> Welcome<'a> {
     }
 }
 
-/// Reverse load that a server is to apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub(super) struct BackPlan {
     calls: Calls,

@@ -72,7 +72,6 @@ enum Interrupt {
     Happened,
 }
 
-/// Indices of a lane and a slot in it.
 pub(super) type Place = (usize, usize);
 
 struct Lane {
@@ -116,7 +115,6 @@ impl Tally {
     }
 }
 
-/// Returns whether a call ended because its deadline expired.
 pub(super) fn is_late(error: &CallError) -> bool {
     matches!(error, CallError::TimedOut)
 }

@@ -30,7 +30,6 @@ pub(crate) struct Fleet {
     round: u32,
 }
 
-/// Processes that start each repeat together.
 #[derive(Clone, Debug)]
 pub(crate) struct Party {
     pub(crate) rank: ranks::Rank,

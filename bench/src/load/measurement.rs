@@ -65,10 +65,9 @@ impl CutShort {
     }
 }
 
-/// Every sample of a measurement, of all cores.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
-    /// Samples of the whole measurement, in nanoseconds.
+    /// Of the whole measurement, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
     pub(crate) intervals: Vec<Interval>,
 }
@@ -79,7 +78,6 @@ impl Samples {
     }
 }
 
-/// The samples of a part of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
     /// Start relative to that of the measurement, in seconds.

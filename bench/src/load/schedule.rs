@@ -46,7 +46,6 @@ pub(super) struct Schedule {
     pub(super) start: u64,
     pub(super) end: u64,
     give_up: u64,
-    /// No calls start from this time on.
     pub(super) stop: u64,
     interval: u64,
 }
@@ -83,7 +82,6 @@ impl Schedule {
         counts.then(|| ((now - self.start) / self.interval) as usize)
     }
 
-    /// Ends the measured time, and with it the drive.
     pub(super) fn finish(&mut self, now: u64) {
         self.end = now.max(self.start);
         self.stop = now;

@@ -119,7 +119,6 @@ fn check_distinct(parts: &[Part]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Adds up the repeats of a workload; `rows` are those of `parts`, in order.
 fn sum_of<'a>(parts: &'a [Part], rows: &[&'a PartRow]) -> Result<Sum, Failure> {
     let repeats = rows.iter().map(|row| row.repeats.len()).min().unwrap_or(0);
     let mut sum = Sum { repeats: Vec::new(), common_percent: 100.0 };

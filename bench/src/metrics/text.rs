@@ -20,7 +20,6 @@ use std::fmt;
 
 type Count = (&'static str, &'static str);
 
-/// Counters of [`spinrpc::StatsSnapshot`].
 const COUNTS: &[Count] = &[
     ("polls", "Turns of the core"),
     ("empty_polls", "Turns without work"),
@@ -58,7 +57,6 @@ const COUNTS: &[Count] = &[
     ("reply_cache_full", "Calls to be retried: no place for their reply"),
 ];
 
-/// Name and unit of the metric of a counter.
 fn metric_of(count: &str) -> (&str, Option<Unit>) {
     match count {
         "polls" => ("turns", None),
@@ -245,7 +243,6 @@ impl Engine {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// Name, help and unit of a metric.
 type About<'a> = (&'a str, &'a str, Option<Unit>);
 
 enum Value {

@@ -125,5 +125,4 @@ fn terminal_size() -> (usize, usize) {
 const LOOK: Duration = Duration::from_millis(50);
 /// Minimum time between two updates: engines return the same snapshot for 10 ms.
 pub(crate) const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Maximum time between two updates.
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(3600);

@@ -22,10 +22,8 @@ pub(crate) struct Snapshot {
     pub(crate) ticks_per_second: u64,
     pub(crate) listens: Vec<String>,
     pub(crate) settings: BTreeMap<String, String>,
-    /// Counters of security contexts.
     #[serde(default, skip_serializing)]
     pub(crate) gss: BTreeMap<String, u64>,
-    /// Metrics of the application.
     #[serde(default, skip_serializing)]
     pub(crate) application: Vec<Metric>,
     #[serde(skip_serializing)]
@@ -54,7 +52,6 @@ pub(crate) struct Series {
 const CORES_MAX: usize = 1024;
 const ENTRIES_MAX: usize = 256;
 
-/// Leaves out what is beyond [`ENTRIES_MAX`].
 fn bound<T>(entries: &mut BTreeMap<String, T>) {
     if let Some(first) = entries.keys().nth(ENTRIES_MAX).cloned() {
         entries.split_off(&first);
@@ -155,7 +152,6 @@ pub(crate) struct Connection {
     pub(crate) memory_bytes: usize,
 }
 
-/// Calls made over a connection.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Requester {
     #[serde(rename(serialize = "called"))]
@@ -164,7 +160,6 @@ pub(crate) struct Requester {
     pub(crate) credits_in_flight: u64,
 }
 
-/// Calls served over it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Responder {
     #[serde(rename(serialize = "served"))]
@@ -190,7 +185,6 @@ pub(crate) struct Buffers {
     pub(crate) kept: u64,
 }
 
-/// Latencies that one engine has counted.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Latencies {
     pub(crate) schema: String,
@@ -230,7 +224,6 @@ impl fmt::Display for ProcedureName {
 }
 
 impl Latencies {
-    /// The same for latencies.
     pub(super) fn bound(&mut self) {
         self.cores.truncate(CORES_MAX);
         for core in &mut self.cores {

@@ -35,7 +35,6 @@ impl Target {
 
 pub(crate) struct Found {
     pub(crate) owner: Owner,
-    /// The name of the process.
     pub(crate) program: String,
     pub(crate) snapshot: Snapshot,
     /// Present if they were requested, and the engine sent them.
