@@ -8,11 +8,10 @@ mod program;
 #[path = "../../bench/tests/common/schema.rs"]
 mod schema;
 
-use common::Folder;
+use common::{Folder, record_path};
 use program::spintune;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 const REPORT: &str = include_str!("../schema/spintune-doctor-1.schema.json");
@@ -21,14 +20,9 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-fn host(name: &str) -> String {
-    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
-    hosts.join(name).with_extension("txt").to_str().unwrap().to_owned()
-}
-
 /// Runs doctor on a record; returns its status and output.
 fn doctor(record: &str, arguments: &[&str]) -> (i32, String) {
-    let root = host(record);
+    let root = record_path(record);
     let output = spintune(&[&["doctor", "--root", &root], arguments].concat());
     assert!(output.stderr.is_empty(), "{}", text(output.stderr));
     (output.status.code().unwrap(), text(output.stdout))
@@ -296,7 +290,7 @@ fn cores_that_the_host_does_not_have_are_a_finding_and_no_mistake() {
 /// are printed.
 #[test]
 fn nothing_of_a_record_commands_a_terminal() {
-    let record = std::fs::read_to_string(host("server-2s-mlx5-right")).unwrap();
+    let record = std::fs::read_to_string(record_path("server-2s-mlx5-right")).unwrap();
     let hostile = record
         .replace("-> ../../../0000:98:00.0", "-> ../\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}")
         .replace("drivers/mlx5_core", "drivers/mlx5_core\u{1b}[2J")

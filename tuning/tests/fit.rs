@@ -8,7 +8,7 @@ mod program;
 #[path = "../../bench/tests/common/schema.rs"]
 mod schema;
 
-use common::Folder;
+use common::{Folder, record_path};
 use program::{problems, spintune};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, mknodat};
 use serde_json::Value as Json;
@@ -34,8 +34,7 @@ impl Copy {
     /// Lays out a record.
     fn of(host: &str, test: &str) -> Self {
         let root = PathBuf::from(Folder::new(test).path(""));
-        let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts").join(host);
-        let text = fs::read_to_string(record.with_extension("txt")).unwrap();
+        let text = fs::read_to_string(record_path(host)).unwrap();
         let copy = Self(root.canonicalize().unwrap());
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let text = |content: &str| content.replace("\\n", "\n").replace("\\\\", "\\") + "\n";
@@ -93,6 +92,21 @@ impl Copy {
     }
 }
 
+/// The answer of a run with this status and without problems.
+#[track_caller]
+fn quiet((status, answer, problems): (i32, String, String), expected: i32) -> String {
+    assert_eq!((status, problems.as_str()), (expected, ""), "{answer}");
+    answer
+}
+
+/// The answer of a run that told one problem in these words.
+#[track_caller]
+fn told((status, answer, problems): (i32, String, String), words: &str) -> String {
+    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
+    assert!(problems.contains(words), "{problems}");
+    answer
+}
+
 /// A server with the defaults of its installation.
 fn wrong(test: &str) -> Copy {
     Copy::of("server-2s-mlx5-wrong", test)
@@ -102,8 +116,7 @@ fn wrong(test: &str) -> Copy {
 fn plan_changes_nothing_and_says_how_to_change_and_undo() {
     let copy = wrong("plan");
     let before = copy.files();
-    let (status, script, problems) = copy.plan(&[]);
-    assert_eq!((status, problems.as_str()), (1, ""));
+    let script = quiet(copy.plan(&[]), 1);
     assert_eq!(copy.files(), before);
     let file = copy.0.join(GOVERNOR).display().to_string();
     assert!(script.contains(&format!("\necho performance > {file}\n")), "{script}");
@@ -175,8 +188,7 @@ fn a_script_with_hostile_names_does_what_it_says_and_nothing_else() {
 #[test]
 fn apply_has_the_host_fit_and_a_second_one_changes_nothing() {
     let copy = wrong("twice");
-    let (status, said, problems) = copy.apply(&[]);
-    assert_eq!((status, problems.as_str()), (0, ""));
+    let said = quiet(copy.apply(&[]), 0);
     assert!(
         said.lines()
             .any(|line| line.starts_with("governor") && line.ends_with("powersave -> performance")),
@@ -222,8 +234,7 @@ fn revert_restores_every_byte_and_leaves_no_journal() {
     let before = copy.files();
     assert_eq!(copy.apply(&[]).0, 0);
     assert_ne!(copy.files(), before);
-    let (status, said, problems) = copy.run(&["revert"]);
-    assert_eq!((status, problems.as_str()), (0, ""));
+    let said = quiet(copy.run(&["revert"]), 0);
     assert!(
         said.lines()
             .any(|line| line.starts_with("governor") && line.ends_with("performance -> powersave")),
@@ -264,12 +275,7 @@ fn what_somebody_changed_after_apply_is_left_alone_by_revert() {
     let copy = wrong("foreign_revert");
     assert_eq!(copy.apply(&[]).0, 0);
     copy.write(GOVERNOR, "schedutil\n");
-    let (status, _, problems) = copy.run(&["revert"]);
-    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
-    assert!(
-        problems.contains("another program has set it to schedutil; not changed"),
-        "{problems}"
-    );
+    told(copy.run(&["revert"]), "another program has set it to schedutil; not changed");
     assert_eq!(copy.read(GOVERNOR), "schedutil\n");
     assert_eq!(copy.run(&["revert"]).0, 0, "spintune no longer tracks it");
 }
@@ -297,8 +303,7 @@ fn a_pipe_in_the_place_of_a_file_does_not_block() {
     let copy = wrong("pipe");
     fs::remove_file(copy.0.join(GOVERNOR)).unwrap();
     mknodat(CWD, copy.0.join(GOVERNOR), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let (status, _, problems) = copy.apply(&[]);
-    assert_eq!((status, problems.as_str()), (0, ""));
+    quiet(copy.apply(&[]), 0);
 }
 
 /// Puts a link in the place of the governor's file, which stays in the copy by another name.
@@ -314,12 +319,7 @@ fn what_cannot_be_changed_is_told_and_the_rest_is_changed() {
     let copy = wrong("partial");
     link_governor(&copy);
     let before = copy.files();
-    let (status, said, problems) = copy.apply(&[]);
-    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
-    assert!(
-        problems.contains("still powersave, not performance: it is a symbolic link"),
-        "{problems}"
-    );
+    let said = told(copy.apply(&[]), "still powersave, not performance: it is a symbolic link");
     assert!(said.lines().count() > 8, "{said}");
     assert_eq!(copy.read(GOVERNOR), "powersave\n");
     assert!(!copy.read(JOURNAL).contains("cpu2/"), "nothing is to be undone there");
@@ -350,11 +350,9 @@ fn links_that_lead_out_of_a_copy_are_neither_read_nor_written_to() {
         }
         symlink(&target, copy.0.join(path)).unwrap();
         assert_eq!(copy.read(GOVERNOR), "powersave\n", "the link is of use to others");
-        let (status, script, problems) = copy.plan(&[]);
-        assert_eq!((status, problems.as_str()), (1, ""), "{target}");
+        let script = quiet(copy.plan(&[]), 1);
         assert!(script.contains("cpu3/cpufreq") && !script.contains("cpu2/"), "{target}: {script}");
-        let (status, said, problems) = copy.apply(&[]);
-        assert_eq!((status, problems.as_str()), (0, ""), "{target}");
+        let said = quiet(copy.apply(&[]), 0);
         assert!(said.contains("cpu3/cpufreq") && !said.contains("cpu2/"), "{target}: {said}");
         assert_eq!(fs::read_to_string(&governor).unwrap(), "powersave\n", "{target}");
         assert_eq!(fs::read_dir(outside.path("")).unwrap().count(), 1, "{target}");
@@ -384,12 +382,7 @@ fn files_that_only_links_from_the_root_of_a_copy_lead_to_are_left_out() {
 fn a_file_with_a_name_outside_of_the_copy_is_left_alone() {
     let (copy, outside) = (wrong("hard_link"), Folder::new("hard_link_outside"));
     fs::hard_link(copy.0.join(GOVERNOR), outside.path("governor")).unwrap();
-    let (status, _, problems) = copy.apply(&[]);
-    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
-    assert!(
-        problems.contains("still powersave, not performance: it has other names"),
-        "{problems}"
-    );
+    told(copy.apply(&[]), "still powersave, not performance: it has other names");
     assert_eq!(fs::read_to_string(outside.path("governor")).unwrap(), "powersave\n");
 }
 
@@ -419,8 +412,7 @@ fn the_journal_of_another_host_is_not_read() {
     fs::create_dir(other.path("spinrpc")).unwrap();
     other.write("spinrpc/tuned.json", "not of a copy");
     symlink(other.path(""), copy.0.join("run")).unwrap();
-    let (status, _, problems) = copy.plan(&[]);
-    assert_eq!((status, problems.as_str()), (1, ""));
+    quiet(copy.plan(&[]), 1);
 }
 
 #[test]
@@ -428,8 +420,7 @@ fn a_file_that_went_away_stays_in_the_journal_until_it_is_back() {
     let copy = wrong("gone");
     assert_eq!(copy.apply(&[]).0, 0);
     fs::rename(copy.0.join(GOVERNOR), copy.0.join("kept")).unwrap();
-    let (status, _, problems) = copy.run(&["revert"]);
-    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
+    told(copy.run(&["revert"]), "");
     fs::rename(copy.0.join("kept"), copy.0.join(GOVERNOR)).unwrap();
     assert_eq!(copy.run(&["revert"]).0, 0);
     assert_eq!(copy.read(GOVERNOR), "powersave\n");
@@ -634,8 +625,9 @@ fn wrong_arguments_are_told_in_one_line() {
 fn a_plan_can_be_made_from_a_record() {
     let copy = wrong("recorded");
     let (_, of_copy, _) = copy.plan(&["--json"]);
-    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/server-2s-mlx5-wrong.txt");
-    let arguments = ["--profile", "latency", "--set", "cores.list=2-3", "--root", record, "--json"];
+    let record = record_path("server-2s-mlx5-wrong");
+    let arguments =
+        ["--profile", "latency", "--set", "cores.list=2-3", "--root", &record, "--json"];
     let run = |command: &str| {
         let output = program::spintune(&[&[command][..], &arguments].concat());
         let [answer, problems] =
@@ -688,8 +680,7 @@ fn the_unit_applies_its_profile_after_each_boot_and_restores_the_values_when_it_
     let copy = wrong("unit");
     let before = copy.files();
     let run = |key: &str| {
-        let (status, said, problems) = run_unit(&copy, key, "");
-        assert_eq!((status, problems.as_str()), (0, ""), "{key}");
+        let said = quiet(run_unit(&copy, key, ""), 0);
         said
     };
     for _boot in 0..2 {
@@ -709,8 +700,7 @@ fn a_start_of_the_unit_that_fails_leaves_the_host_as_it_was() {
     let copy = wrong("unit-fails");
     link_governor(&copy);
     let before = copy.files();
-    let (status, said, problems) = run_unit(&copy, "ExecStart=", "");
-    assert_eq!((status, problems.lines().count()), (1, 1), "{problems}");
+    let said = told(run_unit(&copy, "ExecStart=", ""), "");
     assert!(!said.is_empty() && copy.files() != before, "it changes what it can");
     assert_eq!(run_unit(&copy, "ExecStopPost=", "").0, 0);
     assert_eq!(copy.files(), before);

@@ -3,18 +3,14 @@
 
 mod common;
 
-use common::{Folder, hosts};
+use common::{Folder, hosts, record_path};
 use spinrpc::sys::affinity::CpuSet;
 use spinrpc_tuning::host::{HostFacts, Irq, Memory, Permissions, Record, Tree};
 use spinrpc_tuning::rdma::Transport;
 use std::path::{Path, PathBuf};
 
-fn path_of(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts").join(name).with_extension("txt")
-}
-
 fn tree(name: &str) -> Tree {
-    Tree::open(&path_of(name)).unwrap()
+    Tree::open(Path::new(&record_path(name))).unwrap()
 }
 
 fn facts(name: &str) -> HostFacts {
@@ -42,7 +38,7 @@ fn a_record_of_a_record_gives_the_same_facts() {
 #[test]
 fn a_copy_of_the_files_gives_the_same_facts_as_the_record() {
     let folder = Folder::new("copy");
-    let text = std::fs::read_to_string(path_of("server-2s-mlx5-wrong")).unwrap();
+    let text = std::fs::read_to_string(record_path("server-2s-mlx5-wrong")).unwrap();
     let files = text.lines().filter(|line| !line.starts_with('#'));
     for (path, content) in files.filter_map(|line| line.split_once(" = ")) {
         // Binary files and links in records have their own tests.
@@ -429,7 +425,7 @@ fn tasks_that_stand_in_the_way() {
 /// Reading always terminates and reports no unknown facts, whatever a tree contains.
 #[test]
 fn odd_contents_are_not_known_and_do_no_harm() {
-    let text = std::fs::read_to_string(path_of("server-2s-mlx5-wrong")).unwrap();
+    let text = std::fs::read_to_string(record_path("server-2s-mlx5-wrong")).unwrap();
     let odd = ["", "-1", "99999999999999999999", "0-", "4-1", "[", "max max", "\\n\\n\\n", "é"];
     for value in odd {
         let bent = text.lines().map(|line| match line.split_once(" = ") {

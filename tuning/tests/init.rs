@@ -5,19 +5,15 @@ mod common;
 #[path = "common/program.rs"]
 mod program;
 
-use common::{Folder, hosts};
+use common::{Folder, hosts, record_path};
 use program::{answer, problems};
 use spinrpc::config::{Driver, IdlePolicy};
 use spinrpc_tuning::host::{HostFacts, Tree};
 use spinrpc_tuning::{Profile, load, propose};
-use std::path::{Path, PathBuf};
-
-fn record(host: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts").join(host).with_extension("txt")
-}
+use std::path::Path;
 
 fn facts(host: &str) -> HostFacts {
-    HostFacts::read(&Tree::open(&record(host)).unwrap())
+    HostFacts::read(&Tree::open(Path::new(&record_path(host))).unwrap())
 }
 
 /// The profile generated for a recorded host, resolved for it.

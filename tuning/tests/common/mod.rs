@@ -18,6 +18,12 @@ pub(crate) fn hosts() -> Vec<String> {
     names
 }
 
+/// Path of the record of a host.
+#[allow(dead_code, reason = "only some tests read records")]
+pub(crate) fn record_path(host: &str) -> String {
+    format!("{}/tests/hosts/{host}.txt", env!("CARGO_MANIFEST_DIR"))
+}
+
 /// Emptied when created, below cargo's directory for test files.
 pub(crate) struct Folder(PathBuf);
 
