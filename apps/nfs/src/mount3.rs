@@ -8,7 +8,7 @@ pub use mount_v3::{PROGRAM, VERSION};
 use crate::protocol::FileHandle;
 use spinrpc::Procedure;
 use spinrpc_xdr::rpc::Procedure as Described;
-use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, TooLong};
+use spinrpc_xdr::{Array, Decode, DecodeError, Decoder, Encode, Encoder, TooLong};
 
 /// Does nothing.
 pub const NULL: Procedure = number::<mount_v3::Mountproc3Null>();

@@ -7,7 +7,7 @@ include!(concat!(env!("OUT_DIR"), "/nfs_prot.rs"));
 
 pub use nfs_v3::ProcedureId;
 
-use spinrpc_xdr::{Encode, Encoder, TooLong};
+use spinrpc_xdr::{Encode, Encoder, Opaque, TooLong};
 use std::fmt;
 use std::time::SystemTime;
 
@@ -15,8 +15,9 @@ use std::time::SystemTime;
 pub const HANDLE_BYTES_MAX: usize = NFS3_FHSIZE as usize;
 
 /// An owned file handle: an [`NfsFh3`] borrows from its message.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FileHandle {
+    /// Zeros behind the length.
     bytes: [u8; HANDLE_BYTES_MAX],
     length: u8,
 }
@@ -70,14 +71,6 @@ impl Encode for FileHandle {
         self.wire().encode(to);
     }
 }
-
-impl PartialEq for FileHandle {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
-    }
-}
-
-impl Eq for FileHandle {}
 
 impl fmt::Debug for FileHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,6 +9,7 @@ const DESCRIPTIONS: [&str; 8] =
     ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store", "unusual"];
 
 fn main() -> Result<(), Box<dyn Error>> {
+    Generator::new().build("x/example.x")?;
     let mut rows = String::new();
     for name in DESCRIPTIONS {
         let path = format!("x/{name}.x");

@@ -63,8 +63,8 @@
 //!     } = 0x20000001;
 //! ";
 //! let rust = spinrpc_xdrgen::Generator::new().rust("store.x", text)?;
-//! assert!(rust.contains("pub type Name<'a> = Opaque<'a, NAME_MAX>;"));
-//! assert!(rust.contains("pub data: Placed<'a, 1048576>,"));
+//! assert!(rust.contains("pub type Name<'a> = spinrpc_xdr::Opaque<'a, NAME_MAX>;"));
+//! assert!(rust.contains("pub data: spinrpc_xdr::Placed<'a, 1048576>,"));
 //! assert!(rust.contains("fn store_read(&mut self, args: (super::Name<'_>, u64),"));
 //! # Ok::<(), spinrpc_xdrgen::Error>(())
 //! ```
@@ -101,7 +101,7 @@
 //!   ```
 //!   let generator = spinrpc_xdrgen::Generator::new();
 //!   let text = "/*@ ddp */ typedef opaque block<>;\nstruct blocks { block all<16>; };";
-//!   assert!(generator.rust("blocks.x", text)?.contains("pub all: PlacedArray<Block<'a>, 16>,"));
+//!   assert!(generator.rust("blocks.x", text)?.contains("pub all: spinrpc_xdr::PlacedArray<Block<'a>, 16>,"));
 //!   let text = "/*@ ddp */ typedef opaque block<>;\nstruct blocks { block all[16]; };";
 //!   let refused = generator.rust("blocks.x", text).unwrap_err();
 //!   assert!(refused.to_string().contains("direct placement in a list or in an array"), "{refused}");

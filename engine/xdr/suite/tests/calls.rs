@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The example of the generator, whose procedures have tuples as arguments.
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 mod example {
-    include!("../../gen/tests/golden/example.rs");
+    include!(concat!(env!("OUT_DIR"), "/example.rs"));
 }
 
 use example::store_v1 as listing;
