@@ -19,7 +19,6 @@ pub(crate) enum Kind<'t> {
     Mark(char),
     /// An annotation: the words of `/*@ ... */`.
     Note(&'t str),
-    /// The end of the file.
     End,
 }
 

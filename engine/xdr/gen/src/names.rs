@@ -24,7 +24,7 @@ pub(crate) fn snake(name: &str) -> String {
     let name = words(name).join("_").to_ascii_lowercase();
     match name.as_str() {
         "self" | "super" | "crate" => format!("{name}_"),
-        keyword if KEYWORDS.contains(&keyword) => format!("r#{keyword}"),
+        keyword if KEYWORDS.split(' ').any(|word| word == keyword) => format!("r#{keyword}"),
         _ if name.starts_with(|first: char| first.is_ascii_alphabetic()) => name,
         _ => format!("x{name}"),
     }
@@ -44,9 +44,9 @@ pub(crate) fn screaming(name: &str) -> String {
 pub(crate) struct Scope(BTreeSet<String>);
 
 impl Scope {
-    /// A scope in which these are taken.
-    pub(crate) fn new(taken: &[&str]) -> Self {
-        Self(taken.iter().map(|&name| name.to_owned()).collect())
+    /// A scope in which these, between spaces, are taken.
+    pub(crate) fn new(taken: &str) -> Self {
+        Self(taken.split(' ').map(str::to_owned).collect())
     }
 
     /// Takes `name`, with as many underscores behind it as distinguish it from those taken before.
@@ -77,13 +77,10 @@ fn humps(word: &str) -> Vec<&str> {
 }
 
 /// Keywords of Rust, edition 2024, that can be raw identifiers.
-const KEYWORDS: &[&str] = &[
-    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn",
-    "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let",
-    "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return",
-    "static", "struct", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
-    "virtual", "where", "while", "yield",
-];
+const KEYWORDS: &str = "abstract as async await become box break const continue do dyn else enum \
+    extern false final fn for gen if impl in let loop macro match mod move mut override priv pub \
+    ref return static struct trait true try type typeof unsafe unsized use virtual where while \
+    yield";
 
 #[cfg(test)]
 mod tests {
@@ -110,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_taken_is_changed() {
-        let mut scope = Scope::new(&["Option"]);
+        let mut scope = Scope::new("Option");
         let names = ["Option", "A", "A", "A", "r#type"].map(|name| scope.take(name.to_owned()));
         assert_eq!(names, ["Option_", "A", "A_", "A__", "r#type"]);
     }

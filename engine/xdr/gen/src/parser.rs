@@ -94,35 +94,12 @@ fn keyword<'t, 's: 't>(word: &'static str) -> impl FnMut(&mut Input<'t, 's>) -> 
     token(word, move |token| (token.kind == Kind::Word(word)).then_some(()))
 }
 
-const KEYWORDS: &[&str] = &[
-    "bool",
-    "case",
-    "char",
-    "const",
-    "default",
-    "double",
-    "enum",
-    "float",
-    "hyper",
-    "int",
-    "long",
-    "opaque",
-    "program",
-    "quadruple",
-    "short",
-    "string",
-    "struct",
-    "switch",
-    "typedef",
-    "union",
-    "unsigned",
-    "version",
-    "void",
-];
+const KEYWORDS: &str = "bool case char const default double enum float hyper int long opaque \
+    program quadruple short string struct switch typedef union unsigned version void";
 
 fn name(input: &mut Input<'_, '_>) -> Parsed<Name> {
     token("a name", |token| match token.kind {
-        Kind::Word(text) if !KEYWORDS.contains(&text) => {
+        Kind::Word(text) if KEYWORDS.split(' ').all(|word| word != text) => {
             Some(Name { text: text.to_owned(), at: token.at })
         }
         _ => None,

@@ -49,8 +49,8 @@ pub(crate) fn resolve(definitions: Vec<Definition>, outside: &Outside) -> Result
         types: BTreeMap::new(),
         places: Vec::new(),
         constant_names: Scope::default(),
-        type_names: Scope::new(&["Option"]),
-        module_names: Scope::new(&["core", "spinrpc_xdr"]),
+        type_names: Scope::new("Option"),
+        module_names: Scope::new("core spinrpc_xdr"),
         model: Model::default(),
         met: BTreeSet::new(),
     };

@@ -8,29 +8,8 @@ use crate::names::{self, Scope};
 use std::collections::BTreeSet;
 
 /// Names of a version's module that its procedures cannot have.
-const RESERVED: [&str; 21] = [
-    "AsyncServer",
-    "AsyncService",
-    "Blocking",
-    "Client",
-    "Err",
-    "FnOnce",
-    "Handle",
-    "None",
-    "Ok",
-    "Option",
-    "PROGRAM",
-    "ProcedureId",
-    "Result",
-    "S",
-    "Server",
-    "Service",
-    "Sized",
-    "Some",
-    "T",
-    "TypedCall",
-    "VERSION",
-];
+const RESERVED: &str = "AsyncServer AsyncService Blocking Client Err FnOnce Handle None Ok Option \
+    PROGRAM ProcedureId Result S Server Service Sized Some T TypedCall VERSION";
 
 /// Arguments of a procedure: tuples of so many have codecs.
 const ARGUMENTS_MAX: usize = 8;
@@ -62,7 +41,7 @@ impl Resolver<'_> {
     fn version(&mut self, version: &ast::Version) -> Result<Version, Mistake> {
         let procedures = version.procedures.iter().map(|procedure| self.procedure(procedure));
         let mut procedures: Vec<Procedure> = procedures.collect::<Result<_, _>>()?;
-        let (mut markers, mut methods) = (Scope::new(&RESERVED), Scope::default());
+        let (mut markers, mut methods) = (Scope::new(RESERVED), Scope::default());
         for Procedure { rust, method, .. } in &mut procedures {
             *rust = markers.take(std::mem::take(rust));
             *method = methods.take(std::mem::take(method));

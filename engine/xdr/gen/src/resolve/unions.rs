@@ -13,7 +13,7 @@ impl Resolver<'_> {
     pub(super) fn union(&mut self, name: &Name, union: &Union) -> Result<Kind, Mistake> {
         let discriminant = self.field(name, &union.discriminant)?.ty;
         let mut arms = Vec::<Arm>::new();
-        let mut variants = Scope::new(union.default.as_ref().map_or(&[], |_| &["Default"]));
+        let mut variants = Scope::new(union.default.as_ref().map_or("", |_| "Default"));
         for written in &union.arms {
             let Written { cases, body } = written;
             let body = body.as_ref().map(|body| self.field(name, body)).transpose()?;
