@@ -182,21 +182,6 @@ impl<'a, T: Decode<'a> + Copy, const MAX: u32> Array<'a, T, MAX> {
         Ok(Self(Held::Slice(items)))
     }
 
-    /// Number of items.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// There are no items.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The items, in order.
-    pub fn iter(&self) -> Items<'a, T> {
-        self.0.iter()
-    }
-
     /// The item at `index`, found from the first one on.
     pub fn get(&self, index: usize) -> Option<T> {
         self.iter().nth(index)
@@ -250,21 +235,6 @@ impl<'a, T: Decode<'a> + Copy> List<'a, T> {
     /// These nodes.
     pub const fn new(nodes: &'a [T]) -> Self {
         Self(Held::Slice(nodes))
-    }
-
-    /// Number of nodes.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// There are no nodes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The nodes, in order.
-    pub fn iter(&self) -> Items<'a, T> {
-        self.0.iter()
     }
 }
 
@@ -357,11 +327,6 @@ impl<'a, T: Decode<'a> + Copy> Branch<'a, T> {
     pub fn get(&self) -> Option<T> {
         self.iter().next()
     }
-
-    /// The data as an iterator of one item, or none.
-    pub fn iter(&self) -> Items<'a, T> {
-        self.0.iter()
-    }
 }
 
 impl<'a, T: Decode<'a> + Copy> Decode<'a> for Branch<'a, T> {
@@ -412,6 +377,23 @@ impl Drop for Level {
 
 macro_rules! sequence {
     ($($name:ident $([$($bound:tt)*] [$($argument:tt)*])?;)*) => {$(
+        impl<'a, T: Decode<'a> + Copy $($($bound)*)?> $name<'a, T $($($argument)*)?> {
+            /// Number of items.
+            pub fn len(&self) -> usize {
+                self.0.len()
+            }
+
+            /// There are no items.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// The items, in order.
+            pub fn iter(&self) -> Items<'a, T> {
+                self.0.iter()
+            }
+        }
+
         impl<'a, T $($($bound)*)?> Default for $name<'a, T $($($argument)*)?> {
             fn default() -> Self {
                 Self(Held::Slice(&[]))
