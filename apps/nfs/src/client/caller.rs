@@ -4,9 +4,8 @@
 //! thread. Used by the rest of the client.
 
 use spinrpc::{
-    Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions,
-    ConnectionEvent, Core, DecodeError, Decoder, DownCause, Encoder, Procedure, Program, Reply,
-    ReplyHandler, Token, Version,
+    Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectionEvent, Core, DecodeError,
+    Decoder, DownCause, Encoder, Procedure, Reply, ReplyHandler, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,7 +29,7 @@ pub struct Caller {
 
 /// Handlers of pending replies, by token; and why there is no connection any more.
 #[derive(Clone, Default)]
-struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>, Rc<RefCell<Option<DownCause>>>);
+pub struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>, Rc<RefCell<Option<DownCause>>>);
 
 impl Waiting {
     fn put(&self, ended: Ended) -> Token {
@@ -64,28 +63,18 @@ impl ReplyHandler for Waiting {
 }
 
 impl Caller {
-    /// Connects; blocks for at most `timeout`, which is also the deadline for starting a call.
+    /// Has the connection that `connect` makes with this handler. `timeout` is the time for starting
+    /// a call.
     ///
     /// # Errors
-    /// [`ConnectError`] is the reason for the failure.
-    pub fn connect(
+    /// Those of `connect`.
+    pub fn connect<E>(
         core: &Rc<RefCell<Core>>,
-        address: &str,
-        (program, version): (Program, Version),
-        options: &ConnectOptions,
         timeout: Duration,
-    ) -> Result<Self, ConnectError> {
+        connect: impl FnOnce(Waiting) -> Result<Client, E>,
+    ) -> Result<Self, E> {
         let waiting = Waiting::default();
-        let (handler, core) = (waiting.clone(), Rc::clone(core));
-        let client = core.borrow_mut().connect_wait_with(
-            address,
-            program,
-            version,
-            options,
-            |_| handler,
-            timeout,
-        )?;
-        Ok(Self { core, client, waiting, timeout })
+        Ok(Self { core: Rc::clone(core), client: connect(waiting.clone())?, waiting, timeout })
     }
 
     /// The connection.
@@ -216,7 +205,6 @@ impl Drop for Caller {
     }
 }
 
-/// The results of a reply.
 pub(super) fn decoded<T>(
     reply: Result<Reply<'_>, CallError>,
     decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,

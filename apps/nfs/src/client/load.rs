@@ -4,8 +4,7 @@
 //! [`Caller`]: super::Caller
 
 use super::round_trips::RoundTrips;
-use super::security::connect_options;
-use super::{Error, Nfs, Root, add, connect_timeout, not_connected, set_user};
+use super::{Error, Nfs, Root, add, connect};
 use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES};
 use crate::protocol::{
     FileHandle, Getattr3args, Getattr3resok, ProcedureId, Read3args, Read3resok, StableHow,
@@ -127,19 +126,8 @@ impl Nfs {
     }
 
     fn connect_load(&self, driver: &Rc<RefCell<Driver>>) -> Result<Client, Error> {
-        let address = self.server.to_string();
-        let handler = Handler(Rc::clone(driver));
-        let program = (nfs3::PROGRAM, nfs3::VERSION);
-        let timeout = connect_timeout(&self.options);
-        let options = connect_options(&self.server, &self.options)?;
-        let (mut core, make) = (self.core.borrow_mut(), |_| handler);
-        let client =
-            core.connect_wait_with(&address, program.0, program.1, &options, make, timeout);
-        let client = client.map_err(|source| not_connected(address, source))?;
-        if self.options.security.is_none() {
-            set_user(&client, &self.options)?;
-        }
-        Ok(client)
+        let (program, handler) = ((nfs3::PROGRAM, nfs3::VERSION), Handler(Rc::clone(driver)));
+        connect(&self.core, &self.server, program, &self.options, handler)
     }
 
     fn count_load(&self, driver: &Driver) {
@@ -165,6 +153,7 @@ impl Nfs {
 
 struct Driver {
     work: Work,
+    file: FileHandle,
     block_bytes: u32,
     span_bytes: u64,
     clock: Clock,
@@ -194,19 +183,11 @@ struct Window {
 
 /// One call at a time, repeatedly.
 struct Slot {
-    args: Args,
+    offset: u64,
     spec: CallSpec,
     /// Buffer that a WRITE sends or a READ fills, while no call uses it.
     memory: Option<Bulk>,
     started: u64,
-}
-
-/// Arguments of a call; the handle is kept.
-struct Args {
-    work: Work,
-    file: FileHandle,
-    offset: u64,
-    count: u32,
 }
 
 impl Driver {
@@ -222,13 +203,14 @@ impl Driver {
         };
         Ok(Rc::new(RefCell::new(Self {
             work: load.work,
+            file: *file,
             block_bytes: load.block_bytes,
             // Whole blocks; at least one.
             span_bytes: (load.span_bytes / block * block).max(block),
             clock,
             window,
             client: None,
-            slots: (0..load.depth).map(|_| Slot::new(file, load)).collect(),
+            slots: (0..load.depth).map(|_| Slot::new(load.work)).collect(),
             stalled: VecDeque::with_capacity(load.depth),
             in_flight: 0,
             next_offset: 0,
@@ -282,7 +264,7 @@ impl Driver {
         let offset = self.next_offset;
         self.next_offset = (offset + u64::from(self.block_bytes)) % self.span_bytes;
         let Some(client) = &self.client else { return };
-        match self.slots[index].prepare(client, offset) {
+        match self.slots[index].prepare(client, self.work, offset, self.block_bytes) {
             Ok(()) => drop(self.attempt(index)),
             Err(error) => self.fail(error),
         }
@@ -291,10 +273,12 @@ impl Driver {
     /// Starts the prepared call of a slot, or postpones it and returns `false`.
     #[inline]
     fn attempt(&mut self, index: usize) -> bool {
+        let Self { work, ref file, block_bytes, .. } = *self;
         let Some(client) = &self.client else { return false };
-        let procedure = nfs3::procedure(self.work.operation());
-        let Slot { args, spec, .. } = &mut self.slots[index];
-        match client.call(procedure, Token(index as u64), spec, |to| args.encode(to)) {
+        let procedure = nfs3::procedure(work.operation());
+        let Slot { offset, spec, .. } = &mut self.slots[index];
+        let encode = |to: &mut Encoder<'_>| encode(work, file, *offset, block_bytes, to);
+        match client.call(procedure, Token(index as u64), spec, encode) {
             Ok(_) => {
                 self.in_flight += 1;
                 true
@@ -321,7 +305,7 @@ impl Driver {
         self.in_flight -= 1;
         let taken = reply
             .map_err(|source| Error::call(self.work.operation(), source))
-            .and_then(|reply| self.slots[index].take(reply));
+            .and_then(|reply| self.slots[index].take(reply, self.work, self.block_bytes));
         match taken {
             Ok(inline_bytes) => self.inline_bytes += inline_bytes,
             Err(error) => return self.fail(error),
@@ -354,25 +338,23 @@ impl Driver {
 }
 
 impl Slot {
-    fn new(file: &FileHandle, load: &Load) -> Self {
-        let Load { work, block_bytes: count, .. } = *load;
-        let args = Args { work, file: *file, offset: 0, count };
+    fn new(work: Work) -> Self {
         let reply_bytes_max = match work {
             Work::Getattr | Work::Write(_) => PLAIN_RESULT_BYTES_MAX,
             Work::Read => READ_RESULT_HEAD_BYTES,
         };
         let spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
-        Self { args, spec, memory: None, started: 0 }
+        Self { offset: 0, spec, memory: None, started: 0 }
     }
 
     /// Lends memory to the next call.
     #[inline]
-    fn prepare(&mut self, client: &Client, at: u64) -> Result<(), Error> {
-        if self.args.work == Work::Getattr {
+    fn prepare(&mut self, client: &Client, work: Work, at: u64, count: u32) -> Result<(), Error> {
+        if work == Work::Getattr {
             return Ok(());
         }
-        self.args.offset = at;
-        let count = self.args.count as usize;
+        self.offset = at;
+        let count = count as usize;
         let memory = self.memory.take().or_else(|| client.bulk(count));
         let Some(mut memory) = memory else {
             return Err(Error::Local(format!(
@@ -380,7 +362,7 @@ impl Slot {
             )));
         };
         memory.set_len(count);
-        match self.args.work {
+        match work {
             Work::Write(_) => self.spec.add_argument(memory),
             _ => self.spec.add_result_into(memory),
         };
@@ -390,32 +372,28 @@ impl Slot {
     /// Checks a reply, and takes back its memory for the next call. Returns the bytes of data that
     /// arrived in the message instead of the chunk.
     #[inline]
-    fn take(&mut self, mut reply: Reply<'_>) -> Result<u64, Error> {
-        let Self { args, memory, .. } = self;
-        match args.work {
+    fn take(&mut self, mut reply: Reply<'_>, work: Work, count: u32) -> Result<u64, Error> {
+        match work {
             Work::Getattr => {
-                let operation = args.work.operation();
-                results::<Getattr3resok>(operation, &mut reply.results()).map(|_| 0)
+                let from = &mut reply.results();
+                results::<Getattr3resok>(work.operation(), from).map(|_| 0)
             }
-            Work::Read => take_read(memory, args.count, &mut reply.results()),
+            Work::Read => take_read(&mut self.memory, count, &mut reply.results()),
             Work::Write(stable) => {
-                *memory = reply.take_argument();
-                check_written(args.count, stable, &mut reply.results()).map(|()| 0)
+                self.memory = reply.take_argument();
+                check_written(count, stable, &mut reply.results()).map(|()| 0)
             }
         }
     }
 }
 
-impl Args {
-    fn encode(&self, to: &mut Encoder<'_>) {
-        let Self { work, ref file, offset, count } = *self;
-        let file = file.wire();
-        match work {
-            Work::Getattr => Getattr3args { object: file }.encode(to),
-            Work::Read => Read3args { file, offset, count }.encode(to),
-            Work::Write(stable) => {
-                Write3args { file, offset, count, stable, data: Placed::Beside }.encode(to);
-            }
+fn encode(work: Work, file: &FileHandle, offset: u64, count: u32, to: &mut Encoder<'_>) {
+    let file = file.wire();
+    match work {
+        Work::Getattr => Getattr3args { object: file }.encode(to),
+        Work::Read => Read3args { file, offset, count }.encode(to),
+        Work::Write(stable) => {
+            Write3args { file, offset, count, stable, data: Placed::Beside }.encode(to);
         }
     }
 }

@@ -23,7 +23,7 @@ mod walk;
 mod window;
 mod write;
 
-pub use caller::Caller;
+pub use caller::{Caller, Waiting};
 pub use directory::Entry;
 pub use error::Error;
 pub use load::{Load, Loaded, Work};
@@ -40,8 +40,8 @@ use crate::protocol::{Nfsstat3, ProcedureId};
 use patience::Patience;
 use spinrpc::fabric::Address;
 use spinrpc::{
-    CallError, CallSpec, Client, ConnectError, ConnectOptions, Core, DecodeError, Decoder, Encoder,
-    Engine, StatsSnapshot,
+    CallError, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder, Engine,
+    Program, ReplyHandler, StatsSnapshot, Version,
 };
 use spinrpc_tuning::ProfileArgs;
 use spinrpc_xdr::{Decode, Encode};
@@ -120,12 +120,10 @@ impl Nfs {
         let engine = engine::engine_for(server, &options)?;
         let core = engine.core(0).map_err(|error| Error::Local(error.to_string()))?;
         let core = Rc::new(RefCell::new(core));
-        let connect_options = security::connect_options(server, &options)?;
         let program = (nfs3::PROGRAM, nfs3::VERSION);
-        let caller = connect_with(&core, server, program, &options, &connect_options)?;
-        if options.security.is_none() {
-            set_user(caller.client(), &options)?;
-        }
+        let caller = Caller::connect(&core, connect_timeout(&options), |replies| {
+            connect(&core, server, program, &options, replies)
+        })?;
         let counts = Rc::new(Counts {
             calls: [const { Cell::new(0) }; PROCEDURES],
             placed_bytes: Cell::new(0),
@@ -162,7 +160,6 @@ impl Nfs {
         }
     }
 
-    /// A call with short results.
     fn plain_call<T>(&self, operation: ProcedureId, args: &impl Encode) -> Result<T, Error>
     where
         T: for<'a> Decode<'a> + 'static,
@@ -200,45 +197,32 @@ impl Nfs {
     }
 }
 
+/// Connects to a program, as the user or with the security of the options. Replies come to `handler`.
 fn connect(
-    core: &Rc<RefCell<Core>>,
+    core: &RefCell<Core>,
     server: &Address,
-    program: (spinrpc::Program, spinrpc::Version),
+    (program, version): (Program, Version),
     options: &Options,
-) -> Result<Caller, Error> {
-    let caller = connect_with(core, server, program, options, &ConnectOptions::new())?;
-    set_user(caller.client(), options)?;
-    Ok(caller)
-}
-
-fn connect_with(
-    core: &Rc<RefCell<Core>>,
-    server: &Address,
-    program: (spinrpc::Program, spinrpc::Version),
-    options: &Options,
-    connect_options: &ConnectOptions,
-) -> Result<Caller, Error> {
-    let address = server.to_string();
-    let timeout = connect_timeout(options);
-    let connected = Caller::connect(core, &address, program, connect_options, timeout);
-    connected.map_err(|source| not_connected(address, source))
-}
-
-fn not_connected(address: String, source: ConnectError) -> Error {
-    match source {
+    handler: impl ReplyHandler + 'static,
+) -> Result<Client, Error> {
+    let (address, timeout) = (server.to_string(), connect_timeout(options));
+    let secured = security::connect_options(server, options)?;
+    let (mut core, make) = (core.borrow_mut(), |_| handler);
+    let connected = core.connect_wait_with(&address, program, version, &secured, make, timeout);
+    let client = connected.map_err(|source| match source {
         ConnectError::Security(reason) => Error::Security { address, reason },
         source => Error::Connect { address, source },
+    })?;
+    if options.security.is_none() {
+        let credential = options.user.as_ref().map(User::credential);
+        let set = client.set_auth_sys(credential.as_ref());
+        set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))?;
     }
+    Ok(client)
 }
 
 fn connect_timeout(options: &Options) -> Duration {
     options.timeout.max(CONNECT_TIMEOUT_MIN)
-}
-
-fn set_user(client: &Client, options: &Options) -> Result<(), Error> {
-    let credential = options.user.as_ref().map(User::credential);
-    let set = client.set_auth_sys(credential.as_ref());
-    set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))
 }
 
 /// A call that could not be started, or was given up, is an error of this client.

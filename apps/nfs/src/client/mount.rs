@@ -4,7 +4,7 @@ mod tcp;
 
 use super::caller::Caller;
 use super::error::Error;
-use super::{Nfs, connect};
+use super::{Nfs, Options, connect, connect_timeout};
 use crate::mount3::{self, EXPORT, Exports, MNT, Mounted, Mountstat3, UMNT};
 use crate::protocol::FileHandle;
 use spinrpc::fabric::Address;
@@ -14,7 +14,6 @@ use tcp::TcpCaller;
 
 /// Maximum size of the export list with its groups, in bytes.
 const EXPORTS_BYTES_MAX: usize = 64 << 10;
-/// Maximum size of the reply to MNT, in bytes.
 const MNT_BYTES_MAX: usize = 512;
 const EXPORTS_SHOWN: usize = 8;
 /// Maximum number of parent directories that are tried.
@@ -174,7 +173,10 @@ impl Mount {
 
 fn on_fabric(nfs: &Nfs) -> Result<Service, Error> {
     let program = (mount3::PROGRAM, mount3::VERSION);
-    let caller = connect(&nfs.core, &nfs.server, program, &nfs.options);
+    let options = Options { security: None, ..nfs.options.clone() };
+    let caller = Caller::connect(&nfs.core, connect_timeout(&options), |replies| {
+        connect(&nfs.core, &nfs.server, program, &options, replies)
+    });
     let unreachable = |error: Error| Error::MountUnreachable(error.to_string());
     Ok(Service::Fabric(Box::new(caller.map_err(unreachable)?)))
 }

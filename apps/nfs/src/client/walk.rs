@@ -106,7 +106,6 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The path to here and on to `name`, for people.
     fn shown(&self, name: &[u8]) -> String {
         let mut shown = self.root.export.trim_end_matches('/').to_owned();
         for part in self.trail.iter().map(|(name, _)| &name[..]).chain([name]) {

@@ -5,10 +5,11 @@ use crate::reference::{FromXdr, ToXdr};
 use crate::reference::{ReadHead, WriteHead};
 use nfs3_types::nfs3::{
     ACCESS3args, ACCESS3resok, COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, GETATTR3args,
-    LINK3args, LOOKUP3args, LOOKUP3resok, MKDIR3args, MKNOD3args, NFS_PROGRAM, Nfs3Option,
-    READ3args, READLINK3args, REMOVE3args, RENAME3args, RMDIR3args, SETATTR3args, SYMLINK3args,
-    WRITE3resok, createhow3, diropargs3, fattr3, mknoddata3, nfs_fh3, nfsstat3, nfstime3,
-    post_op_attr, sattr3, stable_how, symlinkdata3, wcc_data,
+    LINK3args, LOOKUP3args, LOOKUP3resok, MKDIR3args, MKNOD3args,
+    NFS_PROGRAM::{self, *},
+    Nfs3Option, READ3args, READLINK3args, REMOVE3args, RENAME3args, RMDIR3args, SETATTR3args,
+    SYMLINK3args, WRITE3resok, createhow3, diropargs3, fattr3, mknoddata3, nfs_fh3, nfsstat3,
+    nfstime3, post_op_attr, sattr3, stable_how, symlinkdata3, wcc_data,
 };
 use spinrpc::{
     AuthSys, CallError, CallSpec, Client, ConnectOptions, DecodeError, Decoder, Encoder, Engine,
@@ -26,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(150);
 /// Results, or a status with its results.
 pub(crate) type Res<T, E> = Result<T, (nfsstat3, E)>;
 
+type Changed<W = wcc_data> = Res<W, W>;
+type Made = Res<CREATE3resok, wcc_data>;
+
 /// Maximum length of results without data.
 const RESULT_BYTES_MAX: usize = 1024;
 
@@ -34,6 +38,66 @@ pub(crate) struct Session {
     caller: Caller,
     pub(crate) client: Client,
     _engine: Engine,
+}
+
+/// Methods of a session that are one call each.
+macro_rules! calls {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $results:ty {
+        $operation:ident, $arguments:expr
+    })*) => {
+        impl Session {
+            $(pub(crate) fn $name(&self, $($argument: $type),*) -> $results {
+                self.call($operation, &$arguments)
+            })*
+        }
+    };
+}
+
+calls! {
+    fn setattr(file: &nfs_fh3, new: sattr3, guard: Option<nfstime3>) -> Changed {
+        NFSPROC3_SETATTR, SETATTR3args {
+            object: file.clone(), new_attributes: new,
+            guard: guard.map_or(Nfs3Option::None, Nfs3Option::Some),
+        }
+    }
+    fn lookup(directory: &nfs_fh3, name: &str) -> Res<LOOKUP3resok, post_op_attr> {
+        NFSPROC3_LOOKUP, LOOKUP3args { what: at(directory, name) }
+    }
+    fn access(file: &nfs_fh3, access: u32) -> Res<ACCESS3resok, post_op_attr> {
+        NFSPROC3_ACCESS, ACCESS3args { object: file.clone(), access }
+    }
+    fn create_as(directory: &nfs_fh3, name: &str, how: createhow3) -> Made {
+        NFSPROC3_CREATE, CREATE3args { where_: at(directory, name), how }
+    }
+    fn try_mkdir(directory: &nfs_fh3, name: &str) -> Made {
+        NFSPROC3_MKDIR, MKDIR3args { where_: at(directory, name), attributes: mode(0o755) }
+    }
+    fn symlink(directory: &nfs_fh3, name: &str, text: &str) -> Made {
+        NFSPROC3_SYMLINK, SYMLINK3args { where_: at(directory, name), symlink: link_to(text) }
+    }
+    fn mknod(directory: &nfs_fh3, name: &str, what: mknoddata3) -> Made {
+        NFSPROC3_MKNOD, MKNOD3args { where_: at(directory, name), what }
+    }
+    fn remove(directory: &nfs_fh3, name: &str) -> Changed {
+        NFSPROC3_REMOVE, REMOVE3args { object: at(directory, name) }
+    }
+    fn rmdir(directory: &nfs_fh3, name: &str) -> Changed {
+        NFSPROC3_RMDIR, RMDIR3args { object: at(directory, name) }
+    }
+    fn rename(from: (&nfs_fh3, &str), to: (&nfs_fh3, &str)) -> Changed<(wcc_data, wcc_data)> {
+        NFSPROC3_RENAME, RENAME3args { from: at(from.0, from.1), to: at(to.0, to.1) }
+    }
+    fn link(file: &nfs_fh3, directory: &nfs_fh3, name: &str) -> Changed<(post_op_attr, wcc_data)> {
+        NFSPROC3_LINK, LINK3args { file: file.clone(), link: at(directory, name) }
+    }
+    fn commit(file: &nfs_fh3, offset: u64, count: u32) -> Res<COMMIT3resok, wcc_data> {
+        NFSPROC3_COMMIT, COMMIT3args { file: file.clone(), offset, count }
+    }
+}
+
+fn link_to(text: &str) -> symlinkdata3<'_> {
+    let symlink_data = text.as_bytes().into();
+    symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data }
 }
 
 /// Decodes only the status of results.
@@ -69,8 +133,12 @@ impl Session {
     pub(crate) fn connect_with(address: &str, options: &ConnectOptions) -> Self {
         let engine = Engine::new(host::config()).unwrap();
         let core = Rc::new(RefCell::new(engine.core(0).unwrap()));
-        let program = (nfs3::PROGRAM, nfs3::VERSION);
-        let caller = Caller::connect(&core, address, program, options, PATIENCE).unwrap();
+        let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
+        let caller = Caller::connect(&core, PATIENCE, |replies| {
+            let (mut core, make) = (core.borrow_mut(), |_| replies);
+            core.connect_wait_with(address, program, version, options, make, PATIENCE)
+        });
+        let caller = caller.unwrap();
         let session = Self { client: caller.client().clone(), caller, _engine: engine };
         let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         session.act_as(Some(me));
@@ -146,30 +214,7 @@ impl Session {
 
     pub(crate) fn getattr(&self, file: &nfs_fh3) -> Result<fattr3, nfsstat3> {
         let arguments = GETATTR3args { object: file.clone() };
-        self.call(NFS_PROGRAM::NFSPROC3_GETATTR, &arguments).map_err(|(status, ())| status)
-    }
-
-    pub(crate) fn setattr(
-        &self,
-        file: &nfs_fh3,
-        new: sattr3,
-        guard: Option<nfstime3>,
-    ) -> Res<wcc_data, wcc_data> {
-        let guard = guard.map_or(Nfs3Option::None, Nfs3Option::Some);
-        let arguments = SETATTR3args { object: file.clone(), new_attributes: new, guard };
-        self.call(NFS_PROGRAM::NFSPROC3_SETATTR, &arguments)
-    }
-
-    pub(crate) fn lookup(
-        &self,
-        directory: &nfs_fh3,
-        name: &str,
-    ) -> Res<LOOKUP3resok, post_op_attr> {
-        self.call(NFS_PROGRAM::NFSPROC3_LOOKUP, &LOOKUP3args { what: at(directory, name) })
-    }
-
-    pub(crate) fn access(&self, file: &nfs_fh3, access: u32) -> Res<ACCESS3resok, post_op_attr> {
-        self.call(NFS_PROGRAM::NFSPROC3_ACCESS, &ACCESS3args { object: file.clone(), access })
+        self.call(NFSPROC3_GETATTR, &arguments).map_err(|(status, ())| status)
     }
 
     pub(crate) fn readlink(&self, link: &nfs_fh3) -> Res<Vec<u8>, post_op_attr> {
@@ -189,19 +234,8 @@ impl Session {
             }
             status => Ok(Err((status, post_op_attr::decode(from)?))),
         };
-        let read =
-            self.raw(NFS_PROGRAM::NFSPROC3_READLINK as u32, spec, |to| arguments.encode(to), text);
+        let read = self.raw(NFSPROC3_READLINK as u32, spec, |to| arguments.encode(to), text);
         read.unwrap()
-    }
-
-    pub(crate) fn create_as(
-        &self,
-        directory: &nfs_fh3,
-        name: &str,
-        how: createhow3,
-    ) -> Res<CREATE3resok, wcc_data> {
-        let arguments = CREATE3args { where_: at(directory, name), how };
-        self.call(NFS_PROGRAM::NFSPROC3_CREATE, &arguments)
     }
 
     /// A new file.
@@ -209,63 +243,9 @@ impl Session {
         made(self.create_as(directory, name, createhow3::GUARDED(mode(0o644))))
     }
 
-    pub(crate) fn try_mkdir(&self, directory: &nfs_fh3, name: &str) -> Res<CREATE3resok, wcc_data> {
-        let arguments = MKDIR3args { where_: at(directory, name), attributes: mode(0o755) };
-        self.call(NFS_PROGRAM::NFSPROC3_MKDIR, &arguments)
-    }
-
     /// A new directory.
     pub(crate) fn mkdir(&self, directory: &nfs_fh3, name: &str) -> nfs_fh3 {
         made(self.try_mkdir(directory, name))
-    }
-
-    pub(crate) fn symlink(
-        &self,
-        directory: &nfs_fh3,
-        name: &str,
-        text: &str,
-    ) -> Res<CREATE3resok, wcc_data> {
-        let symlink_data = text.as_bytes().into();
-        let symlink = symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data };
-        let arguments = SYMLINK3args { where_: at(directory, name), symlink };
-        self.call(NFS_PROGRAM::NFSPROC3_SYMLINK, &arguments)
-    }
-
-    pub(crate) fn mknod(
-        &self,
-        directory: &nfs_fh3,
-        name: &str,
-        what: mknoddata3,
-    ) -> Res<CREATE3resok, wcc_data> {
-        let arguments = MKNOD3args { where_: at(directory, name), what };
-        self.call(NFS_PROGRAM::NFSPROC3_MKNOD, &arguments)
-    }
-
-    pub(crate) fn remove(&self, directory: &nfs_fh3, name: &str) -> Res<wcc_data, wcc_data> {
-        self.call(NFS_PROGRAM::NFSPROC3_REMOVE, &REMOVE3args { object: at(directory, name) })
-    }
-
-    pub(crate) fn rmdir(&self, directory: &nfs_fh3, name: &str) -> Res<wcc_data, wcc_data> {
-        self.call(NFS_PROGRAM::NFSPROC3_RMDIR, &RMDIR3args { object: at(directory, name) })
-    }
-
-    pub(crate) fn rename(
-        &self,
-        (from, name): (&nfs_fh3, &str),
-        (to, new_name): (&nfs_fh3, &str),
-    ) -> Res<(wcc_data, wcc_data), (wcc_data, wcc_data)> {
-        let arguments = RENAME3args { from: at(from, name), to: at(to, new_name) };
-        self.call(NFS_PROGRAM::NFSPROC3_RENAME, &arguments)
-    }
-
-    pub(crate) fn link(
-        &self,
-        file: &nfs_fh3,
-        directory: &nfs_fh3,
-        name: &str,
-    ) -> Res<(post_op_attr, wcc_data), (post_op_attr, wcc_data)> {
-        let arguments = LINK3args { file: file.clone(), link: at(directory, name) };
-        self.call(NFS_PROGRAM::NFSPROC3_LINK, &arguments)
     }
 
     /// READ into a buffer that is offered as a Write chunk, or, if `inline`, into the reply.
@@ -288,7 +268,7 @@ impl Session {
             }
             status => Ok(Err((status, post_op_attr::decode(from)?))),
         };
-        let procedure = NFS_PROGRAM::NFSPROC3_READ as u32;
+        let procedure = NFSPROC3_READ as u32;
         self.raw(procedure, spec, |to| arguments.encode(to), results).unwrap()
     }
 
@@ -324,21 +304,11 @@ impl Session {
             head.encode(to);
             to.bulk();
         };
-        self.raw(NFS_PROGRAM::NFSPROC3_WRITE as u32, spec, encode, whole).unwrap()
+        self.raw(NFSPROC3_WRITE as u32, spec, encode, whole).unwrap()
     }
 
     pub(crate) fn write(&self, file: &nfs_fh3, offset: u64, data: &[u8]) -> nfsstat3 {
         status(self.write_as(file, offset, data, stable_how::FILE_SYNC))
-    }
-
-    pub(crate) fn commit(
-        &self,
-        file: &nfs_fh3,
-        offset: u64,
-        count: u32,
-    ) -> Res<COMMIT3resok, wcc_data> {
-        let arguments = COMMIT3args { file: file.clone(), offset, count };
-        self.call(NFS_PROGRAM::NFSPROC3_COMMIT, &arguments)
     }
 }
 
