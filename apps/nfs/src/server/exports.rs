@@ -14,7 +14,7 @@ pub use super::caller::{Caller, CallerGroups, USER_GROUPS_MAX};
 pub use super::stats::EXPORTS_MAX;
 pub use clients::{Client, NamedHosts, ParseClientError, Peer};
 pub use flavor::Flavor;
-pub use options::{CLIENTS_MAX, ExportOptions, KEYS, OptionError, Settings, Squash};
+pub use options::{CLIENTS_MAX, ExportOptions, KEYS, OptionError, Settings, Squash, size};
 pub use principal::{Mapped, Principal};
 pub(super) use table::Current;
 pub use table::ExportTable;

@@ -79,7 +79,6 @@ fn at(
 }
 
 struct Opened<'a> {
-    /// The path as given.
     path: &'a str,
     root: Root,
     below: String,

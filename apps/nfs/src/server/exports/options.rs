@@ -248,17 +248,19 @@ fn user_and_group(text: &str) -> Option<(u32, u32)> {
 }
 
 /// Parses bytes, with K, M, G or T for KiB, MiB, GiB or TiB.
-fn size(text: &str) -> Option<u64> {
+#[must_use]
+pub fn size(text: &str) -> Option<u64> {
     let number = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());
     let shift = match text.strip_prefix(number)?.trim_end_matches("iB") {
         "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        "t" | "T" => 40,
         _ => return None,
     };
-    u64::from(decimal(number)?).checked_mul(1 << shift)
+    let is_number = number.bytes().all(|digit| digit.is_ascii_digit());
+    number.parse::<u64>().ok().filter(|_| is_number)?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -344,10 +346,10 @@ mod tests {
 
     #[test]
     fn sizes_have_binary_units() {
-        for (text, bytes) in [("7", 7), ("2K", 2048), ("1M", 1 << 20), ("1GiB", 1 << 30)] {
+        for (text, bytes) in [("7", 7), ("2k", 2048), ("1M", 1 << 20), ("1GiB", 1 << 30)] {
             assert_eq!(size(text), Some(bytes), "{text}");
         }
-        for text in ["", "G", "1GB", "-1", "1.5G", "1 G", "9999999999T"] {
+        for text in ["", "G", "1GB", "-1", "+1", "1.5G", "1 G", "4KK", "9999999999T"] {
             assert_eq!(size(text), None, "{text}");
         }
     }
