@@ -3,15 +3,12 @@
 use crate::cli::{AtServer, Clients, Disconnect};
 use crate::failure::Failure;
 use crate::reload::{self, Outcome};
-use crate::stats;
+use crate::stats::{self, Served};
 use serde_json::{Value, json};
-use spinrpc::Engine;
 use spinrpc_apps::command_line;
-use spinrpc_nfs::server::Server;
 use spinrpc_nfs::server::client_table::ConnectedClient;
 use spinrpc_nfs::server::exports::Exports;
 use spinrpc_tuning::text::printable;
-use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 const LIST: &str = "clients";
@@ -74,23 +71,18 @@ fn row(client: &Value) -> String {
     )
 }
 
-pub(crate) struct Answers {
-    pub(crate) server: Arc<Server>,
-    pub(crate) engine: Engine,
-}
-
-impl Answers {
-    /// `None` if it is another request. Does not block.
-    pub(crate) fn to(&self, request: &str) -> Option<Outcome> {
+impl Served {
+    /// The answer to a request about clients. `None` if it is another one. Does not block.
+    pub(crate) fn about_clients(&self, request: &str) -> Option<Outcome> {
         let words: Vec<&str> = request.split(' ').collect();
         match words[..] {
-            [LIST] => Some(Ok(vec![self.list().to_string()])),
+            [LIST] => Some(Ok(vec![self.clients().to_string()])),
             [DISCONNECT, address] => Some(self.disconnect(address)),
             _ => None,
         }
     }
 
-    fn list(&self) -> Value {
+    fn clients(&self) -> Value {
         let exports = self.server.exports();
         let clients = self.server.clients();
         let clients: Vec<Value> = clients.iter().map(|client| about(client, &exports)).collect();

@@ -3,7 +3,6 @@
 use crate::announce;
 use crate::back_ends::{self, Opened};
 use crate::cli::{Cli, MountAt};
-use crate::clients;
 use crate::failure::{Failure, Failures};
 use crate::keeper::Keeper;
 use crate::kerberos;
@@ -16,7 +15,7 @@ use crate::reload::{self, Control, Request};
 use crate::setup::Setup;
 use crate::socket::Socket;
 use crate::state;
-use crate::stats::{LiveTable, Source};
+use crate::stats::{LiveTable, Served};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{emulate_default_handler, signal_name};
@@ -55,14 +54,14 @@ pub(crate) fn run(read: (Cli, Host), setup: &Setup) -> Result<(), Vec<Failure>> 
     raise_descriptor_limit();
     give_up_quota_override();
     let key = state::key(&setup.state).map_err(one)?;
-    let Made { server, engine, registry, kerberos, opened, names } = make(setup, key)?;
+    let Made { served, kerberos, opened, names } = make(setup, key)?;
     if let Some(kerberos) = kerberos {
         event!(INFO, "{kerberos}");
     }
     let shown = announce::exports(&setup.exports, &names);
-    let live = Live::new(read, setup, &server, (opened, names));
+    let live = Live::new(read, setup, &served.server, (opened, names));
     let live = Arc::new(Mutex::new(live));
-    serve_until_the_end(setup, Parts { server, engine, registry, live }, shown).map_err(one)?;
+    serve_until_the_end(setup, (served, live), shown).map_err(one)?;
     event!(INFO, "shut down");
     Ok(())
 }
@@ -71,12 +70,7 @@ fn one(failure: Failure) -> Vec<Failure> {
     vec![failure]
 }
 
-struct Parts {
-    server: Arc<Server>,
-    engine: Engine,
-    registry: Arc<Registry>,
-    live: Arc<Mutex<Live>>,
-}
+type Parts = (Served, Arc<Mutex<Live>>);
 
 /// A host that no export lists gets no connection, and with it no memory. Local users are checked by the engine, and
 /// learn from each call what they may not do.
@@ -89,17 +83,16 @@ fn admitting_listed_hosts(registry: &Arc<Registry>) -> ListenOptions {
 }
 
 fn serve_until_the_end(setup: &Setup, parts: Parts, shown: Vec<String>) -> Result<(), Failure> {
-    let options = admitting_listed_hosts(&parts.registry);
+    let Served { engine, registry, .. } = &parts.0;
+    let options = admitting_listed_hosts(registry);
     for address in &setup.listen {
-        parts
-            .engine
-            .listen_with(address, &options)
-            .map_err(|error| Failure::failed(address, error))?;
+        let listening = engine.listen_with(address, &options);
+        listening.map_err(|error| Failure::failed(address, error))?;
     }
     // Before any core runs, so that signals during setup are not lost.
     let (events, arriving) = channel();
     watch_signals(events.clone()).map_err(|error| Failure::failed("signals", error))?;
-    let running = parts.engine.start().map_err(|error| failed(&error))?;
+    let running = engine.start().map_err(|error| failed(&error))?;
     watch_cores(running, events.clone()).map_err(|error| Failure::failed("a thread", error))?;
     let front = Front::open(setup, &parts, events)?;
     front.announce(setup, shown)?;
@@ -149,9 +142,7 @@ pub(crate) fn check(setup: &Setup) -> Result<(Option<String>, Names), Vec<Failur
 }
 
 struct Made {
-    server: Arc<Server>,
-    engine: Engine,
-    registry: Arc<Registry>,
+    served: Served,
     kerberos: Option<String>,
     opened: Opened,
     names: Names,
@@ -177,7 +168,8 @@ fn make(setup: &Setup, key: state::Key) -> Result<Made, Vec<Failure>> {
     let failed_to_start = |error: io::Error| one(Failure::failed("starting", error));
     let server = Server::new(exports, key, &options(setup)).map_err(failed_to_start)?;
     let registry = serve(&server, &engine).map_err(one)?;
-    Ok(Made { server, engine, registry, kerberos, opened, names })
+    let served = Served { engine, registry, server, began: Instant::now() };
+    Ok(Made { served, kerberos, opened, names })
 }
 
 /// Limits a call to what the engine can move.
@@ -221,7 +213,8 @@ struct Front {
 
 impl Front {
     fn open(setup: &Setup, parts: &Parts, events: Sender<Event>) -> Result<Self, Failure> {
-        let Parts { server, engine, registry, live } = parts;
+        let (served, live) = parts;
+        let Served { engine, registry, server, .. } = served;
         let mount = match setup.mount {
             MountAt::Nowhere => None,
             MountAt::Address(address) => {
@@ -236,25 +229,19 @@ impl Front {
             Some(options) => kerberos::contexts(options, engine, server.table())?,
             None => None,
         };
-        let source = Source {
-            server: Arc::clone(server),
-            registry: Arc::clone(registry),
-            engine: engine.clone(),
-            began: Instant::now(),
-        };
         let at = mount.as_ref().map(TcpServer::address);
         let socket = setup.stats_socket.as_deref().map(|path| {
-            let opened = Socket::start(path, source.clone());
+            let opened = Socket::start(path, served.clone());
             opened.map_err(|error| Failure::failed(path.display(), error))
         });
         let socket = socket.transpose()?;
         let registered = Registered::new(&setup.register, &setup.listen, at)?;
         let of_thread = |error| Failure::failed("a thread", error);
-        let table = setup.stats.map(|every| LiveTable::start(source, every)).transpose();
+        let table = setup.stats.map(|every| LiveTable::start(served.clone(), every)).transpose();
         let table = table.map_err(of_thread)?;
         let names = Refresher::start(live).map_err(of_thread)?;
         let keeper = keeper(server, live).map_err(of_thread)?;
-        let control = control(setup, parts, events);
+        let control = control(setup, served.clone(), events);
         Ok(Self { mount, contexts, registered, socket, table, control, names, keeper })
     }
 
@@ -282,12 +269,10 @@ fn keeper(server: &Server, live: &Arc<Mutex<Live>>) -> io::Result<Keeper> {
 
 /// The socket that commands like `spin-nfsd reload` use. Without it, SIGHUP remains: another server may have the state
 /// directory.
-fn control(setup: &Setup, parts: &Parts, events: Sender<Event>) -> Option<Socket> {
+fn control(setup: &Setup, served: Served, events: Sender<Event>) -> Option<Socket> {
     let path = reload::socket(&setup.state);
     let ask = move |request| drop(events.send(Event::Reload(Some(request))));
-    let (server, engine) = (Arc::clone(&parts.server), parts.engine.clone());
-    let answers = clients::Answers { server, engine };
-    let others = move |request: &str| answers.to(request);
+    let others = move |request: &str| served.about_clients(request);
     let opened = Socket::start(&path, Control { reload: Mutex::new(ask), others });
     let path = path.display();
     opened
@@ -304,9 +289,9 @@ fn control(setup: &Setup, parts: &Parts, events: Sender<Event>) -> Option<Socket
 fn end(mut front: Front, parts: Parts, arriving: Receiver<Event>) -> Result<(), Failure> {
     notify(STOPPING);
     drop((front.mount.take(), front.contexts.take()));
-    let unfinished = parts.engine.drain(DRAIN_TIMEOUT);
+    let unfinished = parts.0.engine.drain(DRAIN_TIMEOUT);
     // Clients retry their calls elsewhere from now on.
-    parts.server.stop();
+    parts.0.server.stop();
     let left = leave(front, parts, move || {
         let ended = arriving.into_iter().find_map(|event| match event {
             Event::Ended(ended) => Some(ended),
@@ -329,17 +314,16 @@ fn end(mut front: Front, parts: Parts, arriving: Receiver<Event>) -> Result<(), 
 /// ones afterwards. Unregisters from rpcbind last, because that may take long.
 fn leave(
     front: Front,
-    parts: Parts,
+    (served, live): Parts,
     cores_end: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), Failure> {
     let Front { mount, contexts, registered, socket, table, control, names, keeper } = front;
-    let Parts { server, engine, registry, live } = parts;
     let leaving = within(LEAVE_TIMEOUT, move || {
         // Ends the requests of control's clients, too.
         let ended = cores_end();
         drop(keeper);
         let opened = lock(&live).close();
-        drop((mount, contexts, socket, table, control, names, registry, opened, engine, server));
+        drop((mount, contexts, socket, table, control, names, opened, served));
         ended
     });
     drop(registered);

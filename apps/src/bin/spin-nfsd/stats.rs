@@ -15,11 +15,12 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+/// A server with its engine, which is dropped before it.
 #[derive(Clone)]
-pub(crate) struct Source {
-    pub(crate) server: Arc<Server>,
-    pub(crate) registry: Arc<Registry>,
+pub(crate) struct Served {
     pub(crate) engine: Engine,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) server: Arc<Server>,
     pub(crate) began: Instant,
 }
 
@@ -30,7 +31,7 @@ struct Sample {
     cores: Vec<StatsSnapshot>,
 }
 
-impl Source {
+impl Served {
     fn sample(&self) -> Sample {
         let cores =
             (0..self.engine.cores()).filter_map(|core| self.engine.stats(core).ok()).collect();
@@ -77,7 +78,7 @@ impl Source {
 }
 
 /// The document, for readers of a socket.
-impl Answers for Source {
+impl Answers for Served {
     fn answer(&self, _: &str) -> String {
         format!("{}\n", self.json())
     }
@@ -140,7 +141,7 @@ pub(crate) struct LiveTable {
 }
 
 impl LiveTable {
-    pub(crate) fn start(source: Source, every: Duration) -> io::Result<Self> {
+    pub(crate) fn start(source: Served, every: Duration) -> io::Result<Self> {
         let (end, ended) = channel();
         let print = move || {
             let mut earlier = source.sample();
