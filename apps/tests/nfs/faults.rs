@@ -4,7 +4,8 @@ use crate::files::local_file;
 use crate::server::{Faults, Server};
 use crate::tree::Content;
 use crate::{answer, refused};
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use nfs3_types::nfs3::NFS_PROGRAM::*;
+use nfs3_types::nfs3::nfsstat3;
 use std::io;
 
 /// A server with one file of 200,000 bytes.
@@ -16,17 +17,34 @@ fn server(name: &str, faults: Faults) -> io::Result<(Server, Vec<u8>)> {
     Ok((server, content))
 }
 
-/// Result of reading the file from such a server.
-fn cat(name: &str, faults: Faults) -> io::Result<(Option<i32>, String)> {
-    let (server, _) = server(name, faults)?;
-    refused(&["cat", &server.target("/file")])
+/// Writes 200,000 bytes to the server, which then has them.
+fn put(server: &Server, name: &str) -> io::Result<()> {
+    let (path, content) = local_file(name, 200_000)?;
+    answer(&["put", &server.target("/new"), &path.to_string_lossy()])?;
+    assert!(server.state().tree.content("new") == content, "{name}");
+    Ok(())
 }
 
-/// Result of writing to such a server.
-fn put(name: &str, faults: Faults) -> io::Result<(Option<i32>, String)> {
-    let (server, _) = server(name, faults)?;
-    let (path, _) = local_file(name, 200_000)?;
-    refused(&["put", &server.target("/new"), &path.to_string_lossy()])
+/// Runs that read the file of such a server, write another, or list the directory, and fail with this
+/// code and these words.
+fn fail(test: &str, runs: Vec<(&str, Faults, i32, &[&str])>) -> io::Result<()> {
+    for (number, (command, faults, expected, words)) in runs.into_iter().enumerate() {
+        let name = format!("{test}-{number}");
+        let (server, _) = server(&name, faults)?;
+        let (path, _) = local_file(&name, 200_000)?;
+        let (path, file, new) =
+            (path.to_string_lossy(), server.target("/file"), server.target("/new"));
+        let (code, line) = match command {
+            "put" => refused(&["put", &new, &path]),
+            "put in time" => refused(&["put", &new, &path, "--timeout", "2"]),
+            "cat in time" => refused(&["cat", &file, "--timeout", "2"]),
+            "ls" => refused(&["ls", &server.target("")]),
+            _ => refused(&[command, &file]),
+        }?;
+        let is_expected = words.iter().all(|word| line.contains(word));
+        assert!(code == Some(expected) && is_expected, "{words:?}: {code:?}: {line}");
+    }
+    Ok(())
 }
 
 #[test]
@@ -52,10 +70,7 @@ fn receive_data_inline_though_memory_was_offered_expect_them_taken() -> io::Resu
 fn receive_short_writes_expect_the_rest_written() -> io::Result<()> {
     let faults = Faults { write_bytes_max: Some(10_001), ..Faults::default() };
     let (server, _) = server("short-writes", faults)?;
-    let (path, content) = local_file("short-writes", 200_000)?;
-    answer(&["put", &server.target("/new"), &path.to_string_lossy()])?;
-    assert!(server.state().tree.content("new") == content);
-    Ok(())
+    put(&server, "short-writes")
 }
 
 #[test]
@@ -64,76 +79,53 @@ fn receive_another_verifier_expect_what_was_lost_written_again() -> io::Result<(
         let name = format!("crash-{crash_after}");
         let faults = Faults { crash_after_writes: Some(crash_after), ..Faults::default() };
         let (server, _) = server(&name, faults)?;
-        let (path, content) = local_file(&name, 200_000)?;
-        answer(&["put", &server.target("/new"), &path.to_string_lossy()])?;
-        assert!(server.state().tree.content("new") == content, "{crash_after}");
-        assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_WRITE), 4 + crash_after);
-        assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_COMMIT), 2);
+        put(&server, &name)?;
+        assert_eq!(server.calls(NFSPROC3_WRITE), 4 + crash_after);
+        assert_eq!(server.calls(NFSPROC3_COMMIT), 2);
     }
-    Ok(())
-}
-
-#[test]
-fn receive_another_verifier_each_time_expect_an_end() -> io::Result<()> {
-    let faults = Faults { crash_after_writes: Some(1), crashes_again: true, ..Faults::default() };
-    let (code, line) = put("crashes", faults)?;
-    assert!(code == Some(6) && line.contains("keeps losing data"), "{line}");
     Ok(())
 }
 
 #[test]
 fn receive_jukebox_expect_another_try() -> io::Result<()> {
-    let jukebox = [
-        NFS_PROGRAM::NFSPROC3_LOOKUP,
-        NFS_PROGRAM::NFSPROC3_READ,
-        NFS_PROGRAM::NFSPROC3_WRITE,
-        NFS_PROGRAM::NFSPROC3_COMMIT,
-    ];
+    let jukebox = [NFSPROC3_LOOKUP, NFSPROC3_READ, NFSPROC3_WRITE, NFSPROC3_COMMIT];
     let jukebox = jukebox.map(|operation| (operation as u32, 1)).into();
     let (server, content) = server("jukebox", Faults { jukebox, ..Faults::default() })?;
     assert!(answer(&["cat", &server.target("/file")])? == content);
-    let (path, content) = local_file("jukebox", 200_000)?;
-    answer(&["put", &server.target("/new"), &path.to_string_lossy()])?;
-    assert!(server.state().tree.content("new") == content);
-    Ok(())
+    put(&server, "jukebox")
 }
 
 #[test]
 fn receive_jukebox_for_ever_expect_an_end() -> io::Result<()> {
-    let operations =
-        [NFS_PROGRAM::NFSPROC3_LOOKUP, NFS_PROGRAM::NFSPROC3_READ, NFS_PROGRAM::NFSPROC3_WRITE];
-    for (number, operation) in operations.into_iter().enumerate() {
+    let runs = [
+        ("cat in time", NFSPROC3_LOOKUP),
+        ("cat in time", NFSPROC3_READ),
+        ("put in time", NFSPROC3_WRITE),
+    ];
+    let runs = runs.map(|(command, operation)| {
         let jukebox = [(operation as u32, u32::MAX)].into();
-        let name = format!("jukebox-{number}");
-        let (server, _) = server(&name, Faults { jukebox, ..Faults::default() })?;
-        let (path, _) = local_file(&name, 200_000)?;
-        let path = path.to_string_lossy();
-        let target = server.target("/file");
-        let arguments = match operation {
-            NFS_PROGRAM::NFSPROC3_WRITE => vec!["put", &target, &path, "--timeout", "2"],
-            _ => vec!["cat", &target, "--timeout", "2"],
-        };
-        let (code, line) = refused(&arguments)?;
-        assert!(code == Some(4) && line.contains("NFS3ERR_JUKEBOX"), "{line}");
-        assert!(line.contains("try again later"), "{line}");
-    }
-    Ok(())
+        let faults = Faults { jukebox, ..Faults::default() };
+        (command, faults, 4, &["NFS3ERR_JUKEBOX", "try again later"][..])
+    });
+    fail("jukeboxes", runs.into())
 }
 
 #[test]
 fn receive_an_error_expect_its_name_its_words_and_what_to_do() -> io::Result<()> {
-    for (name, operation, status, words) in [
-        ("stale", NFS_PROGRAM::NFSPROC3_READ, nfsstat3::NFS3ERR_STALE, "stale handle"),
-        ("acces", NFS_PROGRAM::NFSPROC3_LOOKUP, nfsstat3::NFS3ERR_ACCES, "permission denied"),
-        ("io", NFS_PROGRAM::NFSPROC3_FSINFO, nfsstat3::NFS3ERR_IO, "I/O error"),
-    ] {
-        let status_of = [(operation as u32, status)].into();
-        let (code, line) = cat(name, Faults { status: status_of, ..Faults::default() })?;
-        assert_eq!(code, Some(4), "{line}");
-        assert!(line.contains(&format!("{status}: ")) && line.contains(words), "{line}");
-        assert!(line.contains("/export/file: "), "{line}");
-    }
-    Ok(())
+    let runs = [
+        (NFSPROC3_READ, nfsstat3::NFS3ERR_STALE, ["/export/file: NFS3ERR_STALE: ", "stale handle"]),
+        (
+            NFSPROC3_LOOKUP,
+            nfsstat3::NFS3ERR_ACCES,
+            ["/export/file: NFS3ERR_ACCES: ", "permission denied"],
+        ),
+        (NFSPROC3_FSINFO, nfsstat3::NFS3ERR_IO, ["/export/file: NFS3ERR_IO: ", "I/O error"]),
+    ];
+    let runs = runs.each_ref().map(|(operation, status, words)| {
+        let status = [(*operation as u32, *status)].into();
+        ("cat", Faults { status, ..Faults::default() }, 4, &words[..])
+    });
+    fail("error", runs.into())
 }
 
 #[test]
@@ -157,45 +149,38 @@ fn a_missing_export_is_answered_with_those_there_are() -> io::Result<()> {
 }
 
 #[test]
-fn receive_a_count_that_is_not_that_of_the_data_expect_refusal() -> io::Result<()> {
-    for (name, count) in [("count-less", 1), ("count-more", u32::MAX)] {
-        let (code, line) = cat(name, Faults { read_count: Some(count), ..Faults::default() })?;
-        assert!(code == Some(6) && line.contains("bytes of data"), "{line}");
-    }
-    Ok(())
-}
-
-#[test]
-fn receive_nothing_and_no_end_expect_refusal() -> io::Result<()> {
-    let faults = Faults { read_bytes_max: Some(0), eof: Some(false), ..Faults::default() };
-    let (code, line) = cat("nothing", faults)?;
-    assert!(code == Some(6) && line.contains("and no end of file"), "{line}");
-    Ok(())
-}
-
-#[test]
-fn receive_an_end_before_the_end_expect_refusal() -> io::Result<()> {
-    for (name, bytes) in [("eof-some", 70_000), ("eof-short", 1000), ("eof-none", 0)] {
-        let faults = Faults { read_bytes_max: Some(bytes), eof: Some(true), ..Faults::default() };
-        let (code, line) = cat(name, faults)?;
-        assert!(code == Some(6) && line.contains("end of file at"), "{line}");
-    }
-    Ok(())
+fn receive_lies_expect_refusal() -> io::Result<()> {
+    let none = Faults::default;
+    let reads = |bytes, eof| Faults { read_bytes_max: Some(bytes), eof: Some(eof), ..none() };
+    fail(
+        "lies",
+        vec![
+            // Counts that are not those of the data.
+            ("cat", Faults { read_count: Some(1), ..none() }, 6, &["bytes of data"]),
+            ("cat", Faults { read_count: Some(u32::MAX), ..none() }, 6, &["bytes of data"]),
+            // Neither data nor an end, and ends before the end.
+            ("cat", reads(0, false), 6, &["and no end of file"]),
+            ("cat", reads(70_000, true), 6, &["end of file at"]),
+            ("cat", reads(1000, true), 6, &["end of file at"]),
+            ("cat", reads(0, true), 6, &["end of file at"]),
+            // Nothing written, or more than was sent.
+            ("put", Faults { write_count: Some(0), ..none() }, 6, &["a count of"]),
+            ("put", Faults { write_count: Some(200_001), ..none() }, 6, &["a count of"]),
+            // Another verifier each time.
+            (
+                "put",
+                Faults { crash_after_writes: Some(1), crashes_again: true, ..none() },
+                6,
+                &["keeps losing data"],
+            ),
+        ],
+    )
 }
 
 #[test]
 fn receive_no_end_at_the_end_expect_the_file_as_long_as_it_was() -> io::Result<()> {
     let (server, content) = server("no-eof", Faults { eof: Some(false), ..Faults::default() })?;
     assert!(answer(&["cat", &server.target("/file")])? == content);
-    Ok(())
-}
-
-#[test]
-fn receive_that_more_or_nothing_was_written_expect_refusal() -> io::Result<()> {
-    for (name, count) in [("wrote-none", 0), ("wrote-more", 200_001)] {
-        let (code, line) = put(name, Faults { write_count: Some(count), ..Faults::default() })?;
-        assert!(code == Some(6) && line.contains("a count of"), "{line}");
-    }
     Ok(())
 }
 
@@ -223,39 +208,32 @@ fn words(words: &[u32]) -> Vec<u8> {
 fn receive_lengths_of_4_gib_expect_refusal_and_no_memory_for_them() -> io::Result<()> {
     let hostile = [
         // The handle of a name.
-        ("cat", NFS_PROGRAM::NFSPROC3_LOOKUP, words(&[0, u32::MAX])),
+        ("cat", NFSPROC3_LOOKUP, words(&[0, u32::MAX])),
         // The data.
-        ("cat", NFS_PROGRAM::NFSPROC3_READ, words(&[0, 0, 4, 1, u32::MAX])),
+        ("cat", NFSPROC3_READ, words(&[0, 0, 4, 1, u32::MAX])),
         // The first name of a directory.
-        ("ls", NFS_PROGRAM::NFSPROC3_READDIRPLUS, words(&[0, 0, 0, 0, 1, 0, 9, u32::MAX, 0, 0])),
+        ("ls", NFSPROC3_READDIRPLUS, words(&[0, 0, 0, 0, 1, 0, 9, u32::MAX, 0, 0])),
         // Endless entries.
-        ("ls", NFS_PROGRAM::NFSPROC3_READDIRPLUS, words(&[&[0, 0, 0, 0][..], &[1; 100]].concat())),
+        ("ls", NFSPROC3_READDIRPLUS, words(&[&[0, 0, 0, 0][..], &[1; 100]].concat())),
         // Invalid values of a status, a file type and a boolean.
-        ("ls", NFS_PROGRAM::NFSPROC3_READDIRPLUS, words(&[12345])),
-        ("cat", NFS_PROGRAM::NFSPROC3_GETATTR, words(&[&[0, 99][..], &[0; 20]].concat())),
-        ("cat", NFS_PROGRAM::NFSPROC3_READ, words(&[0, 7])),
+        ("ls", NFSPROC3_READDIRPLUS, words(&[12345])),
+        ("cat", NFSPROC3_GETATTR, words(&[&[0, 99][..], &[0; 20]].concat())),
+        ("cat", NFSPROC3_READ, words(&[0, 7])),
         // Truncated and empty results.
-        ("cat", NFS_PROGRAM::NFSPROC3_LOOKUP, words(&[0])),
-        ("cat", NFS_PROGRAM::NFSPROC3_LOOKUP, Vec::new()),
+        ("cat", NFSPROC3_LOOKUP, words(&[0])),
+        ("cat", NFSPROC3_LOOKUP, Vec::new()),
     ];
-    for (number, (command, operation, raw)) in hostile.into_iter().enumerate() {
+    let runs = hostile.map(|(command, operation, raw)| {
+        let no_options = operation == NFSPROC3_GETATTR;
         let raw = [(operation as u32, raw)].into();
-        let no_options = operation == NFS_PROGRAM::NFSPROC3_GETATTR;
         let faults = Faults { raw, no_options, ..Faults::default() };
-        let (server, _) = server(&format!("hostile-{number}"), faults)?;
-        let target = server.target(if command == "ls" { "" } else { "/file" });
-        let (code, line) = refused(&[command, &target])?;
-        assert_eq!(code, Some(6), "{operation}: {line}");
-        assert!(line.contains("cannot be decoded"), "{line}");
-    }
-    Ok(())
+        (command, faults, 6, &["cannot be decoded"][..])
+    });
+    fail("lengths", runs.into())
 }
 
 #[test]
 fn receive_no_reply_expect_the_deadline() -> io::Result<()> {
-    let mute = Some((NFS_PROGRAM::NFSPROC3_READ as u32, 0));
-    let (server, _) = server("mute", Faults { mute, ..Faults::default() })?;
-    let (code, line) = refused(&["cat", &server.target("/file"), "--timeout", "2"])?;
-    assert!(code == Some(5) && line.contains("READ: the deadline passed"), "{line}");
-    Ok(())
+    let faults = Faults { mute: Some((NFSPROC3_READ as u32, 0)), ..Faults::default() };
+    fail("mute", vec![("cat in time", faults, 5, &["READ: the deadline passed"])])
 }

@@ -54,19 +54,6 @@ fn a_line_has_what_people_look_for() -> io::Result<()> {
     Ok(())
 }
 
-#[test]
-fn json_is_one_object_per_line() -> io::Result<()> {
-    let server = Server::start("ls-json")?;
-    fill(&server, 3);
-    let listing = text(&["ls", "--json", &server.target("")])?;
-    let entries: Vec<serde_json::Value> =
-        listing.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let sizes: Vec<_> = entries.iter().map(|entry| entry["size"].as_u64()).collect();
-    assert_eq!(sizes, [Some(0), Some(1), Some(2)]);
-    assert_eq!(entries[1]["name"], "file-0001");
-    Ok(())
-}
-
 /// The objects that `ls --json` prints.
 fn objects(server: &Server) -> io::Result<Vec<Value>> {
     let listing = text(&["ls", "--json", &server.target("")])?;

@@ -94,7 +94,7 @@ fn calls_that_do_not_end_in_time_are_given_up_and_said() -> io::Result<()> {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() -> io::Result<()> {
+fn systemd_is_told_the_state_and_a_second_signal_ends_it_at_once() -> io::Result<()> {
     let place = Place::new("second")?;
     let mut command = place.command(&[&place.export("")]);
     let notices = Notices::of(&place, &mut command)?;
@@ -104,17 +104,5 @@ fn a_second_signal_ends_it_at_once() -> io::Result<()> {
     assert_eq!(notices.next()?, "STOPPING=1");
     // It would exit by itself with a code, and later.
     assert_eq!(server.end_by(Signal::INT)?.0, None);
-    Ok(())
-}
-
-#[test]
-fn systemd_is_told_that_it_is_ready_and_that_it_ends() -> io::Result<()> {
-    let place = Place::new("notify")?;
-    let mut command = place.command(&[&place.export("")]);
-    let notices = Notices::of(&place, &mut command)?;
-    let server = Server::start(&mut command)?;
-    assert_eq!(notices.next()?, "READY=1");
-    server.signal(Signal::TERM)?;
-    assert_eq!(notices.next()?, "STOPPING=1");
     Ok(())
 }
