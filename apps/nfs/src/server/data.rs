@@ -21,45 +21,20 @@
 use super::answer::Answer;
 use super::exports::{Export, Exports};
 use super::file_system::{DataPath, Done, FileSystem, Outcome, Request, Started, WriteData};
+use super::procedures::Arguments;
 use super::site::{RequestContext, Site};
 use super::stats::{Counters, Ticket};
+use super::unix::FILE_BYTES_MAX;
 use crate::protocol::{
     Commit3args, Commit3resok, Nfsstat3, PostOpAttr, ProcedureId, Read3args, Read3resok, WccData,
     Write3args, Write3resok, Writeverf3,
 };
-use spinrpc::{Bulk, CoreContext, DecodeError, Decoder, Deferred, Progress, ReplyData};
-use spinrpc_xdr::{Decode, Encode, Placed};
+use spinrpc::{Bulk, CoreContext, Deferred, Progress, ReplyData};
+use spinrpc_xdr::{Encode, Placed};
 use std::sync::Arc;
 
 /// A READ is not shortened below this for lack of memory.
 const SHORT_READ_BYTES_MIN: usize = 4096;
-
-#[derive(Debug)]
-pub(super) enum Arguments<'a> {
-    Read(Read3args<'a>),
-    Write(Write3args<'a>),
-    Commit(Commit3args<'a>),
-}
-
-impl<'a> Arguments<'a> {
-    pub(super) fn decode(
-        operation: ProcedureId,
-        from: &mut Decoder<'a>,
-    ) -> Result<Self, DecodeError> {
-        match operation {
-            ProcedureId::Nfsproc3Read => Decode::decode(from).map(Self::Read),
-            ProcedureId::Nfsproc3Write => Decode::decode(from).map(Self::Write),
-            _ => Decode::decode(from).map(Self::Commit),
-        }
-    }
-
-    pub(super) fn handle(&self) -> &[u8] {
-        let (Self::Read(Read3args { file, .. })
-        | Self::Write(Write3args { file, .. })
-        | Self::Commit(Commit3args { file, .. })) = self;
-        file.data.bytes()
-    }
-}
 
 /// The write verifier at the start and at the end of a request. A WRITE returns the first and a
 /// COMMIT the second, so that they differ if data may have been lost in between.
@@ -236,6 +211,7 @@ fn request<'a>(
             Ok(Request::Write { offset, data, stable })
         }
         Arguments::Commit(Commit3args { offset, count, .. }) => commit(context, offset, count),
+        _ => Err(Nfsstat3::Nfs3errServerfault),
     }
 }
 
@@ -247,10 +223,9 @@ fn read(
     offset: u64,
     count: u32,
 ) -> Outcome<Request<WriteData<'static>>> {
-    let most = context.visit.export.file_system.abilities().file_bytes_max;
-    let offset = offset.min(most);
+    let offset = offset.min(FILE_BYTES_MAX);
     let count = count.min(context.site.options.read_bytes_max).into();
-    let count = (most - offset).min(count) as usize;
+    let count = (FILE_BYTES_MAX - offset).min(count) as usize;
     let into = room(|bytes| answer.bulk(bytes), count).ok_or(Nfsstat3::Nfs3errJukebox)?;
     Ok(Request::Read { offset, into })
 }
@@ -271,23 +246,20 @@ fn written<'a>(
     count: u32,
     data: Placed<'a>,
 ) -> Outcome<WriteData<'a>> {
-    let export = context.visit.export;
     let mut data = match data {
         Placed::Inline(bytes) => WriteData::Inline(bytes),
         Placed::Bulk(bulk) => WriteData::Placed(bulk),
         // Never decoded from a message.
         Placed::Beside => WriteData::Inline(&[]),
     };
-    if export.options.read_only {
+    if context.visit.export.options.read_only {
         return Err(Nfsstat3::Nfs3errRofs);
     }
     if data.bytes().len() != count as usize {
         return Err(Nfsstat3::Nfs3errInval);
     }
-    let end = offset.checked_add(count.into()).ok_or(Nfsstat3::Nfs3errFbig)?;
-    if end > export.file_system.abilities().file_bytes_max {
-        return Err(Nfsstat3::Nfs3errFbig);
-    }
+    let end = offset.checked_add(count.into());
+    end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Nfsstat3::Nfs3errFbig)?;
     shorten(&mut data, context.site.options.write_bytes_max as usize);
     Ok(data)
 }
@@ -309,9 +281,8 @@ fn commit(
     if context.visit.export.options.read_only {
         return Err(Nfsstat3::Nfs3errRofs);
     }
-    let most = context.visit.export.file_system.abilities().file_bytes_max;
-    let end = offset.checked_add(count.into()).filter(|end| *end <= most);
-    Ok(Request::Commit { offset: offset.min(most), count: end.map_or(0, |_| count) })
+    let end = offset.checked_add(count.into()).filter(|end| *end <= FILE_BYTES_MAX);
+    Ok(Request::Commit { offset: offset.min(FILE_BYTES_MAX), count: end.map_or(0, |_| count) })
 }
 
 fn give(done: Done, verifiers: Verifiers, answer: Answer<'_, '_>) {
@@ -337,7 +308,7 @@ fn give_data(data: Bulk, eof: bool, attributes: PostOpAttr, answer: Answer<'_, '
     answer.succeed(ReplyData::new().bulk(data), |to| results.encode(to));
 }
 
-pub(super) fn fail(answer: Answer<'_, '_>, status: Nfsstat3, attributes: PostOpAttr) {
+fn fail(answer: Answer<'_, '_>, status: Nfsstat3, attributes: PostOpAttr) {
     match answer.operation() {
         ProcedureId::Nfsproc3Read => answer.fail(status, &attributes),
         _ => answer.fail(status, &WccData { before: None, after: attributes }),

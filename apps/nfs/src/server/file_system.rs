@@ -6,7 +6,8 @@
 //! Implemented by `memory` and `directory`, called by `service` and `procedures`.
 
 use crate::protocol::{
-    Createhow3, Fattr3, Ftype3, Nfsstat3, Nfstime3, Sattr3, Specdata3, StableHow, WccData,
+    Createhow3, Fattr3, Fsstat3resok, Ftype3, Nfsstat3, Nfstime3, Sattr3, Specdata3, StableHow,
+    WccData,
 };
 use crate::server::caller::Caller;
 use spinrpc::{Bulk, CoreContext, Progress};
@@ -73,9 +74,14 @@ pub struct DirectoryEntry<'a> {
     pub found: Option<&'a Found>,
 }
 
+/// Takes an entry, or returns `false`.
+pub type Take<'a> = &'a mut dyn FnMut(&DirectoryEntry<'_>) -> bool;
+
 /// Start of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct ListFrom {
+    /// The directory.
+    pub directory: FileKey,
     /// After the entry with this cookie; 0 is the beginning.
     pub cookie: u64,
     /// Verifier that came with the cookie; zeros at the beginning.
@@ -131,34 +137,34 @@ pub struct Place<'a> {
     pub name: &'a [u8],
 }
 
-/// Space of a file system, in bytes and in files (FSSTAT).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Space {
-    /// Total bytes.
-    pub bytes: u64,
-    /// Free bytes.
-    pub bytes_free: u64,
-    /// Bytes available to this caller.
-    pub bytes_available: u64,
-    /// Total files.
-    pub files: u64,
-    /// Free files.
-    pub files_free: u64,
-    /// Files available to this caller.
-    pub files_available: u64,
+/// A change of names or attributes.
+#[derive(Debug)]
+pub struct Change<'a, W = WccData> {
+    /// The user who makes it.
+    pub caller: &'a Caller,
+    /// Attributes of what it changes, from before and after as far as known, also on failure.
+    pub wcc: &'a mut W,
 }
 
-/// Limits of a file system (FSINFO, PATHCONF).
+/// A change of two directories, the old one and the new one of a name.
+pub type Renaming<'a> = Change<'a, (WccData, WccData)>;
+
+/// New attributes (SETATTR).
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// Those to change.
+    pub new: &'a Sattr3,
+    /// Only if this is the file's ctime: else NFS3ERR_NOT_SYNC.
+    pub guard: Option<Nfstime3>,
+}
+
+/// Limits of a file system (PATHCONF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Maximum length of a file, in bytes.
-    pub file_bytes_max: u64,
     /// Maximum length of a name, in bytes.
     pub name_bytes_max: u32,
     /// Maximum number of links of a file.
     pub links_max: u32,
-    /// Resolution of its times.
-    pub time_step: Nfstime3,
 }
 
 /// A file system, shared by all cores and the threads of the pool.
@@ -166,9 +172,8 @@ pub struct Abilities {
 /// Names come from clients: `.`, `..`, empty names and those with a slash or a zero byte were
 /// rejected before; their length was not checked. Without permission, the status is NFS3ERR_ACCES,
 /// or NFS3ERR_PERM if only the owner has it. Operations that change something are on stable storage
-/// when they return (RFC 1813 section 4.8). They fill `wcc` with the attributes from before and
-/// after as far as known, also on failure, and are not called for read-only exports. A key of a
-/// deleted file gives NFS3ERR_STALE.
+/// when they return (RFC 1813 section 4.8). They are
+/// not called for read-only exports. A key of a deleted file gives NFS3ERR_STALE.
 pub trait FileSystem: Send + Sync {
     /// Returns whether its calls may wait for a disk or a lock. Calls of a back end that does not
     /// block are made on the polling core, and its data paths complete each request at once: cores
@@ -195,16 +200,8 @@ pub trait FileSystem: Send + Sync {
     /// Attributes of a file.
     fn attributes(&self, file: &FileKey) -> Outcome<Fattr3>;
 
-    /// Changes the given ones of mode, owner, group, size and times; all or nothing. With `guard`,
-    /// only if that is the file's ctime: else NFS3ERR_NOT_SYNC.
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        new: &Sattr3,
-        guard: Option<Nfstime3>,
-        wcc: &mut WccData,
-    ) -> Outcome<()>;
+    /// Changes the given ones of mode, owner, group, size and times; all or nothing.
+    fn setattr(&self, by: Change<'_>, file: &FileKey, to: Setting<'_>) -> Outcome<()>;
 
     /// The subset of the rights `wanted`, bits of ACCESS, that the caller has.
     fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32>;
@@ -214,54 +211,26 @@ pub trait FileSystem: Send + Sync {
     fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found>;
 
     /// The target of a symbolic link; NFS3ERR_INVAL for other files.
-    fn read_link(&self, caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>>;
+    fn read_link(&self, link: &FileKey) -> Outcome<Vec<u8>>;
 
     /// Creates a file.
-    fn make(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        new: NewFile<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<Found>;
+    fn make(&self, by: Change<'_>, at: Place<'_>, new: NewFile<'_>) -> Outcome<Found>;
 
-    /// Removes a name of anything but a directory.
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()>;
+    /// Removes the name of an empty directory, or of anything but a directory.
+    fn unlink(&self, by: Change<'_>, at: Place<'_>, is_directory: bool) -> Outcome<()>;
 
-    /// Removes an empty directory.
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()>;
-
-    /// Renames a file, and replaces an existing one; `wccs` are those of the old and the new
-    /// directory.
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
-        wccs: &mut (WccData, WccData),
-    ) -> Outcome<()>;
+    /// Renames a file, and replaces an existing one.
+    fn rename(&self, by: Renaming<'_>, from: Place<'_>, to: Place<'_>) -> Outcome<()>;
 
     /// Adds a name to a file.
-    fn link(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        at: Place<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<()>;
+    fn link(&self, by: Change<'_>, file: &FileKey, at: Place<'_>) -> Outcome<()>;
 
     /// Passes the entries of a directory to `take`, until the end or until it returns `false`: then
     /// that entry was not used. NFS3ERR_BAD_COOKIE for a cookie or verifier of another directory.
-    fn list(
-        &self,
-        caller: &Caller,
-        directory: &FileKey,
-        from: &ListFrom,
-        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Outcome<Listed>;
+    fn list(&self, caller: &Caller, from: &ListFrom, take: Take<'_>) -> Outcome<Listed>;
 
-    /// Total and free space.
-    fn space(&self, caller: &Caller) -> Outcome<Space>;
+    /// Total and free space, without the attributes. It may change at once: `invarsec` is 0.
+    fn space(&self) -> Outcome<Fsstat3resok>;
 
     /// Limits of the file system.
     fn abilities(&self) -> Abilities;
@@ -283,15 +252,8 @@ macro_rules! forward_operations {
             $ask.attributes(file)
         }
 
-        fn set_attributes(
-            &$self,
-            caller: &Caller,
-            file: &FileKey,
-            new: &Sattr3,
-            guard: Option<Nfstime3>,
-            wcc: &mut WccData,
-        ) -> Outcome<()> {
-            $change.set_attributes(caller, file, new, guard, wcc)
+        fn setattr(&$self, by: Change<'_>, file: &FileKey, to: Setting<'_>) -> Outcome<()> {
+            $change.setattr(by, file, to)
         }
 
         fn access(&$self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
@@ -302,53 +264,31 @@ macro_rules! forward_operations {
             $ask.lookup(caller, at)
         }
 
-        fn read_link(&$self, _: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
+        fn read_link(&$self, link: &FileKey) -> Outcome<Vec<u8>> {
             $ask.read_link(link)
         }
 
-        fn make(
-            &$self,
-            caller: &Caller,
-            at: Place<'_>,
-            new: NewFile<'_>,
-            wcc: &mut WccData,
-        ) -> Outcome<Found> {
-            $change.make(caller, at, new, wcc)
+        fn make(&$self, by: Change<'_>, at: Place<'_>, new: NewFile<'_>) -> Outcome<Found> {
+            $change.make(by, at, new)
         }
 
-        fn remove(&$self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-            $change.unlink(caller, at, false, wcc)
+        fn unlink(&$self, by: Change<'_>, at: Place<'_>, is_directory: bool) -> Outcome<()> {
+            $change.unlink(by, at, is_directory)
         }
 
-        fn remove_directory(&$self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-            $change.unlink(caller, at, true, wcc)
+        fn rename(&$self, by: Renaming<'_>, from: Place<'_>, to: Place<'_>) -> Outcome<()> {
+            $change.rename(by, from, to)
         }
 
-        fn rename(
-            &$self,
-            caller: &Caller,
-            from: Place<'_>,
-            to: Place<'_>,
-            wccs: &mut (WccData, WccData),
-        ) -> Outcome<()> {
-            $change.rename(caller, from, to, wccs)
+        fn link(&$self, by: Change<'_>, file: &FileKey, at: Place<'_>) -> Outcome<()> {
+            $change.link(by, file, at)
         }
 
-        fn link(&$self, caller: &Caller, file: &FileKey, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-            $change.link(caller, file, at, wcc)
+        fn list(&$self, caller: &Caller, from: &ListFrom, take: Take<'_>) -> Outcome<Listed> {
+            $ask.list(caller, from, take)
         }
 
-        fn list(
-            &$self,
-            caller: &Caller,
-            directory: &FileKey,
-            from: &ListFrom,
-            take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-        ) -> Outcome<Listed> {
-            $ask.list(caller, directory, from, take)
-        }
-
-        fn space(&$self, _: &Caller) -> Outcome<Space> {
+        fn space(&$self) -> Outcome<Fsstat3resok> {
             $ask.space()
         }
     };
@@ -479,18 +419,14 @@ pub enum Started {
 }
 
 /// The data path of one core: starts requests, and reports completions. Neither blocks. When too
-/// many are in progress, a request fails with NFS3ERR_JUKEBOX.
+/// many are in progress, a request fails with NFS3ERR_JUKEBOX. No READ or WRITE extends beyond
+/// offset 2^63 - 1.
 ///
 /// The write verifier belongs to the service, and changes with the process; a back end that may
 /// lose unstable data in a running process changes it through [`FileSystem::losses`].
 pub trait DataPath {
     /// Starts a request.
-    fn start(
-        &mut self,
-        caller: &Caller,
-        file: &FileKey,
-        request: Request<WriteData<'_>>,
-    ) -> Started;
+    fn start(&mut self, caller: &Caller, file: &FileKey, asked: Request<WriteData<'_>>) -> Started;
 
     /// Passes on completed requests. With `may_perform`, which one data path of a core is given at a time, it may also
     /// perform a part of a request itself, within 100 us or so; `events` is then 1, and 0 otherwise. `is_waiting` is true

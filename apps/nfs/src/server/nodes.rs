@@ -8,30 +8,43 @@ use super::file_system::FileKey;
 use spinrpc::sync::lock;
 use std::collections::HashMap;
 use std::mem;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const SHARDS: usize = 16;
-/// Number of ticks after which an unused file is closed. A tick is about a second
-/// ([`Nodes::tend`]).
+pub(super) const TICK: Duration = Duration::from_secs(1);
+/// Number of ticks after which an unused file is closed.
 const IDLE_TICKS_MAX: u32 = 5;
 
 type Shard<N> = HashMap<FileKey, Arc<N>>;
 
+#[derive(Default)]
+pub(super) struct HeldState {
+    last_use: AtomicU32,
+    /// Written and not synced since: closing it would lose an error of write-back.
+    is_dirty: AtomicBool,
+}
+
 pub(super) trait Held {
     fn key(&self) -> &FileKey;
 
-    /// Written and not synced since.
-    fn is_dirty(&self) -> bool;
+    fn state(&self) -> &HeldState;
 
-    fn last_use(&self) -> &AtomicU32;
+    fn is_dirty(&self) -> bool {
+        self.state().is_dirty.load(Ordering::Relaxed)
+    }
+
+    fn set_dirty(&self, is_dirty: bool) {
+        self.state().is_dirty.store(is_dirty, Ordering::Relaxed);
+    }
 
     fn touch(&self, tick: u32) {
-        self.last_use().store(tick, Ordering::Relaxed);
+        self.state().last_use.store(tick, Ordering::Relaxed);
     }
 
     fn idle_ticks(&self, tick: u32) -> u32 {
-        tick.saturating_sub(self.last_use().load(Ordering::Relaxed))
+        tick.saturating_sub(self.state().last_use.load(Ordering::Relaxed))
     }
 }
 
@@ -41,6 +54,7 @@ pub(super) struct Nodes<N> {
     /// Removed, but still in use by some thread or core.
     leaving: Mutex<Vec<Arc<N>>>,
     tick: AtomicU32,
+    tended: Mutex<Instant>,
 }
 
 impl<N: Held> Nodes<N> {
@@ -50,6 +64,7 @@ impl<N: Held> Nodes<N> {
             shard_max: max.div_ceil(SHARDS).max(1),
             leaving: Mutex::default(),
             tick: AtomicU32::new(0),
+            tended: Mutex::new(Instant::now()),
         }
     }
 
@@ -99,8 +114,14 @@ impl<N: Held> Nodes<N> {
         self.close_unused();
     }
 
-    /// Advances the clock, and passes unused and deleted files to `close`.
+    /// Advances the clock, and passes unused and deleted files to `close`; once per tick.
     pub(super) fn tend(&self, is_gone: impl Fn(&Arc<N>) -> bool, close: impl Fn(Arc<N>)) {
+        let Ok(mut tended) = self.tended.try_lock() else { return };
+        if tended.elapsed() < TICK {
+            return;
+        }
+        *tended = Instant::now();
+        drop(tended);
         let tick = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
             let is_over = |node: &Arc<N>| node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node);
@@ -109,6 +130,11 @@ impl<N: Held> Nodes<N> {
             over.into_iter().for_each(&close);
         }
         self.close_unused();
+    }
+
+    #[cfg(test)]
+    pub(super) fn end_tick(&self) {
+        *lock(&self.tended) -= TICK;
     }
 
     #[cfg(test)]

@@ -58,7 +58,6 @@ impl Pool {
 }
 
 impl Work<Job> for Calls {
-    /// See [`Pool`].
     const DRAINS: bool = false;
 
     /// A panic outside of the back end drops the call, which answers it SYSTEM_ERR.

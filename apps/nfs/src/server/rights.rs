@@ -62,17 +62,10 @@ pub(super) trait ModeBits {
 
     /// The bits of ACCESS that the caller has (RFC 1813 section 3.3.4).
     fn access(&self, caller: &Caller, wanted: u32) -> u32 {
-        const CHANGES: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND;
-        let has = |right| self.grants(caller, right);
-        let (write, execute) = match self.ownership().is_directory {
-            // Changing a name requires write and search permission for the directory.
-            true if has(Right::Execute) => (CHANGES | ACCESS3_DELETE, ACCESS3_LOOKUP),
-            true => (0, ACCESS3_LOOKUP),
-            false => (CHANGES, ACCESS3_EXECUTE),
-        };
-        let given = |right, bits| if has(right) { bits } else { 0 };
-        let read = given(Right::Read, ACCESS3_READ);
-        wanted & (read | given(Right::Write, write) | given(Right::Execute, execute))
+        let rows = rights_behind(self.ownership().is_directory).into_iter();
+        let given =
+            rows.filter(|(rights, _)| rights.iter().all(|right| self.grants(caller, *right)));
+        wanted & given.fold(0, |all, (_, bits)| all | bits)
     }
 
     fn demand_entry(&self, caller: &Caller) -> Outcome<()> {
@@ -94,16 +87,10 @@ pub(super) trait ModeBits {
             return Ok(());
         }
         let is_owner = caller.uid == of.uid;
-        let sets_time = matches!(new.atime, SetAtime::SetToClientTime(_))
-            || matches!(new.mtime, SetMtime::SetToClientTime(_));
-        let needs_owner = new.mode.is_some() || new.uid.is_some() || new.gid.is_some() || sets_time;
         let gives_away = new.uid.is_some_and(|uid| uid != of.uid)
             || new.gid.is_some_and(|gid| gid != of.gid && !is_member(caller, gid));
-        allow((is_owner || !needs_owner) && !gives_away, Nfsstat3::Nfs3errPerm)?;
-        let touches = new.size.is_some()
-            || new.atime != SetAtime::DontChange
-            || new.mtime != SetMtime::DontChange;
-        if is_owner || !touches { Ok(()) } else { self.demand(caller, Right::Write) }
+        allow((is_owner || !needs_owner(new)) && !gives_away, Nfsstat3::Nfs3errPerm)?;
+        if is_owner || !needs_write(new) { Ok(()) } else { self.demand(caller, Right::Write) }
     }
 
     /// The mode after a change by the caller; `new` has the other changes. A program with another owner or group, also if
@@ -133,6 +120,33 @@ pub(super) trait ModeBits {
         let stays = of.mode & GROUP_EXECUTES == 0 && is_of_group;
         of.mode & !SET_UID & if stays { !0 } else { !SET_GID }
     }
+}
+
+/// Bits of ACCESS that rights give together, by file type (RFC 1813 section 3.3.4).
+pub(super) fn rights_behind(is_directory: bool) -> [(&'static [Right], u32); 3] {
+    const READ: (&[Right], u32) = (&[Right::Read], ACCESS3_READ);
+    const CHANGES: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND;
+    match is_directory {
+        true => [
+            READ,
+            (&[Right::Execute], ACCESS3_LOOKUP),
+            // Changing a name requires write and search permission for the directory.
+            (&[Right::Write, Right::Execute], CHANGES | ACCESS3_DELETE),
+        ],
+        false => [READ, (&[Right::Write], CHANGES), (&[Right::Execute], ACCESS3_EXECUTE)],
+    }
+}
+
+/// Only the owner can change the mode, the group, or set arbitrary times.
+pub(super) fn needs_owner(new: &Sattr3) -> bool {
+    let sets_time = matches!(new.atime, SetAtime::SetToClientTime(_))
+        || matches!(new.mtime, SetMtime::SetToClientTime(_));
+    new.mode.is_some() || new.uid.is_some() || new.gid.is_some() || sets_time
+}
+
+/// Returns whether a change needs write permission, unless the owner makes it.
+pub(super) fn needs_write(new: &Sattr3) -> bool {
+    new.size.is_some() || new.atime != SetAtime::DontChange || new.mtime != SetMtime::DontChange
 }
 
 /// NFS3ERR_PERM for a device that the caller may not make: only root makes them.

@@ -6,7 +6,7 @@
 
 use super::answer::Answer;
 use super::client_table::{CLIENTS_MAX, ClientTable, ConnectedClient};
-use super::data::{self, DataPaths};
+use super::data::DataPaths;
 use super::exports::{Claim, Current, Export, ExportTable, Exports, Peer};
 use super::file_system::Outcome;
 use super::handle::Seal;
@@ -303,36 +303,6 @@ struct Arrival {
     ticket: Ticket,
 }
 
-/// Arguments of any procedure but NULL.
-enum Decoded<'a> {
-    Plain(Arguments<'a>),
-    Data(data::Arguments<'a>),
-}
-
-impl<'a> Decoded<'a> {
-    fn decode(operation: ProcedureId, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        match Arguments::decode(operation, from)? {
-            Some(arguments) => Ok(Self::Plain(arguments)),
-            None => data::Arguments::decode(operation, from).map(Self::Data),
-        }
-    }
-
-    fn handle(&self) -> &[u8] {
-        match self {
-            Self::Plain(arguments) => arguments.handle().data.bytes(),
-            Self::Data(arguments) => arguments.handle(),
-        }
-    }
-
-    fn refuse(&self, status: Nfsstat3, to: Answer<'_, '_>) {
-        match self {
-            Self::Plain(arguments) => arguments.refuse(status, to),
-            Self::Data(_) => data::fail(to, status, None),
-        }
-    }
-}
-
-/// Decodes arguments to their end.
 fn whole<'a, T>(
     call: &mut Call<'a>,
     decode: impl FnOnce(&mut Decoder<'a>) -> Result<T, DecodeError>,
@@ -376,7 +346,6 @@ impl NfsService {
         Arrival { peer, ticket: self.counters.begin(operation, place) }
     }
 
-    /// Rejects a call whose arguments cannot be decoded.
     fn reject_garbage(&self, call: Call<'_>, of: &Arrival) {
         self.counters.garbage.add(1);
         self.counters.end(&of.ticket.refused());
@@ -461,10 +430,10 @@ impl NfsService {
     /// All procedures but NULL and GETATTR.
     fn others(&mut self, mut call: Call<'_>, of: &Arrival) {
         let operation = of.ticket.operation;
-        let decoded = whole(&mut call, |from| Decoded::decode(operation, from));
-        let Ok(arguments) = decoded else { return self.reject_garbage(call, of) };
+        let decoded = whole(&mut call, |from| Arguments::decode(operation, from));
+        let Ok(Some(arguments)) = decoded else { return self.reject_garbage(call, of) };
         let site = (&*self.server.site, self.current.exports());
-        let visit = match enter(site, arguments.handle(), &call, of) {
+        let visit = match enter(site, &arguments.handle().data, &call, of) {
             Ok(visit) => visit,
             Err(refusal) => {
                 let fail = |status, answer: Answer<'_, '_>| arguments.refuse(status, answer);
@@ -474,19 +443,19 @@ impl NfsService {
         let context = RequestContext { site: site.0, visit, core: &self.core };
         let answer = |call| Answer::now(call, of.ticket.to(visit.export.id), &self.counters);
         match arguments {
-            Decoded::Data(arguments) => self.paths.begin(&context, arguments, answer(call)),
-            Decoded::Plain(arguments) if context.file_system().blocks() => {
-                self.submit(of, &arguments, &visit, call);
+            Arguments::Read(_) | Arguments::Write(_) | Arguments::Commit(_) => {
+                self.paths.begin(&context, arguments, answer(call));
             }
-            Decoded::Plain(arguments) => arguments.answer(&context, answer(call)),
+            _ if context.file_system().blocks() => self.submit(of, &arguments, &visit, call),
+            _ => arguments.answer(&context, answer(call)),
         }
     }
 
     /// Answers that it is to be retried later, and does nothing.
     fn postpone(&self, mut call: Call<'_>, of: &Arrival) {
         let operation = of.ticket.operation;
-        let decoded = whole(&mut call, |from| Decoded::decode(operation, from));
-        let Ok(arguments) = decoded else { return self.reject_garbage(call, of) };
+        let decoded = whole(&mut call, |from| Arguments::decode(operation, from));
+        let Ok(Some(arguments)) = decoded else { return self.reject_garbage(call, of) };
         let answer = Answer::now(call, of.ticket, &self.counters);
         arguments.refuse(Nfsstat3::Nfs3errJukebox, answer);
     }

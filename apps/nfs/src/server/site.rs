@@ -2,7 +2,7 @@
 //! resolution of a call's handle and credential to a file and a user.
 
 use super::exports::{Caller, Claim, Export, ExportTable, Exports, Peer, Refused};
-use super::file_system::{FileKey, FileSystem, Outcome};
+use super::file_system::{Change, FileKey, FileSystem, Outcome};
 use super::handle::Seal;
 use crate::protocol::{Fattr3, FileHandle, NfsFh3, Nfsstat3, Writeverf3};
 use spinrpc::{AuthStat, CoreContext};
@@ -73,6 +73,12 @@ pub(super) struct Visit<'a> {
     pub(super) export: &'a Export,
     pub(super) file: FileKey,
     pub(super) caller: Caller,
+}
+
+impl Visit<'_> {
+    pub(super) fn by<'a, W>(&'a self, wcc: &'a mut W) -> Change<'a, W> {
+        Change { caller: &self.caller, wcc }
+    }
 }
 
 impl Site {

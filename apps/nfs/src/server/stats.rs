@@ -47,7 +47,6 @@ pub struct Usage {
 /// The last call of a client that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LastCall {
-    /// Time of its arrival.
     at: Ticks,
     /// Number of its procedure.
     pub procedure: u32,

@@ -2,11 +2,11 @@
 
 use spinrpc::sync::lock;
 use spinrpc::{Bulk, CoreContext, Progress};
-use spinrpc_nfs::protocol::{Fattr3, Nfstime3, Sattr3, WccData};
+use spinrpc_nfs::protocol::{Fattr3, Fsstat3resok};
 use spinrpc_nfs::server::exports::Caller;
 use spinrpc_nfs::server::file_system::{
-    Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
-    NewFile, Outcome, Place, Request, Space, Started, WriteData,
+    Abilities, Change, DataPath, Done, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
+    Outcome, Place, Renaming, Request, Setting, Started, Take, WriteData,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -115,15 +115,8 @@ impl FileSystem for Gated {
         self.inner.attributes(file)
     }
 
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        new: &Sattr3,
-        guard: Option<Nfstime3>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
-        self.inner().set_attributes(caller, file, new, guard, wcc)
+    fn setattr(&self, by: Change<'_>, file: &FileKey, to: Setting<'_>) -> Outcome<()> {
+        self.inner().setattr(by, file, to)
     }
 
     fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
@@ -134,60 +127,32 @@ impl FileSystem for Gated {
         self.inner.lookup(caller, at)
     }
 
-    fn read_link(&self, caller: &Caller, link: &FileKey) -> Outcome<Vec<u8>> {
-        self.inner.read_link(caller, link)
+    fn read_link(&self, link: &FileKey) -> Outcome<Vec<u8>> {
+        self.inner.read_link(link)
     }
 
-    fn make(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        new: NewFile<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<Found> {
-        self.inner().make(caller, at, new, wcc)
+    fn make(&self, by: Change<'_>, at: Place<'_>, new: NewFile<'_>) -> Outcome<Found> {
+        self.inner().make(by, at, new)
     }
 
-    fn remove(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-        self.inner().remove(caller, at, wcc)
+    fn unlink(&self, by: Change<'_>, at: Place<'_>, is_directory: bool) -> Outcome<()> {
+        self.inner().unlink(by, at, is_directory)
     }
 
-    fn remove_directory(&self, caller: &Caller, at: Place<'_>, wcc: &mut WccData) -> Outcome<()> {
-        self.inner().remove_directory(caller, at, wcc)
+    fn rename(&self, by: Renaming<'_>, from: Place<'_>, to: Place<'_>) -> Outcome<()> {
+        self.inner().rename(by, from, to)
     }
 
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
-        wccs: &mut (WccData, WccData),
-    ) -> Outcome<()> {
-        self.inner().rename(caller, from, to, wccs)
+    fn link(&self, by: Change<'_>, file: &FileKey, at: Place<'_>) -> Outcome<()> {
+        self.inner().link(by, file, at)
     }
 
-    fn link(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        at: Place<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
-        self.inner().link(caller, file, at, wcc)
+    fn list(&self, caller: &Caller, from: &ListFrom, take: Take<'_>) -> Outcome<Listed> {
+        self.inner.list(caller, from, take)
     }
 
-    fn list(
-        &self,
-        caller: &Caller,
-        directory: &FileKey,
-        from: &ListFrom,
-        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Outcome<Listed> {
-        self.inner.list(caller, directory, from, take)
-    }
-
-    fn space(&self, caller: &Caller) -> Outcome<Space> {
-        self.inner.space(caller)
+    fn space(&self) -> Outcome<Fsstat3resok> {
+        self.inner.space()
     }
 
     fn abilities(&self) -> Abilities {
@@ -209,13 +174,8 @@ struct Later {
 }
 
 impl DataPath for Later {
-    fn start(
-        &mut self,
-        caller: &Caller,
-        file: &FileKey,
-        request: Request<WriteData<'_>>,
-    ) -> Started {
-        let Started::Done(done) = self.inner.start(caller, file, request) else {
+    fn start(&mut self, caller: &Caller, file: &FileKey, asked: Request<WriteData<'_>>) -> Started {
+        let Started::Done(done) = self.inner.start(caller, file, asked) else {
             panic!("memory does not wait");
         };
         let free = self.done.iter().position(Option::is_none).unwrap_or(self.done.len());

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use spinrpc_nfs::protocol::{Nfsstat3, Sattr3};
 use spinrpc_nfs::server::cephfs::{Cephfs, CephfsOptions};
 use spinrpc_nfs::server::exports::{Caller, CallerGroups};
-use spinrpc_nfs::server::file_system::{FileKey, FileSystem, NewFile, Place};
+use spinrpc_nfs::server::file_system::{Change, FileKey, FileSystem, NewFile, Place};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -35,7 +35,8 @@ pub(crate) fn new_directory() -> String {
     let at = Place { directory: &all.root(), name: name.as_bytes() };
     let new = NewFile::Directory(&Sattr3::default());
     let caller = Caller { uid: 0, gid: 0, groups: CallerGroups::default() };
-    all.make(&caller, at, new, &mut Default::default()).unwrap();
+    let mut wcc = Default::default();
+    all.make(Change { caller: &caller, wcc: &mut wcc }, at, new).unwrap();
     format!("/shared/{name}")
 }
 

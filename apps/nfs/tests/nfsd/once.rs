@@ -8,23 +8,62 @@ use crate::reference::ToXdr;
 use crate::reference::WriteHead;
 use crate::session::{Session, at, mode, only_status, status};
 use nfs3_types::nfs3::stable_how::{self, FILE_SYNC};
-use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfsstat3};
+use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfs_fh3, nfsstat3};
 use spinrpc::{CallSpec, ConnectOptions, Encoder, Groups, Reconnect, Resend};
+use spinrpc_nfs::server::ServerOptions;
 use spinrpc_nfs::server::exports::{Caller, ExportOptions, Exports, Squash};
 use spinrpc_nfs::server::file_system::Place;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-fn gated() -> (Host, std::sync::Arc<Gate>) {
-    let gate = Gate::closed();
-    let back_end = back_end::gated(&gate);
+/// A host of a back end behind the gate.
+fn behind(gate: &Arc<Gate>, options: &ServerOptions) -> Host {
+    let back_end = back_end::gated(gate);
     let exports = vec![host::export(MAIN, &back_end, host::open())];
-    (Host::with(exports, vec![back_end], &host::options()), gate)
+    Host::with(exports, vec![back_end], options)
+}
+
+/// The same with an open gate, a session and a file.
+fn opened() -> (Host, Arc<Gate>, Session, nfs_fh3) {
+    let gate = Gate::open();
+    let host = behind(&gate, &host::options());
+    let session = host.session();
+    let file = session.create(&host.root(), "file");
+    (host, gate, session, file)
+}
+
+fn one_thread() -> ServerOptions {
+    ServerOptions { threads: 1, ..host::options() }
+}
+
+/// The connection is lost and made again while a call is behind the gate; its status afterwards.
+fn lose_connection(session: &Session, gate: &Gate, reply: &Status) -> nfsstat3 {
+    session.client.reconnect();
+    session.run_until("the connection to be lost", || !session.client.is_up());
+    session.run_until("another connection", || session.client.is_up());
+    gate.let_in();
+    outcome(session, reply)
+}
+
+fn outcome(session: &Session, reply: &Status) -> nfsstat3 {
+    session.run_until("a reply", || reply.borrow().is_some());
+    reply.take().unwrap().unwrap()
+}
+
+/// The only thread is in a call behind the gate, and another call waits for it.
+fn one_call_waits(host: &Host, gate: &Gate, [first, second]: [&Session; 2]) -> [Status; 2] {
+    let begun = start_mkdir(host, first, "begun");
+    first.run_until("the thread to be busy", || gate.waiting() == 1);
+    let waits = start_mkdir(host, second, "waits");
+    second.run_until("the call to wait", || mkdirs(host) == 2);
+    [begun, waits]
 }
 
 /// MKDIR is in progress when the connection is lost. Executed again, it would answer NFS3ERR_EXIST.
 #[test]
 fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
-    let (host, gate) = gated();
+    let gate = Gate::closed();
+    let host = behind(&gate, &host::options());
     let options = ConnectOptions::new().reconnect(Reconnect::default());
     let session = Session::connect_with(host.address(), &options);
     let arguments = MKDIR3args { where_: at(&host.root(), "once"), attributes: mode(0o755) };
@@ -32,12 +71,7 @@ fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
     let operation = NFS_PROGRAM::NFSPROC3_MKDIR as u32;
     let reply = session.start(operation, spec, |to| arguments.encode(to), only_status);
     session.run_until("the call to be in progress", || gate.waiting() == 1);
-    session.client.reconnect();
-    session.run_until("the connection to be lost", || !session.client.is_up());
-    session.run_until("another connection", || session.client.is_up());
-    gate.let_in();
-    session.run_until("a reply", || reply.borrow().is_some());
-    assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
+    assert_eq!(lose_connection(&session, &gate, &reply), nfsstat3::NFS3_OK);
     assert_eq!(host.server.stats().procedures[operation as usize].calls, 1);
     assert!(session.lookup(&host.root(), "once").is_ok());
 }
@@ -46,8 +80,8 @@ fn send_mkdir_again_on_another_connection_expect_the_reply_of_the_first() {
 /// could then undo a later write of the client. The data come in a Read chunk, too.
 #[test]
 fn send_write_again_while_it_is_in_flight_expect_it_started_once() {
-    let (host, gate) = gated();
-    gate.let_in();
+    let gate = Gate::open();
+    let host = behind(&gate, &host::options());
     let options = ConnectOptions::new().reconnect(Reconnect::default());
     let session = Session::connect_with(host.address(), &options);
     let file = session.create(&host.root(), "file");
@@ -66,12 +100,8 @@ fn send_write_again_while_it_is_in_flight_expect_it_started_once() {
         let reply = session.start(operation, spec, encode, only_status);
         let calls = || host.server.stats().procedures[operation as usize].calls;
         session.run_until("the call to be in progress", || calls() == begun);
-        session.client.reconnect();
-        session.run_until("the connection to be lost", || !session.client.is_up());
-        session.run_until("another connection", || session.client.is_up());
-        gate.let_in();
-        session.run_until("a reply", || reply.borrow().is_some());
-        assert_eq!(reply.take().unwrap().unwrap(), nfsstat3::NFS3_OK, "{length} bytes");
+        let outcome = lose_connection(&session, &gate, &reply);
+        assert_eq!(outcome, nfsstat3::NFS3_OK, "{length} bytes");
         assert_eq!(calls(), begun, "{length} bytes");
     }
 }
@@ -80,10 +110,7 @@ fn send_write_again_while_it_is_in_flight_expect_it_started_once() {
 /// block, must be retried.
 #[test]
 fn calls_that_cannot_be_put_off_expect_jukebox_and_nothing_done() {
-    let (host, gate) = gated();
-    gate.let_in();
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (host, gate, session, file) = opened();
     let taken = gate.take_memory();
     assert_eq!(status(session.try_mkdir(&host.root(), "later")), nfsstat3::NFS3ERR_JUKEBOX);
     assert_eq!(session.write(&file, 0, b"later"), nfsstat3::NFS3ERR_JUKEBOX);
@@ -99,10 +126,7 @@ fn calls_that_cannot_be_put_off_expect_jukebox_and_nothing_done() {
 /// uncommitted data may be lost" (section 3.3.7): a loss without a restart is one more instance.
 #[test]
 fn a_back_end_that_lost_data_expect_another_verifier() {
-    let (host, gate) = gated();
-    gate.let_in();
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (_host, gate, session, file) = opened();
     let write = || session.write_as(&file, 0, b"data", stable_how::UNSTABLE).unwrap().verf;
     let before = write();
     assert_eq!(session.commit(&file, 0, 0).unwrap().verf, before);
@@ -115,10 +139,7 @@ fn a_back_end_that_lost_data_expect_another_verifier() {
 /// verifier than the WRITE. A loss while a COMMIT is in progress may include earlier writes.
 #[test]
 fn data_lost_in_flight_expect_write_with_the_verifier_before_and_commit_with_the_one_after() {
-    let (host, gate) = gated();
-    gate.let_in();
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (_host, gate, session, file) = opened();
     let write = || session.write_as(&file, 0, b"data", stable_how::UNSTABLE).unwrap().verf;
     let before = write();
     gate.losses_in_flight.store(1, Ordering::Relaxed);
@@ -135,15 +156,11 @@ fn data_lost_in_flight_expect_write_with_the_verifier_before_and_commit_with_the
 fn a_call_that_waits_for_a_thread_when_the_server_stops_expect_it_not_done() {
     let gate = Gate::closed();
     let back_end = back_end::gated(&gate);
-    let file_system = std::sync::Arc::clone(&back_end.file_system);
+    let file_system = Arc::clone(&back_end.file_system);
     let exports = vec![host::export(MAIN, &back_end, host::open())];
-    let options = spinrpc_nfs::server::ServerOptions { threads: 1, ..host::options() };
-    let host = Host::with(exports, vec![back_end], &options);
+    let host = Host::with(exports, vec![back_end], &one_thread());
     let (first, second) = (host.session(), host.session());
-    let begun = start_mkdir(&host, &first, "begun");
-    first.run_until("the thread to be busy", || gate.waiting() == 1);
-    let waits = start_mkdir(&host, &second, "waits");
-    second.run_until("the call to wait", || mkdirs(&host) == 2);
+    let [begun, waits] = one_call_waits(&host, &gate, [&first, &second]);
     host.server.stop();
     gate.let_in();
     first.run_until("what has begun", || begun.borrow().is_some());
@@ -165,20 +182,13 @@ fn a_call_that_waits_for_a_thread_when_the_exports_change_expect_jukebox() {
     let exports = vec![host::export(MAIN, &back_end, host::open())];
     let strict = ExportOptions { squash: Squash::All, read_only: true, ..host::open() };
     let changed = Exports::new(vec![host::export(MAIN, &back_end, strict)]).unwrap();
-    let options = spinrpc_nfs::server::ServerOptions { threads: 1, ..host::options() };
-    let host = Host::with(exports, vec![back_end], &options);
+    let host = Host::with(exports, vec![back_end], &one_thread());
     let (first, second) = (host.session(), host.session());
-    let begun = start_mkdir(&host, &first, "begun");
-    first.run_until("the thread to be busy", || gate.waiting() == 1);
-    let waits = start_mkdir(&host, &second, "waits");
-    second.run_until("the call to wait", || mkdirs(&host) == 2);
+    let [begun, waits] = one_call_waits(&host, &gate, [&first, &second]);
     host.server.replace_exports(changed).unwrap();
     gate.let_in();
-    first.run_until("what has begun", || begun.borrow().is_some());
-    second.run_until("the answer", || waits.borrow().is_some());
-    let outcome = |status: &Status| status.borrow_mut().take().unwrap().unwrap();
-    assert_eq!(outcome(&begun), nfsstat3::NFS3_OK);
-    assert_eq!(outcome(&waits), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(outcome(&first, &begun), nfsstat3::NFS3_OK);
+    assert_eq!(outcome(&second, &waits), nfsstat3::NFS3ERR_JUKEBOX);
     assert_eq!(status(second.try_mkdir(&host.root(), "again")), nfsstat3::NFS3ERR_ROFS);
 }
 
@@ -201,10 +211,7 @@ fn mkdirs(host: &Host) -> u64 {
 #[test]
 fn a_back_end_that_panics_expect_serverfault_for_that_call_alone() {
     let gate = Gate::open();
-    let back_end = back_end::gated(&gate);
-    let exports = vec![host::export(MAIN, &back_end, host::open())];
-    let options = spinrpc_nfs::server::ServerOptions { threads: 1, ..host::options() };
-    let host = Host::with(exports, vec![back_end], &options);
+    let host = behind(&gate, &one_thread());
     let session = host.session();
     for name in ["first", "second"] {
         gate.is_trap.store(true, Ordering::Relaxed);
@@ -219,23 +226,13 @@ fn a_back_end_that_panics_expect_serverfault_for_that_call_alone() {
 #[test]
 fn more_calls_than_the_queue_takes_expect_jukebox() {
     let gate = Gate::closed();
-    let back_end = back_end::gated(&gate);
-    let exports = vec![host::export(MAIN, &back_end, host::open())];
-    let options =
-        spinrpc_nfs::server::ServerOptions { threads: 1, queue_max: 1, ..host::options() };
-    let host = Host::with(exports, vec![back_end], &options);
-    let sessions: Vec<Session> = ["a", "b", "c"].map(|_| host.session()).into();
-    let first = start_mkdir(&host, &sessions[0], "a");
-    sessions[0].run_until("the thread to be busy", || gate.waiting() == 1);
-    let second = start_mkdir(&host, &sessions[1], "b");
-    sessions[1].run_until("the queue to be full", || mkdirs(&host) == 2);
+    let host = behind(&gate, &ServerOptions { queue_max: 1, ..one_thread() });
+    let sessions = [(); 3].map(|()| host.session());
+    let [first, second] = one_call_waits(&host, &gate, [&sessions[0], &sessions[1]]);
     let third = start_mkdir(&host, &sessions[2], "c");
-    sessions[2].run_until("a reply", || third.borrow().is_some());
-    assert_eq!(third.take().unwrap().unwrap(), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(outcome(&sessions[2], &third), nfsstat3::NFS3ERR_JUKEBOX);
     assert_eq!(host.server.stats().jukebox, 1);
     gate.let_in();
-    sessions[0].run_until("the first", || first.borrow().is_some());
-    sessions[1].run_until("the second", || second.borrow().is_some());
-    assert_eq!(first.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
-    assert_eq!(second.take().unwrap().unwrap(), nfsstat3::NFS3_OK);
+    assert_eq!(outcome(&sessions[0], &first), nfsstat3::NFS3_OK);
+    assert_eq!(outcome(&sessions[1], &second), nfsstat3::NFS3_OK);
 }

@@ -7,15 +7,14 @@ use crate::protocol::{Nfsstat3, Sattr3, StableHow, WccData};
 use crate::server::caller::Caller;
 use crate::server::containment::contained;
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
+use crate::server::nodes::TICK;
 use crate::server::rights::{ModeBits, Right};
 use crate::server::threads::{Threads, Work};
-use crate::server::unix::FILE_BYTES_MAX;
 use spinrpc::{Bulk, CoreContext, Progress};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-const TICK: Duration = Duration::from_secs(1);
 /// Sessions that a COMMIT tries, of which all but the last were lost.
 const COMMITS_MAX: u32 = 2;
 
@@ -50,7 +49,7 @@ impl Work<Job> for Gateway {
     }
 
     fn tend(&self) {
-        Self::tend(self, TICK);
+        self.current().tend();
     }
 }
 
@@ -112,8 +111,7 @@ impl Session {
         let present = self.live(&node.inode)?;
         present.demand_data(caller, Right::Read)?;
         let file = self.ok(node.open_to_read())?;
-        let room = FILE_BYTES_MAX.saturating_sub(offset);
-        let wanted = into.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        let wanted = into.len();
         let mut bytes = 0;
         while let Some(left @ [_, ..]) = into.bytes_mut().get_mut(bytes..wanted) {
             match file.read(offset + bytes as u64, left) {
@@ -136,8 +134,6 @@ impl Session {
         data: &Bulk,
         stable: StableHow,
     ) -> Outcome<Done> {
-        let end = offset.checked_add(data.len() as u64);
-        end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Nfsstat3::Nfs3errFbig)?;
         let (mut wcc, mut bytes) = (WccData::default(), 0);
         let written = self.changing(node, &mut wcc, |present| {
             present.demand_data(caller, Right::Write)?;
@@ -204,13 +200,8 @@ impl CephPath {
 }
 
 impl DataPath for CephPath {
-    fn start(
-        &mut self,
-        caller: &Caller,
-        file: &FileKey,
-        request: Request<WriteData<'_>>,
-    ) -> Started {
-        let request = match request.keep_data(|data| data.stay(&self.core)) {
+    fn start(&mut self, caller: &Caller, file: &FileKey, asked: Request<WriteData<'_>>) -> Started {
+        let request = match asked.keep_data(|data| data.stay(&self.core)) {
             Ok(request) => request,
             Err(status) => return Started::Done(failed(status)),
         };

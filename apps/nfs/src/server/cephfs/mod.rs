@@ -27,12 +27,11 @@ mod set;
 
 use super::caller::Caller;
 use super::file_system::{
-    Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
-    Outcome, Place, Space, forward_operations,
+    Abilities, Change, DataPath, FileKey, FileSystem, Found, ListFrom, Listed, NewFile, Outcome,
+    Place, Renaming, Setting, Take, forward_operations,
 };
 use super::nodes::Held;
-use super::unix::FILE_BYTES_MAX;
-use crate::protocol::{Fattr3, Nfsstat3, Nfstime3, Sattr3, WccData};
+use crate::protocol::{Fattr3, Fsstat3resok, Nfsstat3};
 use crate::sys::ceph::{Step, text};
 use data::{CephPath, Workers};
 use rustix::io::Errno;
@@ -46,7 +45,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: u32 = 255;
 /// Number of links of a file. Ceph has no limit.
 const LINKS_MAX: u32 = i32::MAX as u32;
@@ -114,7 +112,6 @@ struct Gateway {
     /// The next attempt to mount again comes no earlier.
     renewal: Mutex<Instant>,
     losses: Arc<AtomicU64>,
-    tended: Mutex<Instant>,
 }
 
 impl Cephfs {
@@ -131,15 +128,13 @@ impl Cephfs {
         let losses = Arc::default();
         let opened = Session::open(&in_c, options.fsid, options.open_files_max, &losses);
         let session = opened.map_err(|(step, error)| open_error(path, step, error))?;
-        let now = Instant::now();
         let gateway = Arc::new(Gateway {
             path: in_c,
             options: options.clone(),
             root: *session.root.key(),
             current: RwLock::new(Arc::new(session)),
-            renewal: Mutex::new(now),
+            renewal: Mutex::new(Instant::now()),
             losses,
-            tended: Mutex::new(now),
         });
         let workers = Workers::start(&gateway, "spin-nfs-ceph-", options.threads, None)
             .map_err(OpenError::Threads)?;
@@ -208,17 +203,6 @@ impl Gateway {
             }
         }
     }
-
-    /// Closes unused files, once per tick. May wait for the cluster.
-    fn tend(&self, tick: Duration) {
-        let Ok(mut tended) = self.tended.try_lock() else { return };
-        if tended.elapsed() < tick {
-            return;
-        }
-        *tended = Instant::now();
-        drop(tended);
-        self.current().tend();
-    }
 }
 
 impl FileSystem for Cephfs {
@@ -237,13 +221,7 @@ impl FileSystem for Cephfs {
     forward_operations!(self => self.gateway.session()?, self.gateway.session()?);
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            // That of a file system of Ceph (`max_file_size`) is lower.
-            file_bytes_max: FILE_BYTES_MAX,
-            name_bytes_max: NAME_BYTES_MAX,
-            links_max: LINKS_MAX,
-            time_step: Nfstime3 { seconds: 0, nseconds: 1 },
-        }
+        Abilities { name_bytes_max: NAME_BYTES_MAX, links_max: LINKS_MAX }
     }
 
     fn stop(&self) {

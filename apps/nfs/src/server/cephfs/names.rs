@@ -6,7 +6,8 @@ use super::session::Session;
 use crate::protocol::{Createhow3, Ftype3, Nfsstat3, Sattr3, WccData};
 use crate::server::caller::Caller;
 use crate::server::file_system::{
-    DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place,
+    Change, DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place, Renaming,
+    Take,
 };
 use crate::server::nodes::Held;
 use crate::server::rights::{ModeBits, Right, demand_device};
@@ -96,13 +97,8 @@ impl Session {
     }
 
     /// Creates a file; the file and its name are on stable storage when this returns.
-    pub(super) fn make(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        new: NewFile<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<Found> {
+    pub(super) fn make(&self, by: Change<'_>, at: Place<'_>, new: NewFile<'_>) -> Outcome<Found> {
+        let Change { caller, wcc } = by;
         let directory = self.directory(at.directory)?;
         let name = self.new_name(at.name)?;
         self.changing(&directory, wcc, |here| {
@@ -115,13 +111,8 @@ impl Session {
         })
     }
 
-    pub(super) fn link(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        at: Place<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
+    pub(super) fn link(&self, by: Change<'_>, file: &FileKey, at: Place<'_>) -> Outcome<()> {
+        let Change { caller, wcc } = by;
         let node = self.node(file)?;
         if node.kind == Ftype3::Nf3dir {
             return Err(Nfsstat3::Nfs3errInval);
@@ -141,13 +132,8 @@ impl Session {
         })
     }
 
-    pub(super) fn unlink(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        is_directory: bool,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
+    pub(super) fn unlink(&self, by: Change<'_>, at: Place<'_>, is_directory: bool) -> Outcome<()> {
+        let Change { caller, wcc } = by;
         let directory = self.directory(at.directory)?;
         let name = self.ok(text(at.name))?;
         self.changing(&directory, wcc, |here| {
@@ -173,13 +159,8 @@ impl Session {
         }
     }
 
-    pub(super) fn rename(
-        &self,
-        caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
-        wccs: &mut (WccData, WccData),
-    ) -> Outcome<()> {
+    pub(super) fn rename(&self, by: Renaming<'_>, from: Place<'_>, to: Place<'_>) -> Outcome<()> {
+        let Change { caller, wcc: wccs } = by;
         let (source, target) = (self.directory(from.directory)?, self.directory(to.directory)?);
         if source.key() == target.key() {
             // A name goes, and a name comes.
@@ -236,14 +217,8 @@ impl Session {
 
     /// Cookies are positions by the hash of names, which stay valid while names come and go, and on
     /// all gateways.
-    pub(super) fn list(
-        &self,
-        caller: &Caller,
-        directory: &FileKey,
-        from: &ListFrom,
-        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Outcome<Listed> {
-        let node = self.directory(directory)?;
+    pub(super) fn list(&self, caller: &Caller, from: &ListFrom, take: Take<'_>) -> Outcome<Listed> {
+        let node = self.directory(&from.directory)?;
         let here = self.live(&node.inode)?;
         here.demand(caller, Right::Read)?;
         let verifier = verifier(&here);
@@ -281,7 +256,6 @@ impl Session {
     }
 }
 
-/// A name that a caller adds to a directory.
 struct NewName<'a> {
     session: &'a Session,
     caller: &'a Caller,

@@ -2,10 +2,10 @@
 
 use crate::protocol::{Ftype3, Nfsstat3};
 use crate::server::file_system::{FileKey, Outcome};
-use crate::server::nodes::Held;
+use crate::server::nodes::{Held, HeldState};
 use crate::server::open_syncs::OpenSyncs;
 use crate::sys::ceph::{self, Inode, OpenFile};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(super) struct Node {
@@ -17,9 +17,7 @@ pub(super) struct Node {
     writing: OnceLock<OpenFile>,
     pub(super) inode: Inode,
     pub(super) syncs: Arc<OpenSyncs>,
-    used: AtomicU32,
-    /// Written and not synced since: closing it would lose an error of write-back.
-    is_dirty: AtomicBool,
+    state: HeldState,
     unwritten_ticks: AtomicU32,
 }
 
@@ -35,8 +33,7 @@ impl Node {
             writing: OnceLock::new(),
             inode,
             syncs: Arc::default(),
-            used: AtomicU32::new(0),
-            is_dirty: AtomicBool::new(false),
+            state: HeldState::default(),
             unwritten_ticks: AtomicU32::new(0),
         }
     }
@@ -73,7 +70,7 @@ impl Node {
     }
 
     pub(super) fn set_dirty(&self, is_dirty: bool) {
-        self.is_dirty.store(is_dirty, Ordering::Relaxed);
+        Held::set_dirty(self, is_dirty);
         if is_dirty {
             self.unwritten_ticks.store(0, Ordering::Relaxed);
         }
@@ -103,11 +100,7 @@ impl Held for Node {
         &self.key
     }
 
-    fn is_dirty(&self) -> bool {
-        self.is_dirty.load(Ordering::Relaxed)
-    }
-
-    fn last_use(&self) -> &AtomicU32 {
-        &self.used
+    fn state(&self) -> &HeldState {
+        &self.state
     }
 }

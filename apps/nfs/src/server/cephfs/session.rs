@@ -3,9 +3,9 @@
 
 use super::attributes::{Stat, vino};
 use super::node::Node;
-use crate::protocol::{Fattr3, Nfsstat3, WccData};
+use crate::protocol::{Fattr3, Fsstat3resok, Nfsstat3, WccData};
 use crate::server::errors::status;
-use crate::server::file_system::{FileKey, Found, Outcome, Space};
+use crate::server::file_system::{FileKey, Found, Outcome};
 use crate::server::nodes::{Held, Nodes};
 use crate::sys::ceph::{self, CephStatx, Inode, Mount, Step};
 use rustix::io::Errno;
@@ -210,18 +210,19 @@ impl Session {
         if self.is_lost() { Err(Nfsstat3::Nfs3errIo) } else { Ok(()) }
     }
 
-    pub(super) fn space(&self) -> Outcome<Space> {
+    pub(super) fn space(&self) -> Outcome<Fsstat3resok> {
         let room = self.ok(self.root.inode.space())?;
         let bytes = |blocks: u64| blocks.saturating_mul(room.f_frsize);
         // Ceph does not limit the number of files.
         let files = u64::from(u32::MAX);
-        Ok(Space {
-            bytes: bytes(room.f_blocks),
-            bytes_free: bytes(room.f_bfree),
-            bytes_available: bytes(room.f_bavail),
-            files,
-            files_free: files,
-            files_available: files,
+        Ok(Fsstat3resok {
+            tbytes: bytes(room.f_blocks),
+            fbytes: bytes(room.f_bfree),
+            abytes: bytes(room.f_bavail),
+            tfiles: files,
+            ffiles: files,
+            afiles: files,
+            ..Fsstat3resok::default()
         })
     }
 

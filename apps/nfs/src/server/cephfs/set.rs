@@ -2,9 +2,9 @@
 
 use super::attributes::Stat;
 use super::session::Session;
-use crate::protocol::{Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime, WccData};
+use crate::protocol::{Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime};
 use crate::server::caller::Caller;
-use crate::server::file_system::{FileKey, Outcome};
+use crate::server::file_system::{Change, FileKey, Outcome, Setting};
 use crate::server::rights::ModeBits;
 use crate::server::unix::{RIGHTS, check_owner, check_size};
 use crate::sys::ceph::{
@@ -15,14 +15,8 @@ use libc::{c_int, timespec};
 use std::time::SystemTime;
 
 impl Session {
-    pub(super) fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        new: &Sattr3,
-        guard: Option<Nfstime3>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
+    pub(super) fn setattr(&self, by: Change<'_>, file: &FileKey, to: Setting<'_>) -> Outcome<()> {
+        let (Change { caller, wcc }, Setting { new, guard }) = (by, to);
         let node = self.node(file)?;
         self.changing(&node, wcc, |present| {
             if guard.is_some_and(|guard| guard != present.attributes.ctime) {

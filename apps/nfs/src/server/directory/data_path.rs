@@ -94,7 +94,7 @@ impl DirectoryPath {
         request: Request<WriteData<'_>>,
     ) -> Outcome<Task> {
         let request = request.keep_data(|data| data.stay(&self.memory))?;
-        Ok(Task { caller: *caller, key: *key, request: request.within_bounds()? })
+        Ok(Task { caller: *caller, key: *key, request })
     }
 
     /// Starts a request on the ring, if the file is open for it, and the caller is known to have
@@ -268,13 +268,8 @@ impl DirectoryPath {
 }
 
 impl DataPath for DirectoryPath {
-    fn start(
-        &mut self,
-        caller: &Caller,
-        file: &FileKey,
-        request: Request<WriteData<'_>>,
-    ) -> Started {
-        let task = match self.task(caller, file, request) {
+    fn start(&mut self, caller: &Caller, file: &FileKey, asked: Request<WriteData<'_>>) -> Started {
+        let task = match self.task(caller, file, asked) {
             Ok(task) => task,
             Err(status) => {
                 return Started::Done(failed(status, self.tree().attributes_if_held(file)));

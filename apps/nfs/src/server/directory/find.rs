@@ -4,13 +4,11 @@ use super::attributes::{attributes, stat};
 use super::files::{find, may};
 use super::node::Node;
 use super::tree::{Tree, live};
-use crate::protocol::{
-    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    Fattr3, Nfsstat3,
-};
+use crate::protocol::{Fattr3, Nfsstat3};
 use crate::server::caller::Caller;
 use crate::server::errors::{OrStatus, status};
 use crate::server::file_system::{FileKey, Found, Outcome, Place};
+use crate::server::rights::{Right, rights_behind};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx, readlinkat};
 use rustix::io::Errno;
@@ -30,13 +28,14 @@ impl Tree {
     pub(super) fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
         let node = self.node(file)?;
         live(&node.path)?;
-        let rights = rights_behind(node.kind);
-        let mut asked = rights.iter().filter(|(_, bits)| wanted & bits != 0);
-        let granted = |granted, (right, bits): &(Access, u32)| match may(&node.path, *right) {
-            Ok(()) => Ok(granted | wanted & bits),
-            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(granted),
-            Err(error) => Err(status(error)),
-        };
+        let rows = rights_behind(node.kind == FileType::Directory).into_iter();
+        let mut asked = rows.filter(|(_, bits)| wanted & bits != 0);
+        let granted =
+            |granted: u32, (rights, bits): (&[Right], u32)| match may(&node.path, mask(rights)) {
+                Ok(()) => Ok(granted | wanted & bits),
+                Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(granted),
+                Err(error) => Err(status(error)),
+            };
         self.identity.acting(caller, || asked.try_fold(0, granted))
     }
 
@@ -99,17 +98,10 @@ fn place(stat: &Statx) -> (u64, u32, u32, u64) {
     (stat.stx_mnt_id, stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
 }
 
-/// Bits of ACCESS that a right grants, by file type (RFC 1813 section 3.3.4).
-fn rights_behind(kind: FileType) -> [(Access, u32); 3] {
-    const READ: (Access, u32) = (Access::READ_OK, ACCESS3_READ);
-    const CHANGES: u32 = ACCESS3_MODIFY | ACCESS3_EXTEND;
-    match kind {
-        FileType::Directory => [
-            READ,
-            (Access::EXEC_OK, ACCESS3_LOOKUP),
-            // Changing a name requires write and search permission for the directory.
-            (Access::WRITE_OK.union(Access::EXEC_OK), CHANGES | ACCESS3_DELETE),
-        ],
-        _ => [READ, (Access::WRITE_OK, CHANGES), (Access::EXEC_OK, ACCESS3_EXECUTE)],
-    }
+fn mask(rights: &[Right]) -> Access {
+    rights.iter().fold(Access::empty(), |mask, right| match right {
+        Right::Read => mask | Access::READ_OK,
+        Right::Write => mask | Access::WRITE_OK,
+        Right::Execute => mask | Access::EXEC_OK,
+    })
 }

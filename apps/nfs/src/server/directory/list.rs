@@ -6,9 +6,7 @@ use super::tree::{Tree, live};
 use crate::protocol::Nfsstat3;
 use crate::server::caller::Caller;
 use crate::server::errors::OrStatus;
-use crate::server::file_system::{
-    DirectoryEntry, FileKey, Found, ListFrom, Listed, Outcome, Place,
-};
+use crate::server::file_system::{DirectoryEntry, Found, ListFrom, Listed, Outcome, Place, Take};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, SeekFrom, Statx, seek};
 
@@ -16,14 +14,8 @@ impl Tree {
     /// Cookies are the kernel's positions in the directory, which stay valid while names come and
     /// go. All of it runs as the caller: one who may list a directory but not search it gets names
     /// only.
-    pub(super) fn list(
-        &self,
-        caller: &Caller,
-        directory: &FileKey,
-        from: &ListFrom,
-        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Outcome<Listed> {
-        let node = self.directory(directory)?;
+    pub(super) fn list(&self, caller: &Caller, from: &ListFrom, take: Take<'_>) -> Outcome<Listed> {
+        let node = self.directory(&from.directory)?;
         let present = live(&node.path)?;
         let (verifier, root) = (verifier(&present), present.stx_ino);
         if from.cookie != 0 && from.verifier != verifier {

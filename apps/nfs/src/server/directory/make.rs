@@ -8,7 +8,9 @@ use super::tree::Tree;
 use crate::protocol::{Createhow3, Nfsstat3, Sattr3, WccData};
 use crate::server::caller::Caller;
 use crate::server::errors::OrStatus;
-use crate::server::file_system::{FileKey, Found, NewFile, Outcome, Place, SpecialFile};
+use crate::server::file_system::{
+    Change, FileKey, Found, NewFile, Outcome, Place, Setting, SpecialFile,
+};
 use crate::server::unix::{FILE_BYTES_MAX, attributes_of_new, check_owner, marks, special_kind};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
@@ -19,13 +21,8 @@ use rustix::io;
 
 impl Tree {
     /// Creates a file; the file and its name are on stable storage when this returns.
-    pub(super) fn make(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        new: NewFile<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<Found> {
+    pub(super) fn make(&self, by: Change<'_>, at: Place<'_>, new: NewFile<'_>) -> Outcome<Found> {
+        let Change { caller, wcc } = by;
         let directory = self.directory(at.directory)?;
         let name = NewName { tree: self, caller, directory: &directory, at };
         self.changing(&directory, wcc, |_| {
@@ -35,13 +32,8 @@ impl Tree {
         })
     }
 
-    pub(super) fn link(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        at: Place<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
+    pub(super) fn link(&self, by: Change<'_>, file: &FileKey, at: Place<'_>) -> Outcome<()> {
+        let Change { caller, wcc } = by;
         let node = self.node(file)?;
         if node.kind == FileType::Directory {
             return Err(Nfsstat3::Nfs3errInval);
@@ -58,7 +50,6 @@ impl Tree {
     }
 }
 
-/// A name that a caller adds to a directory.
 #[derive(Clone, Copy)]
 pub(super) struct NewName<'a> {
     pub(super) tree: &'a Tree,
@@ -207,7 +198,8 @@ impl NewName<'_> {
             let key = self.tree.keys.of(&file, &present)?;
             let (size, mut wcc) =
                 (Sattr3 { size: new.size, ..Sattr3::default() }, WccData::default());
-            self.tree.set_attributes(self.caller, &key, &size, None, &mut wcc)?;
+            let by = Change { caller: self.caller, wcc: &mut wcc };
+            self.tree.setattr(by, &key, Setting { new: &size, guard: None })?;
         }
         Ok(file)
     }

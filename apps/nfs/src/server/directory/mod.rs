@@ -37,11 +37,11 @@ mod workers;
 pub use keys::KeyMode;
 pub use tree::Syncs;
 
-use crate::protocol::{Fattr3, Nfstime3, Sattr3, WccData};
+use crate::protocol::{Fattr3, Fsstat3resok};
 use crate::server::caller::Caller;
 use crate::server::file_system::{
-    Abilities, DataPath, DirectoryEntry, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
-    Outcome, Place, Space, forward_operations,
+    Abilities, Change, DataPath, FileKey, FileSystem, Found, ListFrom, Listed, NewFile, Outcome,
+    Place, Renaming, Setting, Take, forward_operations,
 };
 use crate::server::nodes::Nodes;
 use crate::sys::file_ring::FileRing;
@@ -59,9 +59,7 @@ use spinrpc::{Bulk, CoreContext};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 use thiserror::Error;
 use tree::Tree;
 use workers::Workers;
@@ -247,7 +245,7 @@ impl FileSystem for Directory {
     forward_operations!(self => self.tree, self.tree);
 
     fn abilities(&self) -> Abilities {
-        self.kind.abilities()
+        self.kind.abilities
     }
 
     fn stop(&self) {
@@ -293,7 +291,6 @@ fn open_tree(
         losses: AtomicU64::new(0),
         data_syncs: AtomicU64::new(0),
         file_syncs: AtomicU64::new(0),
-        tended: Mutex::new(Instant::now()),
     })
 }
 

@@ -4,13 +4,13 @@ use super::attributes::{kind, rights, stat};
 use super::files::open;
 use crate::server::caller::Caller;
 use crate::server::file_system::FileKey;
-use crate::server::nodes::Held;
+use crate::server::nodes::{Held, HeldState};
 use crate::server::open_syncs::OpenSyncs;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, Statx};
 use rustix::io;
 use spinrpc::sync::lock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Number of callers whose rights to the data of one file are remembered.
@@ -36,9 +36,7 @@ pub(super) struct Node {
     pub(super) syncs: Arc<OpenSyncs>,
     changes: Changes,
     grants: Mutex<[Option<Grant>; GRANTS]>,
-    used: AtomicU32,
-    /// Written and not synced since: closing it would lose an error of write-back.
-    is_dirty: AtomicBool,
+    state: HeldState,
 }
 
 /// Numbers of this server's started and finished changes of a file.
@@ -73,8 +71,7 @@ impl Node {
             syncs: Arc::default(),
             changes: Changes::default(),
             grants: Mutex::default(),
-            used: AtomicU32::new(0),
-            is_dirty: AtomicBool::new(false),
+            state: HeldState::default(),
         }
     }
 
@@ -140,10 +137,6 @@ impl Node {
             *first = Some(Grant { caller: *caller, right, file: ownership(now), tick });
         }
     }
-
-    pub(super) fn set_dirty(&self, is_dirty: bool) {
-        self.is_dirty.store(is_dirty, Ordering::Relaxed);
-    }
 }
 
 impl Held for Node {
@@ -151,12 +144,8 @@ impl Held for Node {
         &self.key
     }
 
-    fn is_dirty(&self) -> bool {
-        self.is_dirty.load(Ordering::Relaxed)
-    }
-
-    fn last_use(&self) -> &AtomicU32 {
-        &self.used
+    fn state(&self) -> &HeldState {
+        &self.state
     }
 }
 

@@ -4,10 +4,11 @@ use super::attributes::{mode, rights, time};
 use super::files::{may, path_of};
 use super::node::{Node, Right};
 use super::tree::Tree;
-use crate::protocol::{Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime, WccData};
+use crate::protocol::{Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime};
 use crate::server::caller::Caller;
 use crate::server::errors::OrStatus;
-use crate::server::file_system::{FileKey, Outcome};
+use crate::server::file_system::{Change, FileKey, Outcome, Setting};
+use crate::server::rights::{needs_owner, needs_write};
 use crate::server::unix::{check_owner, check_size, wire_type};
 use rustix::fd::AsFd;
 use rustix::fs::{
@@ -19,14 +20,8 @@ use rustix::io;
 impl Tree {
     /// Makes all changes or none: permissions are checked before, and owner and mode are restored if a later change fails.
     /// Only an error of the disk can leave a partial change, after the size was set or in the final sync.
-    pub(super) fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: &FileKey,
-        new: &Sattr3,
-        guard: Option<Nfstime3>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
+    pub(super) fn setattr(&self, by: Change<'_>, file: &FileKey, to: Setting<'_>) -> Outcome<()> {
+        let (Change { caller, wcc }, Setting { new, guard }) = (by, to);
         let node = self.node(file)?;
         self.changing(&node, wcc, |present| {
             if guard.is_some_and(|guard| guard != time(present.stx_ctime)) {
@@ -108,7 +103,7 @@ impl Tree {
         if !is_owner && needs_owner(new) || changes_owner(present, new) {
             return Err(Nfsstat3::Nfs3errPerm);
         }
-        if is_owner || is_unchanged(new) {
+        if is_owner || !needs_write(new) {
             return Ok(());
         }
         self.acting(caller, || may(&node.path, Access::WRITE_OK))
@@ -176,23 +171,7 @@ fn given(time: Nfstime3) -> Timespec {
     Timespec { tv_sec: i64::from(time.seconds), tv_nsec: i64::from(time.nseconds.min(999_999_999)) }
 }
 
-/// Only the owner can change the mode, the group, or set arbitrary times.
-fn needs_owner(new: &Sattr3) -> bool {
-    new.mode.is_some()
-        || new.uid.is_some()
-        || new.gid.is_some()
-        || matches!(new.atime, SetAtime::SetToClientTime(_))
-        || matches!(new.mtime, SetMtime::SetToClientTime(_))
-}
-
 /// Only root can change the owner.
 fn changes_owner(present: &Statx, new: &Sattr3) -> bool {
     new.uid.is_some_and(|uid| uid != present.stx_uid)
-}
-
-/// Returns whether no requested change needs write permission.
-fn is_unchanged(new: &Sattr3) -> bool {
-    new.size.is_none()
-        && matches!(new.atime, SetAtime::DontChange)
-        && matches!(new.mtime, SetMtime::DontChange)
 }

@@ -1,10 +1,9 @@
 //! FSSTAT, FSINFO, PATHCONF, and other properties of file system types.
 
 use super::tree::Tree;
-use crate::protocol::Nfstime3;
+use crate::protocol::Fsstat3resok;
 use crate::server::errors::OrStatus;
-use crate::server::file_system::{Abilities, Outcome, Space};
-use crate::server::unix::FILE_BYTES_MAX;
+use crate::server::file_system::{Abilities, Outcome};
 use rustix::fd::OwnedFd;
 use rustix::fs::{fstatfs, fstatvfs};
 use rustix::io;
@@ -36,43 +35,37 @@ pub(super) struct FileSystemKind {
     pub(super) answers_at_once: bool,
     /// The same holds for its data: tmpfs on a host that has no swap space now, and ramfs.
     pub(super) is_in_memory: bool,
-    pub(super) name_bytes_max: u32,
-    links_max: u32,
+    pub(super) abilities: Abilities,
 }
 
 impl FileSystemKind {
     pub(super) fn of(root: &OwnedFd) -> io::Result<Self> {
         let magic = fstatfs(root)?.f_type as u32;
         let local = LOCAL.iter().find(|(number, _)| *number == magic);
+        let abilities = Abilities {
+            name_bytes_max: u32::try_from(fstatvfs(root)?.f_namemax).unwrap_or(u32::MAX),
+            links_max: local.map_or(LINKS_MAX, |(_, links)| *links),
+        };
         Ok(Self {
             answers_at_once: local.is_some(),
             is_in_memory: magic == RAMFS || magic == TMPFS && sysinfo().totalswap == 0,
-            name_bytes_max: u32::try_from(fstatvfs(root)?.f_namemax).unwrap_or(u32::MAX),
-            links_max: local.map_or(LINKS_MAX, |(_, links)| *links),
+            abilities,
         })
-    }
-
-    pub(super) fn abilities(&self) -> Abilities {
-        Abilities {
-            file_bytes_max: FILE_BYTES_MAX,
-            name_bytes_max: self.name_bytes_max,
-            links_max: self.links_max,
-            time_step: Nfstime3 { seconds: 0, nseconds: 1 },
-        }
     }
 }
 
 impl Tree {
-    pub(super) fn space(&self) -> Outcome<Space> {
+    pub(super) fn space(&self) -> Outcome<Fsstat3resok> {
         let room = fstatvfs(&self.root_directory).or_status()?;
         let bytes = |blocks: u64| blocks.saturating_mul(room.f_frsize);
-        Ok(Space {
-            bytes: bytes(room.f_blocks),
-            bytes_free: bytes(room.f_bfree),
-            bytes_available: bytes(room.f_bavail),
-            files: room.f_files,
-            files_free: room.f_ffree,
-            files_available: room.f_favail,
+        Ok(Fsstat3resok {
+            tbytes: bytes(room.f_blocks),
+            fbytes: bytes(room.f_bfree),
+            abytes: bytes(room.f_bavail),
+            tfiles: room.f_files,
+            ffiles: room.f_ffree,
+            afiles: room.f_favail,
+            ..Fsstat3resok::default()
         })
     }
 }

@@ -6,11 +6,11 @@ mod names;
 mod rights;
 
 use super::{Directory, DirectoryOptions, IoMode, KeyMode, OpenError};
-use crate::protocol::{Createhow3, Nfsstat3, Sattr3, StableHow, WccData};
+use crate::protocol::{Createhow3, Nfsstat3, Sattr3, StableHow};
 use crate::server::caller::Caller;
 use crate::server::file_system::{
-    DataPath, Done, FileKey, FileSystem, Found, ListFrom, Listed, NewFile, Outcome, Place, Request,
-    SpecialFile, Started, WriteData,
+    Change, DataPath, Done, FileKey, FileSystem, Found, ListFrom, Listed, NewFile, Outcome, Place,
+    Request, Setting, SpecialFile, Started, WriteData,
 };
 use spinrpc::{Bulk, Config, CoreContext, Engine, Groups, Progress};
 use std::fs;
@@ -65,9 +65,12 @@ impl Export {
         self.lookup(&self.root(), name).unwrap().key
     }
 
+    fn make(&self, caller: &Caller, name: &str, new: NewFile<'_>) -> Outcome<Found> {
+        self.directory.make(by(caller, &mut Default::default()), at(&self.root(), name), new)
+    }
+
     fn create_as(&self, caller: &Caller, name: &str, how: &Createhow3) -> Outcome<Found> {
-        let new = NewFile::Regular(how);
-        self.directory.make(caller, at(&self.root(), name), new, &mut WccData::default())
+        self.make(caller, name, NewFile::Regular(how))
     }
 
     fn create(&self, name: &str) -> FileKey {
@@ -75,27 +78,25 @@ impl Export {
     }
 
     fn make_directory(&self, name: &str) -> FileKey {
-        let root = self.root();
-        let place = at(&root, name);
-        let wcc = &mut WccData::default();
-        self.directory.make(&ROOT, place, NewFile::Directory(&with_mode(0o755)), wcc).unwrap().key
+        self.make(&ROOT, name, NewFile::Directory(&with_mode(0o755))).unwrap().key
     }
 
     fn remove(&self, name: &str) -> Outcome<()> {
-        self.directory.remove(&ROOT, at(&self.root(), name), &mut WccData::default())
+        self.directory.unlink(by(&ROOT, &mut Default::default()), at(&self.root(), name), false)
     }
 
     fn rename(&self, from: Place<'_>, to: Place<'_>) -> Outcome<()> {
-        self.directory.rename(&ROOT, from, to, &mut Default::default())
+        self.directory.rename(by(&ROOT, &mut Default::default()), from, to)
     }
 
     fn set(&self, caller: &Caller, file: &FileKey, new: &Sattr3) -> Outcome<()> {
-        self.directory.set_attributes(caller, file, new, None, &mut WccData::default())
+        let to = Setting { new, guard: None };
+        self.directory.setattr(by(caller, &mut Default::default()), file, to)
     }
 
-    fn names(&self, from: &ListFrom) -> Outcome<(Vec<String>, Listed)> {
+    fn names(&self) -> Outcome<(Vec<String>, Listed)> {
         let mut names = Vec::new();
-        let listed = self.directory.list(&ROOT, &self.root(), from, &mut |entry| {
+        let listed = self.directory.list(&ROOT, &beginning(self.root(), false), &mut |entry| {
             names.push(String::from_utf8_lossy(entry.name).into_owned());
             true
         })?;
@@ -111,6 +112,10 @@ impl Drop for Export {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.path).unwrap();
     }
+}
+
+fn beginning(directory: FileKey, with_files: bool) -> ListFrom {
+    ListFrom { directory, cookie: 0, verifier: [0; 8], with_files }
 }
 
 /// A blocking data path of one core.
@@ -197,6 +202,10 @@ impl Data {
 
 fn at<'a>(directory: &'a FileKey, name: &'a str) -> Place<'a> {
     Place { directory, name: name.as_bytes() }
+}
+
+fn by<'a, W>(caller: &'a Caller, wcc: &'a mut W) -> Change<'a, W> {
+    Change { caller, wcc }
 }
 
 fn user(uid: u32) -> Caller {

@@ -8,8 +8,8 @@ use crate::protocol::{Nfsstat3, PostOpAttr, StableHow, WccAttr, WccData};
 use crate::server::caller::Caller;
 use crate::server::errors::{OrStatus, status};
 use crate::server::file_system::{Done, FileKey, Outcome, Request};
+use crate::server::nodes::Held;
 use crate::server::open_syncs::{Overlap, Syncing};
-use crate::server::unix::FILE_BYTES_MAX;
 use crate::sys::file_ring::Durability;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Statx};
@@ -66,23 +66,6 @@ impl Request<Bulk> {
             Self::Read { .. } => Right::Read,
             Self::Write { .. } | Self::Commit { .. } => Right::Write,
         }
-    }
-
-    /// Limits it to the maximum file size: a READ beyond it ends there, a WRITE fails.
-    pub(super) fn within_bounds(mut self) -> Outcome<Self> {
-        match &mut self {
-            Self::Read { offset, into } => {
-                *offset = (*offset).min(FILE_BYTES_MAX);
-                let room = usize::try_from(FILE_BYTES_MAX - *offset).unwrap_or(usize::MAX);
-                into.set_len(into.len().min(room));
-            }
-            Self::Write { offset, data, .. } => {
-                let end = offset.checked_add(data.len() as u64);
-                end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Nfsstat3::Nfs3errFbig)?;
-            }
-            Self::Commit { .. } => {}
-        }
-        Ok(self)
     }
 }
 

@@ -14,11 +14,8 @@ use crate::sys::file_ring::Durability;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Statx, fsync, syncfs};
 use rustix::io::{self, Errno};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// Number of syncs to stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +41,6 @@ pub(super) struct Tree {
     pub(super) losses: AtomicU64,
     pub(super) data_syncs: AtomicU64,
     pub(super) file_syncs: AtomicU64,
-    pub(super) tended: Mutex<Instant>,
 }
 
 impl Tree {
@@ -195,12 +191,6 @@ impl Tree {
 
     /// Closes unused and deleted files, once per tick. May block.
     pub(super) fn tend(&self) {
-        let Ok(mut tended) = self.tended.try_lock() else { return };
-        if tended.elapsed() < TICK {
-            return;
-        }
-        *tended = Instant::now();
-        drop(tended);
         let is_gone = |node: &Arc<Node>| node.stat().is_ok_and(|stat| stat.stx_nlink == 0);
         self.nodes.tend(is_gone, |node| self.close(node));
     }
@@ -230,7 +220,7 @@ impl Tree {
 
     #[cfg(test)]
     pub(super) fn tick_now(&self) {
-        *spinrpc::sync::lock(&self.tended) -= TICK;
+        self.nodes.end_tick();
         self.tend();
     }
 }

@@ -4,17 +4,12 @@ use super::node::Node;
 use super::tree::Tree;
 use crate::protocol::{Nfsstat3, WccData};
 use crate::server::caller::Caller;
-use crate::server::file_system::{Outcome, Place};
+use crate::server::file_system::{Change, Outcome, Place, Renaming};
 use rustix::fs::{AtFlags, renameat, unlinkat};
 
 impl Tree {
-    pub(super) fn unlink(
-        &self,
-        caller: &Caller,
-        at: Place<'_>,
-        is_directory: bool,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
+    pub(super) fn unlink(&self, by: Change<'_>, at: Place<'_>, is_directory: bool) -> Outcome<()> {
+        let Change { caller, wcc } = by;
         let what = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let directory = self.directory(at.directory)?;
         self.changing(&directory, wcc, |_| {
@@ -25,13 +20,8 @@ impl Tree {
         })
     }
 
-    pub(super) fn rename(
-        &self,
-        caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
-        wccs: &mut (WccData, WccData),
-    ) -> Outcome<()> {
+    pub(super) fn rename(&self, by: Renaming<'_>, from: Place<'_>, to: Place<'_>) -> Outcome<()> {
+        let Change { caller, wcc: wccs } = by;
         let (source, target) = (self.directory(from.directory)?, self.directory(to.directory)?);
         if source.key == target.key {
             let renamed = self.changing(&source, &mut wccs.0, |_| {

@@ -3,9 +3,10 @@
 
 use super::node::Node;
 use super::transfer::{Task, failed};
-use super::tree::{TICK, Tree};
+use super::tree::Tree;
 use crate::server::containment::contained;
 use crate::server::file_system::Done;
+use crate::server::nodes::TICK;
 use crate::server::threads::{Threads, Work};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;

@@ -1,111 +1,16 @@
 //! Sets of exports, and identities of callers.
 
 use super::*;
-use crate::protocol::{Fattr3, Nfsstat3, Nfstime3, Sattr3, WccData};
-use crate::server::file_system::{
-    Abilities, DataPath, DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place,
-    Space,
-};
-use spinrpc::{CoreContext, Groups};
+use crate::server::memory::{Memory, MemoryOptions};
+use spinrpc::Groups;
 
-/// A file system that is never used.
-struct Nothing;
-
-const NOTSUPP: Nfsstat3 = Nfsstat3::Nfs3errNotsupp;
-
-impl FileSystem for Nothing {
-    fn blocks(&self) -> bool {
-        false
-    }
-
-    fn root(&self) -> FileKey {
-        FileKey::new(&[]).unwrap()
-    }
-
-    fn attributes(&self, _: &FileKey) -> Outcome<Fattr3> {
-        Err(NOTSUPP)
-    }
-
-    fn set_attributes(
-        &self,
-        _: &Caller,
-        _: &FileKey,
-        _: &Sattr3,
-        _: Option<Nfstime3>,
-        _: &mut WccData,
-    ) -> Outcome<()> {
-        Err(NOTSUPP)
-    }
-
-    fn access(&self, _: &Caller, _: &FileKey, _: u32) -> Outcome<u32> {
-        Err(NOTSUPP)
-    }
-
-    fn lookup(&self, _: &Caller, _: Place<'_>) -> Outcome<Found> {
-        Err(NOTSUPP)
-    }
-
-    fn read_link(&self, _: &Caller, _: &FileKey) -> Outcome<Vec<u8>> {
-        Err(NOTSUPP)
-    }
-
-    fn make(&self, _: &Caller, _: Place<'_>, _: NewFile<'_>, _: &mut WccData) -> Outcome<Found> {
-        Err(NOTSUPP)
-    }
-
-    fn remove(&self, _: &Caller, _: Place<'_>, _: &mut WccData) -> Outcome<()> {
-        Err(NOTSUPP)
-    }
-
-    fn remove_directory(&self, _: &Caller, _: Place<'_>, _: &mut WccData) -> Outcome<()> {
-        Err(NOTSUPP)
-    }
-
-    fn rename(
-        &self,
-        _: &Caller,
-        _: Place<'_>,
-        _: Place<'_>,
-        _: &mut (WccData, WccData),
-    ) -> Outcome<()> {
-        Err(NOTSUPP)
-    }
-
-    fn link(&self, _: &Caller, _: &FileKey, _: Place<'_>, _: &mut WccData) -> Outcome<()> {
-        Err(NOTSUPP)
-    }
-
-    fn list(
-        &self,
-        _: &Caller,
-        _: &FileKey,
-        _: &ListFrom,
-        _: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Outcome<Listed> {
-        Err(NOTSUPP)
-    }
-
-    fn space(&self, _: &Caller) -> Outcome<Space> {
-        Err(NOTSUPP)
-    }
-
-    fn abilities(&self) -> Abilities {
-        let time_step = Nfstime3 { seconds: 0, nseconds: 1 };
-        Abilities { file_bytes_max: 0, name_bytes_max: 255, links_max: 1, time_step }
-    }
-
-    fn data_path(self: Arc<Self>, _: &CoreContext) -> Box<dyn DataPath> {
-        unreachable!("it is never asked")
-    }
-}
-
-/// An export without a file system.
+/// An export of an empty tree.
 pub(in crate::server) fn export(id: u32, path: &str, options: &str) -> Export {
     let options = Settings::parse(options).unwrap().options;
     Export {
         id,
         path: path.to_owned(),
-        file_system: Arc::new(Nothing),
+        file_system: Memory::new(&MemoryOptions::default()).unwrap(),
         options,
         named: NamedHosts::default(),
     }

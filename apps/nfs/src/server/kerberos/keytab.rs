@@ -6,7 +6,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Maximum length of a keytab, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const VERSION: [u8; 2] = [5, 2];
 /// Permissions of users who are neither the owner nor in the group.

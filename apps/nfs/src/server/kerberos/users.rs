@@ -14,7 +14,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-/// Maximum length of a map file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Permission of the group and of others to change a file.
 const WRITABLE: u32 = 0o022;

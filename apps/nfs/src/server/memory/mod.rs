@@ -13,10 +13,10 @@ mod tree;
 
 use super::caller::Caller;
 use super::file_system::{
-    Abilities, DataPath, DirectoryEntry, Done, FileKey, FileSystem, Found, ListFrom, Listed,
-    NewFile, Outcome, Place, Request, Space, Started, WriteData, forward_operations,
+    Abilities, Change, DataPath, Done, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
+    Outcome, Place, Renaming, Request, Setting, Started, Take, WriteData, forward_operations,
 };
-use crate::protocol::{Fattr3, Nfstime3, Sattr3, StableHow, WccData};
+use crate::protocol::{Fattr3, Fsstat3resok, StableHow, WccData};
 use spinrpc::sys::random::Random;
 use spinrpc::{CoreContext, Progress};
 use std::io;
@@ -115,14 +115,9 @@ struct MemoryPath(Arc<Memory>);
 impl DataPath for MemoryPath {
     /// All stability levels are equal here, and nothing is lost while the verifier stays the same:
     /// as with a disk, that is what FILE_SYNC means.
-    fn start(
-        &mut self,
-        caller: &Caller,
-        file: &FileKey,
-        request: Request<WriteData<'_>>,
-    ) -> Started {
+    fn start(&mut self, caller: &Caller, file: &FileKey, asked: Request<WriteData<'_>>) -> Started {
         let mut wcc = WccData::default();
-        let done = match request {
+        let done = match asked {
             Request::Read { offset, mut into } => {
                 let tree = self.0.read();
                 wcc.after = tree.attributes(file).ok();

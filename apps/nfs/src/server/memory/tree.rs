@@ -5,11 +5,12 @@ use super::MemoryOptions;
 use super::content::Content;
 use super::node::{COOKIE_OF_PARENT, Entries, Kind, Node, Number, entry_bytes};
 use crate::protocol::{
-    Createhow3, Fattr3, Nfsstat3, Nfstime3, PostOpAttr, PreOpAttr, Sattr3, WccData,
+    Createhow3, Fattr3, Fsstat3resok, Nfsstat3, PostOpAttr, PreOpAttr, Sattr3, WccData,
 };
 use crate::server::caller::{Caller, CallerGroups};
 use crate::server::file_system::{
-    Abilities, DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place, Space,
+    Abilities, Change, DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place,
+    Renaming, Setting, Take,
 };
 use crate::server::rights::{ModeBits, Right, SET_GID, demand_device};
 use std::collections::HashMap;
@@ -22,12 +23,8 @@ const LINKS_MAX: u32 = 32_000;
 /// lock.
 const DEPTH_MAX: usize = 1024;
 
-pub(super) const ABILITIES: Abilities = Abilities {
-    file_bytes_max: i64::MAX as u64,
-    name_bytes_max: NAME_BYTES_MAX,
-    links_max: LINKS_MAX,
-    time_step: Nfstime3 { seconds: 0, nseconds: 1 },
-};
+pub(super) const ABILITIES: Abilities =
+    Abilities { name_bytes_max: NAME_BYTES_MAX, links_max: LINKS_MAX };
 
 #[derive(Clone, Copy)]
 struct At<'a> {
@@ -109,14 +106,13 @@ impl Tree {
         outcome
     }
 
-    pub(super) fn set_attributes(
+    pub(super) fn setattr(
         &mut self,
-        caller: &Caller,
+        by: Change<'_>,
         file: &FileKey,
-        new: &Sattr3,
-        guard: Option<Nfstime3>,
-        wcc: &mut WccData,
+        to: Setting<'_>,
     ) -> Outcome<()> {
+        let (Change { caller, wcc }, Setting { new, guard }) = (by, to);
         self.changing(file, wcc, |tree, number| {
             let node = tree.node(number)?;
             if guard.is_some_and(|ctime| ctime != node.ctime) {
@@ -167,11 +163,11 @@ impl Tree {
 
     pub(super) fn make(
         &mut self,
-        caller: &Caller,
+        by: Change<'_>,
         at: Place<'_>,
         new: NewFile<'_>,
-        wcc: &mut WccData,
     ) -> Outcome<Found> {
+        let Change { caller, wcc } = by;
         self.changing(at.directory, wcc, |tree, directory| {
             let at = At { directory, name: at.name };
             let number = match new {
@@ -290,11 +286,11 @@ impl Tree {
 
     pub(super) fn unlink(
         &mut self,
-        caller: &Caller,
+        by: Change<'_>,
         at: Place<'_>,
         is_directory: bool,
-        wcc: &mut WccData,
     ) -> Outcome<()> {
+        let Change { caller, wcc } = by;
         self.changing(at.directory, wcc, |tree, directory| {
             let at = At { directory, name: at.name };
             let node = tree.node(tree.check_removal(caller, at)?)?;
@@ -330,11 +326,11 @@ impl Tree {
 
     pub(super) fn rename(
         &mut self,
-        caller: &Caller,
+        by: Renaming<'_>,
         from: Place<'_>,
         to: Place<'_>,
-        (of_source, of_target): &mut (WccData, WccData),
     ) -> Outcome<()> {
+        let Change { caller, wcc: (of_source, of_target) } = by;
         let to = At { directory: self.number(to.directory)?, name: to.name };
         self.changing(from.directory, of_source, |tree, directory| {
             of_target.before = tree.pre_op(to.directory);
@@ -410,13 +406,8 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn link(
-        &mut self,
-        caller: &Caller,
-        file: &FileKey,
-        at: Place<'_>,
-        wcc: &mut WccData,
-    ) -> Outcome<()> {
+    pub(super) fn link(&mut self, by: Change<'_>, file: &FileKey, at: Place<'_>) -> Outcome<()> {
+        let Change { caller, wcc } = by;
         let file = self.number(file)?;
         self.changing(at.directory, wcc, |tree, directory| {
             let node = tree.node(file)?;
@@ -438,14 +429,8 @@ impl Tree {
         })
     }
 
-    pub(super) fn list(
-        &self,
-        caller: &Caller,
-        directory: &FileKey,
-        from: &ListFrom,
-        take: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Outcome<Listed> {
-        let (number, verifier) = (self.number(directory)?, self.instance);
+    pub(super) fn list(&self, caller: &Caller, from: &ListFrom, take: Take<'_>) -> Outcome<Listed> {
+        let (number, verifier) = (self.number(&from.directory)?, self.instance);
         let directory = self.node(number)?;
         let entries = directory.entries()?;
         directory.demand(caller, Right::Read)?;
@@ -505,17 +490,18 @@ impl Tree {
         self.changing(file, wcc, |tree, number| tree.node(number)?.content().map(drop))
     }
 
-    pub(super) fn space(&self) -> Outcome<Space> {
+    pub(super) fn space(&self) -> Outcome<Fsstat3resok> {
         let MemoryOptions { bytes_max, files_max, .. } = self.options;
         let bytes_free = bytes_max.saturating_sub(self.bytes);
         let files_free = files_max.saturating_sub(self.nodes.len() as u64);
-        Ok(Space {
-            bytes: bytes_max,
-            bytes_free,
-            bytes_available: bytes_free,
-            files: files_max,
-            files_free,
-            files_available: files_free,
+        Ok(Fsstat3resok {
+            tbytes: bytes_max,
+            fbytes: bytes_free,
+            abytes: bytes_free,
+            tfiles: files_max,
+            ffiles: files_free,
+            afiles: files_free,
+            ..Fsstat3resok::default()
         })
     }
 }

@@ -3,6 +3,7 @@
 use crate::protocol::{Diropargs3, Nfsstat3, Sattr3};
 use crate::server::file_system::{FileKey, Outcome, Place};
 use crate::server::site::RequestContext;
+use crate::server::unix::FILE_BYTES_MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameUse {
@@ -42,11 +43,13 @@ impl RequestContext<'_> {
             _ => Ok(Place { directory, name }),
         }
     }
+}
 
-    /// A size beyond the maximum is not a valid attribute: NFS3ERR_INVAL, because SETATTR and CREATE do
-    /// not have NFS3ERR_FBIG.
-    pub(super) fn check_size(&self, new: &Sattr3) -> Outcome<()> {
-        let most = self.file_system().abilities().file_bytes_max;
-        if new.size.is_some_and(|size| size > most) { Err(Nfsstat3::Nfs3errInval) } else { Ok(()) }
+/// A size beyond the maximum is not a valid attribute: NFS3ERR_INVAL, because SETATTR and CREATE do
+/// not have NFS3ERR_FBIG.
+pub(super) fn check_size(new: &Sattr3) -> Outcome<()> {
+    match new.size {
+        Some(size) if size > FILE_BYTES_MAX => Err(Nfsstat3::Nfs3errInval),
+        _ => Ok(()),
     }
 }

@@ -1,13 +1,13 @@
 //! GETATTR, SETATTR, LOOKUP, ACCESS and READLINK (RFC 1813 sections 3.3.1 to 3.3.5).
 
 use super::Results;
-use super::checks::NameUse;
+use super::checks::{NameUse, check_size};
 use crate::protocol::{
     ACCESS3_DELETE, ACCESS3_EXTEND, ACCESS3_MODIFY, Access3args, Access3resok, Fattr3, FileHandle,
     Getattr3args, Lookup3args, Nfsstat3, PATH_BYTES_MAX, PostOpAttr, Readlink3args, Setattr3args,
     WccData,
 };
-use crate::server::file_system::Outcome;
+use crate::server::file_system::{Outcome, Setting};
 use crate::server::site::RequestContext;
 use spinrpc::{Bulk, Encoder, ReplyData};
 use spinrpc_xdr::{Encode, Placed};
@@ -22,8 +22,12 @@ impl RequestContext<'_> {
 
     pub(super) fn setattr(&self, args: &Setattr3args<'_>, wcc: &mut WccData) -> Outcome<WccData> {
         let (visit, new) = (&self.visit, &args.new_attributes);
-        self.check_size(new)?;
-        self.file_system().set_attributes(&visit.caller, &visit.file, new, args.guard, wcc)?;
+        check_size(new)?;
+        self.file_system().setattr(
+            visit.by(wcc),
+            &visit.file,
+            Setting { new, guard: args.guard },
+        )?;
         Ok(*wcc)
     }
 
@@ -56,7 +60,7 @@ impl RequestContext<'_> {
         _: &Readlink3args<'_>,
         failed: &mut PostOpAttr,
     ) -> Outcome<LinkText> {
-        let text = self.file_system().read_link(&self.visit.caller, &self.visit.file);
+        let text = self.file_system().read_link(&self.visit.file);
         *failed = self.attributes().ok();
         let text = text?;
         let mut bulk = self.core.bulk(text.len()).ok_or(Nfsstat3::Nfs3errJukebox)?;

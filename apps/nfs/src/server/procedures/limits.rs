@@ -2,10 +2,11 @@
 
 use crate::protocol::{
     FSF3_CANSETTIME, FSF3_HOMOGENEOUS, FSF3_LINK, FSF3_SYMLINK, Fsinfo3args, Fsinfo3resok,
-    Fsstat3args, Fsstat3resok, Pathconf3args, Pathconf3resok, PostOpAttr,
+    Fsstat3args, Fsstat3resok, Nfstime3, Pathconf3args, Pathconf3resok, PostOpAttr,
 };
 use crate::server::file_system::Outcome;
 use crate::server::site::RequestContext;
+use crate::server::unix::FILE_BYTES_MAX;
 
 /// Preferred multiple of offsets and lengths of READ and WRITE: the page size.
 const BLOCK_MULTIPLE_BYTES: u32 = 4096;
@@ -18,22 +19,11 @@ impl RequestContext<'_> {
     ) -> Outcome<Fsstat3resok> {
         // First, so that a handle of a deleted file gives no access to the rest.
         *failed = Some(self.attributes()?);
-        let space = self.file_system().space(&self.visit.caller)?;
-        Ok(Fsstat3resok {
-            obj_attributes: *failed,
-            tbytes: space.bytes,
-            fbytes: space.bytes_free,
-            abytes: space.bytes_available,
-            tfiles: space.files,
-            ffiles: space.files_free,
-            afiles: space.files_available,
-            // It may change at once.
-            invarsec: 0,
-        })
+        Ok(Fsstat3resok { obj_attributes: *failed, ..self.file_system().space()? })
     }
 
     pub(super) fn fsinfo(&self, _: &Fsinfo3args<'_>, _: &mut PostOpAttr) -> Outcome<Fsinfo3resok> {
-        let (options, abilities) = (&self.site.options, self.file_system().abilities());
+        let options = &self.site.options;
         Ok(Fsinfo3resok {
             obj_attributes: Some(self.attributes()?),
             rtmax: options.read_bytes_max,
@@ -43,8 +33,8 @@ impl RequestContext<'_> {
             wtpref: options.write_bytes_max,
             wtmult: BLOCK_MULTIPLE_BYTES,
             dtpref: options.list_bytes_max,
-            maxfilesize: abilities.file_bytes_max,
-            time_delta: abilities.time_step,
+            maxfilesize: FILE_BYTES_MAX,
+            time_delta: Nfstime3 { seconds: 0, nseconds: 1 },
             properties: FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME,
         })
     }

@@ -27,7 +27,8 @@ impl RequestContext<'_> {
         args: &Readdir3args<'_>,
         failed: &mut PostOpAttr,
     ) -> Outcome<Page> {
-        let from = ListFrom { cookie: args.cookie, verifier: args.cookieverf, with_files: false };
+        let (directory, cookie, verifier) = (self.visit.file, args.cookie, args.cookieverf);
+        let from = ListFrom { directory, cookie, verifier, with_files: false };
         self.list(&from, Room { page: args.count, names: u32::MAX }, failed)
     }
 
@@ -36,7 +37,8 @@ impl RequestContext<'_> {
         args: &Readdirplus3args<'_>,
         failed: &mut PostOpAttr,
     ) -> Outcome<Page> {
-        let from = ListFrom { cookie: args.cookie, verifier: args.cookieverf, with_files: true };
+        let (directory, cookie, verifier) = (self.visit.file, args.cookie, args.cookieverf);
+        let from = ListFrom { directory, cookie, verifier, with_files: true };
         self.list(&from, Room { page: args.maxcount, names: args.dircount }, failed)
     }
 
@@ -46,8 +48,7 @@ impl RequestContext<'_> {
         *failed = self.attributes().ok();
         let room = Room { page: room.page.min(self.site.options.list_bytes_max), ..room };
         let mut page = Page::new(*failed, room)?;
-        let visit = &self.visit;
-        let listed = self.file_system().list(&visit.caller, &visit.file, from, &mut |entry| {
+        let listed = self.file_system().list(&self.visit.caller, from, &mut |entry| {
             let file = entry.found.map(|found| (&found.attributes, self.handle(&found.key)));
             page.push(entry, from.with_files.then_some(file))
         })?;

@@ -1,6 +1,6 @@
-//! The procedures that are plain calls of a [`FileSystem`](super::file_system::FileSystem): all but
-//! NULL, and READ, WRITE and COMMIT, which use the data path. Each has a type of arguments, and is
-//! implemented by a method of `RequestContext`.
+//! The arguments of procedures, and those that are plain calls of a [`FileSystem`](super::file_system::FileSystem):
+//! all but NULL, and READ, WRITE and COMMIT, which use the data path. Each of them is implemented by a
+//! method of `RequestContext`.
 //!
 //! Called by `service` on a core, or by `pool` on a thread: the code does not depend on which.
 
@@ -15,10 +15,10 @@ use super::containment::contained;
 use super::file_system::Outcome;
 use super::site::RequestContext;
 use crate::protocol::{
-    Access3args, Create3args, Fsinfo3args, Fsstat3args, Getattr3args, Link3args, Lookup3args,
-    Mkdir3args, Mknod3args, NfsFh3, Nfsstat3, Pathconf3args, PostOpAttr, ProcedureId, Readdir3args,
-    Readdirplus3args, Readlink3args, Remove3args, Rename3args, Rmdir3args, Setattr3args,
-    Symlink3args, WccData,
+    Access3args, Commit3args, Create3args, Fsinfo3args, Fsstat3args, Getattr3args, Link3args,
+    Lookup3args, Mkdir3args, Mknod3args, NfsFh3, Nfsstat3, Pathconf3args, PostOpAttr, ProcedureId,
+    Read3args, Readdir3args, Readdirplus3args, Readlink3args, Remove3args, Rename3args, Rmdir3args,
+    Setattr3args, Symlink3args, WccData, Write3args,
 };
 use spinrpc::{DecodeError, Decoder, Encoder, ReplyData};
 use spinrpc_xdr::{Decode, Encode};
@@ -59,21 +59,27 @@ fn answer<F: Encode + Default, D: Results>(
 }
 
 /// Combines the arguments of all procedures into one type. After each come the handle that determines the export, the
-/// implementation, the results for a status other than NFS3_OK, and whether the procedure changes something.
+/// implementation, the results for a status other than NFS3_OK, and whether the procedure changes something; those of the
+/// data path have no implementation here.
 macro_rules! arguments {
-    ($($name:ident = $operation:ident($type:ty):
-        $($handle:ident).+, $run:ident, $failed:ty, $changes:literal;)+) => {
-        /// The arguments of a procedure that is a plain call of the file system.
+    ({$($name:ident = $operation:ident($type:ty):
+        $($handle:ident).+, $run:ident, $failed:ty, $changes:literal;)+}
+    {$($data:ident = $data_operation:ident($data_type:ty): $data_failed:ty;)+}) => {
+        /// The arguments of a procedure.
         #[derive(Debug)]
         pub enum Arguments<'a> {
             $(
                 #[doc = concat!("Of ", stringify!($operation), ".")]
                 $name($type),
             )+
+            $(
+                #[doc = concat!("Of ", stringify!($data_operation), ".")]
+                $data($data_type),
+            )+
         }
 
         impl<'a> Arguments<'a> {
-            /// Decodes them; `None` for NULL and the procedures of the data path.
+            /// Decodes them; `None` for NULL.
             ///
             /// # Errors
             /// [`DecodeError`] if the bytes are not an encoding of the type.
@@ -82,8 +88,9 @@ macro_rules! arguments {
                 from: &mut Decoder<'a>,
             ) -> Result<Option<Self>, DecodeError> {
                 match operation {
+                    ProcedureId::Nfsproc3Null => Ok(None),
                     $(ProcedureId::$operation => Decode::decode(from).map(Self::$name).map(Some),)+
-                    _ => Ok(None),
+                    $(ProcedureId::$data_operation => Decode::decode(from).map(Self::$data).map(Some),)+
                 }
             }
 
@@ -92,16 +99,18 @@ macro_rules! arguments {
             pub fn handle(&self) -> NfsFh3<'_> {
                 match self {
                     $(Self::$name(arguments) => arguments.$($handle).+,)+
+                    $(Self::$data(arguments) => arguments.file,)+
                 }
             }
 
-            /// Performs the operation, and answers.
+            /// Performs the operation, and answers; rejects one of the data path.
             pub(super) fn answer(&self, context: &RequestContext<'_>, to: Answer<'_, '_>) {
                 match self {
                     $(Self::$name(arguments) => {
                         let run = |failed: &mut $failed| context.$run(arguments, failed);
                         answer(context, $changes, run, to);
                     })+
+                    $(Self::$data(_) => self.refuse(Nfsstat3::Nfs3errServerfault, to),)+
                 }
             }
 
@@ -115,10 +124,10 @@ macro_rules! arguments {
                 }
             }
 
-            /// Answers a rejection.
             pub(super) fn refuse(&self, status: Nfsstat3, to: Answer<'_, '_>) {
                 match self {
                     $(Self::$name(_) => to.fail(status, &<$failed>::default()),)+
+                    $(Self::$data(_) => to.fail(status, &<$data_failed>::default()),)+
                 }
             }
         }
@@ -127,13 +136,14 @@ macro_rules! arguments {
             fn encode(&self, to: &mut Encoder<'_>) {
                 match self {
                     $(Self::$name(arguments) => arguments.encode(to),)+
+                    $(Self::$data(arguments) => arguments.encode(to),)+
                 }
             }
         }
     };
 }
 
-arguments! {
+arguments! {{
     Getattr = Nfsproc3Getattr(Getattr3args<'a>): object, getattr, (), false;
     Setattr = Nfsproc3Setattr(Setattr3args<'a>): object, setattr, WccData, true;
     Lookup = Nfsproc3Lookup(Lookup3args<'a>): what.dir, lookup, PostOpAttr, false;
@@ -152,4 +162,8 @@ arguments! {
     Fsstat = Nfsproc3Fsstat(Fsstat3args<'a>): fsroot, fsstat, PostOpAttr, false;
     Fsinfo = Nfsproc3Fsinfo(Fsinfo3args<'a>): fsroot, fsinfo, PostOpAttr, false;
     Pathconf = Nfsproc3Pathconf(Pathconf3args<'a>): object, pathconf, PostOpAttr, false;
-}
+} {
+    Read = Nfsproc3Read(Read3args<'a>): PostOpAttr;
+    Write = Nfsproc3Write(Write3args<'a>): WccData;
+    Commit = Nfsproc3Commit(Commit3args<'a>): WccData;
+}}

@@ -1,7 +1,7 @@
 //! The procedures that create and remove names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR,
 //! RENAME and LINK (RFC 1813 sections 3.3.8 to 3.3.15).
 
-use super::checks::NameUse;
+use super::checks::{NameUse, check_size};
 use crate::protocol::{
     Create3args, Createhow3, Devicedata3, FileHandle, Ftype3, Link3args, Mkdir3args, Mknod3args,
     Mknoddata3, Nfsstat3, PostOpAttr, Remove3args, Rename3args, Rmdir3args, Sattr3, Specdata3,
@@ -17,7 +17,7 @@ impl RequestContext<'_> {
     pub(super) fn create(&self, args: &Create3args<'_>, wcc: &mut WccData) -> Outcome<Made> {
         let at = self.place(&self.visit.file, &args.r#where, NameUse::Make)?;
         if let Createhow3::Unchecked(new) | Createhow3::Guarded(new) = &args.how {
-            self.check_size(new)?;
+            check_size(new)?;
         }
         self.make(at, NewFile::Regular(&args.how), wcc)
     }
@@ -44,19 +44,19 @@ impl RequestContext<'_> {
     }
 
     fn make(&self, at: Place<'_>, new: NewFile<'_>, wcc: &mut WccData) -> Outcome<Made> {
-        let found = self.file_system().make(&self.visit.caller, at, new, wcc)?;
+        let found = self.file_system().make(self.visit.by(wcc), at, new)?;
         Ok((Some(self.handle(&found.key)), Some(found.attributes), *wcc))
     }
 
     pub(super) fn remove(&self, args: &Remove3args<'_>, wcc: &mut WccData) -> Outcome<WccData> {
         let at = self.place(&self.visit.file, &args.object, NameUse::Remove)?;
-        self.file_system().remove(&self.visit.caller, at, wcc)?;
+        self.file_system().unlink(self.visit.by(wcc), at, false)?;
         Ok(*wcc)
     }
 
     pub(super) fn rmdir(&self, args: &Rmdir3args<'_>, wcc: &mut WccData) -> Outcome<WccData> {
         let at = self.place(&self.visit.file, &args.object, NameUse::RemoveDirectory)?;
-        self.file_system().remove_directory(&self.visit.caller, at, wcc)?;
+        self.file_system().unlink(self.visit.by(wcc), at, true)?;
         Ok(*wcc)
     }
 
@@ -68,7 +68,7 @@ impl RequestContext<'_> {
         let to_directory = self.second(args.to.dir)?;
         let from = self.place(&self.visit.file, &args.from, NameUse::Remove)?;
         let to = self.place(&to_directory, &args.to, NameUse::Remove)?;
-        self.file_system().rename(&self.visit.caller, from, to, wccs)?;
+        self.file_system().rename(self.visit.by(wccs), from, to)?;
         Ok(*wccs)
     }
 
@@ -80,7 +80,7 @@ impl RequestContext<'_> {
         let visit = &self.visit;
         let directory = self.second(args.link.dir)?;
         let at = self.place(&directory, &args.link, NameUse::Make)?;
-        let linked = self.file_system().link(&visit.caller, &visit.file, at, &mut results.1);
+        let linked = self.file_system().link(visit.by(&mut results.1), &visit.file, at);
         results.0 = self.attributes().ok();
         linked.map(|()| *results)
     }

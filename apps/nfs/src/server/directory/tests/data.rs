@@ -203,7 +203,7 @@ fn changes_of_names_are_synced_before_the_reply() {
     synced("CREATE: the file and the directory", 2);
     export.make_directory("directory");
     synced("MKDIR", 2);
-    export.directory.link(&ROOT, &file, at(&root, "link"), &mut WccData::default()).unwrap();
+    export.directory.link(by(&ROOT, &mut Default::default()), &file, at(&root, "link")).unwrap();
     synced("LINK", 2);
     export.rename(at(&root, "link"), at(&export.key("directory"), "link")).unwrap();
     synced("RENAME: both directories", 2);

@@ -9,8 +9,6 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::atomic::AtomicBool;
 
-const NOWHERE: ListFrom = ListFrom { cookie: 0, verifier: [0; 8], with_files: false };
-
 #[test]
 fn a_directory_that_was_moved_out_of_the_tree_has_no_parent() {
     let (export, outside) = (Export::new(), Export::new());
@@ -30,7 +28,7 @@ fn a_symbolic_link_is_never_followed() {
     let link = export.lookup(&export.root(), "file").unwrap();
     assert_eq!(link.attributes.r#type, Ftype3::Nf3lnk);
     assert_eq!(link.attributes.fileid, inode(&export.local("file")));
-    let text = export.directory.read_link(&ROOT, &link.key).unwrap();
+    let text = export.directory.read_link(&link.key).unwrap();
     assert_eq!(text, secret.to_str().unwrap().as_bytes());
     let directory = export.key("directory");
     assert_eq!(status(export.lookup(&directory, "secret")), Nfsstat3::Nfs3errNotdir);
@@ -69,12 +67,8 @@ fn a_name_that_becomes_a_symbolic_link_meanwhile_leads_nowhere() {
             let name = format!("file-{round}");
             let how = Createhow3::Unchecked(with_mode(0o600));
             let place = at(&found.key, &name);
-            let _ = export.directory.make(
-                &ROOT,
-                place,
-                NewFile::Regular(&how),
-                &mut WccData::default(),
-            );
+            let new = NewFile::Regular(&how);
+            let _ = export.directory.make(by(&ROOT, &mut Default::default()), place, new);
             assert_ne!(found.attributes.fileid, inode(&outside.path));
         }
         over.store(true, Ordering::Relaxed);
@@ -92,10 +86,10 @@ fn what_is_mounted_below_is_not_exported() {
     };
     let found = directory.lookup(&ROOT, at(&directory.root(), "proc"));
     assert_eq!(status(found), Nfsstat3::Nfs3errAcces);
-    let from = ListFrom { with_files: true, ..NOWHERE };
+    let from = beginning(directory.root(), true);
     let mut is_named = false;
     directory
-        .list(&ROOT, &directory.root(), &from, &mut |entry| {
+        .list(&ROOT, &from, &mut |entry| {
             is_named |= entry.name == b"proc" && entry.found.is_none();
             true
         })
@@ -127,21 +121,20 @@ fn create_unchecked_does_not_touch_a_file_that_is_mounted_there() {
 #[test]
 fn nothing_is_made_for_an_invalid_owner() {
     let export = Export::new();
-    let (root, wcc) = (export.root(), &mut WccData::default());
+    let root = export.root();
     let invalid = Some(u32::MAX);
     for new in
         [Sattr3 { uid: invalid, ..Sattr3::default() }, Sattr3 { gid: invalid, ..Sattr3::default() }]
     {
-        let directory = &export.directory;
         let special =
             SpecialFile { kind: Ftype3::Nf3fifo, device: Specdata3::default(), attributes: new };
         let link = NewFile::Link { text: b"text", attributes: &new };
         for made in [
             export.create_as(&ROOT, "file", &Createhow3::Unchecked(new)),
             export.create_as(&ROOT, "file", &Createhow3::Guarded(new)),
-            directory.make(&ROOT, at(&root, "directory"), NewFile::Directory(&new), wcc),
-            directory.make(&ROOT, at(&root, "link"), link, wcc),
-            directory.make(&ROOT, at(&root, "fifo"), NewFile::Special(&special), wcc),
+            export.make(&ROOT, "directory", NewFile::Directory(&new)),
+            export.make(&ROOT, "link", link),
+            export.make(&ROOT, "fifo", NewFile::Special(&special)),
         ] {
             assert_eq!(status(made), Nfsstat3::Nfs3errInval);
         }
@@ -231,7 +224,7 @@ fn a_symbolic_link_itself_gets_another_name() {
     let root = export.root();
     symlink("/etc/passwd", export.local("link")).unwrap();
     let link = export.key("link");
-    export.directory.link(&ROOT, &link, at(&root, "name"), &mut WccData::default()).unwrap();
+    export.directory.link(by(&ROOT, &mut Default::default()), &link, at(&root, "name")).unwrap();
     assert_eq!(export.key("name"), link);
 }
 
@@ -241,8 +234,7 @@ fn a_fifo_is_not_opened() {
     let export = Export::new();
     let attributes = with_mode(0o640);
     let fifo = SpecialFile { kind: Ftype3::Nf3fifo, device: Specdata3::default(), attributes };
-    let (root, wcc) = (export.root(), &mut WccData::default());
-    let fifo = export.directory.make(&ROOT, at(&root, "fifo"), NewFile::Special(&fifo), wcc);
+    let fifo = export.make(&ROOT, "fifo", NewFile::Special(&fifo));
     let fifo = fifo.unwrap().key;
     assert_eq!(status(export.data().read_as(&ROOT, &fifo, (0, 1))), Nfsstat3::Nfs3errInval);
     export.set(&ROOT, &fifo, &with_mode(0o600)).unwrap();
@@ -253,16 +245,17 @@ fn a_fifo_is_not_opened() {
 fn a_cookie_of_another_directory_is_bad() {
     let export = Export::new();
     let other = export.make_directory("other");
-    let (_, listed) = export.names(&NOWHERE).unwrap();
-    let from = ListFrom { cookie: 1, verifier: listed.verifier, with_files: false };
+    let (_, listed) = export.names().unwrap();
+    let verifier = listed.verifier;
+    let from = ListFrom { cookie: 1, verifier, ..beginning(export.root(), false) };
     let mut none = |_: &DirectoryEntry<'_>| true;
-    export.directory.list(&ROOT, &export.root(), &from, &mut none).unwrap();
-    let refused = export.directory.list(&ROOT, &other, &from, &mut none);
+    export.directory.list(&ROOT, &from, &mut none).unwrap();
+    let refused = export.directory.list(&ROOT, &ListFrom { directory: other, ..from }, &mut none);
     assert_eq!(status(refused), Nfsstat3::Nfs3errBadCookie);
     let beyond = ListFrom { cookie: u64::MAX, ..from };
-    let refused = export.directory.list(&ROOT, &export.root(), &beyond, &mut none);
+    let refused = export.directory.list(&ROOT, &beyond, &mut none);
     assert_eq!(status(refused), Nfsstat3::Nfs3errBadCookie);
     let file = export.create("file");
-    let refused = export.directory.list(&ROOT, &file, &NOWHERE, &mut none);
+    let refused = export.directory.list(&ROOT, &beginning(file, false), &mut none);
     assert_eq!(status(refused), Nfsstat3::Nfs3errNotdir);
 }

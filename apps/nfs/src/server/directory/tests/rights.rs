@@ -53,16 +53,14 @@ fn access_says_what_the_mode_says() {
 fn who_may_list_a_directory_and_not_search_it_gets_names_only() {
     let Some((export, _)) = of_ann(0o640) else { return };
     fs::set_permissions(&export.path, fs::Permissions::from_mode(0o700)).unwrap();
-    let root = export.root();
-    let bob = user(BOB);
-    let from = ListFrom { cookie: 0, verifier: [0; 8], with_files: true };
-    let listed = export.directory.list(&bob, &root, &from, &mut |_| true);
+    let (bob, from) = (user(BOB), beginning(export.root(), true));
+    let listed = export.directory.list(&bob, &from, &mut |_| true);
     assert_eq!(status(listed), Nfsstat3::Nfs3errAcces);
     fs::set_permissions(&export.path, fs::Permissions::from_mode(0o704)).unwrap();
     let mut names = 0;
     export
         .directory
-        .list(&bob, &root, &from, &mut |entry| {
+        .list(&bob, &from, &mut |entry| {
             assert!(entry.found.is_none());
             names += 1;
             true
@@ -225,9 +223,7 @@ fn as_ann(path: &Path) {
         device: Specdata3 { specdata1: 1, specdata2: 3 },
         attributes: with_mode(0o600),
     };
-    let root = export.root();
-    let wcc = &mut WccData::default();
-    let made = export.directory.make(&ROOT, at(&root, "null"), NewFile::Special(&device), wcc);
+    let made = export.make(&ROOT, "null", NewFile::Special(&device));
     assert_eq!(status(made), Nfsstat3::Nfs3errPerm);
     let mut data = export.data();
     data.write_as(&user(BOB), &file.key, (0, b"text"), StableHow::FileSync).unwrap();
