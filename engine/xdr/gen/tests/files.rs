@@ -41,7 +41,7 @@ fn the_preprocessor_runs_where_it_is_needed() {
     let directory = directory("preprocessor", &[OTHER, ("main.x", main)]);
     let generator = Generator::new().define("LENGTH=2");
     let rust = generator.file(directory.join("main.x")).unwrap();
-    for expected in ["pub x: Placed<'a, 3>,", "pub linux: [OtherT; 2],"] {
+    for expected in ["pub x: spinrpc_xdr::Placed<'a, 3>,", "pub linux: [OtherT; 2],"] {
         assert!(rust.contains(expected), "{rust}");
     }
     let again = Generator::new().rust("main.x", &generator.text(directory.join("main.x")).unwrap());
