@@ -232,7 +232,6 @@ where
         }
     }
 
-    /// Messages of that version which arrive here.
     fn traffic_in(&self, version: TransportVersion) -> Traffic {
         match version {
             TransportVersion::One => self.traffic_one.unwrap_or(self.traffic),
@@ -363,7 +362,6 @@ fn refuse_in_reverse(view: &HeaderView<'_>, out: &mut impl Output) {
     out.refuse_program(view.xid(), view.transport_version());
 }
 
-/// The XID of a header that cannot be used.
 fn xid_of(error: &HeaderError) -> Option<Xid> {
     match error {
         HeaderError::TooShort => None,

@@ -86,14 +86,14 @@ impl Credits {
 
     /// Such a call leaves.
     #[cold]
-    pub(crate) fn send_reserved(&mut self) {
+    pub(crate) fn spend_reserved(&mut self) {
         self.reserved = self.reserved.saturating_sub(1);
     }
 
     /// Such a call ends.
     #[cold]
     pub(crate) fn end_reserved(&mut self) {
-        self.send_reserved();
+        self.spend_reserved();
         self.ended();
     }
 

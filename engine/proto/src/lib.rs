@@ -9,6 +9,33 @@
 #[cfg(test)]
 extern crate std;
 
+/// Adds to a header, which has a function `write`, those that write it into a buffer.
+macro_rules! emit_methods {
+    ($header:ident) => {
+        impl $header<'_> {
+            /// Bytes which [`Self::emit`] writes.
+            #[must_use]
+            #[inline]
+            pub fn buffer_len(&self) -> usize {
+                self.emit(&mut [])
+            }
+
+            /// Writes the header at the start of `buffer`; returns its length, that of
+            /// [`Self::buffer_len`].
+            ///
+            /// Never panics, except that debug builds assert that the credits of a transport header are
+            /// not zero. A `buffer` shorter than that is left with part of a header, which the returned
+            /// length tells.
+            #[inline]
+            pub fn emit(&self, buffer: &mut [u8]) -> usize {
+                let mut writer = crate::xdr::Writer::new(buffer);
+                self.write(&mut writer);
+                writer.len()
+            }
+        }
+    };
+}
+
 // In the folder of the dialects, and at the root for those who name its types: the engine's interface does.
 #[path = "rfc5666/alignment.rs"]
 pub mod alignment;

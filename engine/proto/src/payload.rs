@@ -259,6 +259,41 @@ pub struct StreamWriter<'a> {
     reduced_count: u8,
 }
 
+/// Declares functions of [`StreamWriter`] that write plain XDR.
+macro_rules! write_plain {
+    ($($(#[$doc:meta])* $name:ident($value:ident: $type:ty);)+) => {
+        impl StreamWriter<'_> {
+            $(
+                $(#[$doc])*
+                #[inline]
+                pub fn $name(&mut self, $value: $type) {
+                    self.xdr.$name($value);
+                }
+            )+
+        }
+    };
+}
+
+write_plain! {
+    /// Writes an unsigned integer.
+    u32(value: u32);
+    /// Writes an integer.
+    i32(value: i32);
+    /// Writes an unsigned hyper integer.
+    u64(value: u64);
+    /// Writes a hyper integer.
+    i64(value: i64);
+    /// Writes a boolean.
+    bool(value: bool);
+    /// Writes `opaque[n]`: the bytes and their roundup, without a count.
+    fixed(bytes: &[u8]);
+    /// Writes `opaque<>`: count, bytes, roundup. The bytes are copied into the stream; for large
+    /// ones give a registered buffer in addition to the stream and use [`StreamWriter::bulk`].
+    opaque(bytes: &[u8]);
+    /// Writes a `string<>`.
+    string(text: &str);
+}
+
 impl<'a> StreamWriter<'a> {
     /// Writes into `buf`, with at most [`ITEMS_MAX`] items (more are not seen, and missed when the
     /// stream asks for them).
@@ -299,55 +334,6 @@ impl<'a> StreamWriter<'a> {
     #[inline]
     pub fn xdr(&mut self) -> &mut Writer<'a> {
         &mut self.xdr
-    }
-
-    /// Writes an unsigned integer.
-    #[inline]
-    pub fn u32(&mut self, value: u32) {
-        self.xdr.u32(value);
-    }
-
-    /// Writes an integer.
-    #[inline]
-    pub fn i32(&mut self, value: i32) {
-        self.xdr.i32(value);
-    }
-
-    /// Writes an unsigned hyper integer.
-    #[inline]
-    pub fn u64(&mut self, value: u64) {
-        self.xdr.u64(value);
-    }
-
-    /// Writes a hyper integer.
-    #[inline]
-    pub fn i64(&mut self, value: i64) {
-        self.xdr.i64(value);
-    }
-
-    /// Writes a boolean.
-    #[inline]
-    pub fn bool(&mut self, value: bool) {
-        self.xdr.bool(value);
-    }
-
-    /// Writes `opaque[n]`: the bytes and their roundup, without a count.
-    #[inline]
-    pub fn fixed(&mut self, bytes: &[u8]) {
-        self.xdr.fixed(bytes);
-    }
-
-    /// Writes `opaque<>`: count, bytes, roundup. The bytes are copied into the stream; for large
-    /// ones give a registered buffer in addition to the stream and use [`StreamWriter::bulk`].
-    #[inline]
-    pub fn opaque(&mut self, bytes: &[u8]) {
-        self.xdr.opaque(bytes);
-    }
-
-    /// Writes a `string<>`.
-    #[inline]
-    pub fn string(&mut self, text: &str) {
-        self.xdr.string(text);
     }
 
     /// Writes the next data item as `opaque<>`: its count word stays in the stream, the bytes go

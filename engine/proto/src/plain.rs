@@ -178,7 +178,6 @@ const fn with_first([a, b, c, d]: [u8; 4], second: u32) -> Pair {
     Pair::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]) | pair(0, second)
 }
 
-/// The two words of a pair.
 #[inline(always)]
 const fn words(pair: Pair) -> (u32, u32) {
     let both = Pair::to_be(pair);

@@ -43,7 +43,6 @@ impl Part {
     }
 }
 
-/// The parts of a Read list.
 struct Parts {
     parts: [Part; READ_CHUNKS_MAX],
     count: usize,
@@ -227,7 +226,6 @@ impl Pull {
         self.asked < self.segments
     }
 
-    /// No RDMA Read is on its way.
     pub(crate) fn is_quiet(&self) -> bool {
         self.outstanding == 0
     }

@@ -89,14 +89,12 @@ pub struct CallSlot {
     pub(crate) dones_total: u32,
     next_free: u16,
     pub(crate) state: State,
-    /// The call has chunks.
     pub(crate) has_chunks: bool,
     /// The call has no chunks, and has lent no memory.
     is_plain: bool,
     pub(crate) chunks: Chunks,
 }
 
-/// State of a call's chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Chunks {
     /// Chunks that the call offered, until its reply.
@@ -135,7 +133,7 @@ impl CallSlot {
 
     /// A free place is taken for a call.
     #[inline(always)]
-    fn start(&mut self, token: u64, deadline: Instant, has_chunks: bool, dones_total: u32) {
+    fn occupy(&mut self, token: u64, deadline: Instant, has_chunks: bool, dones_total: u32) {
         self.generation = self.generation.wrapping_add(1);
         self.state = State::InFlight;
         self.token = token;
@@ -282,19 +280,65 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         header: &mut [u8],
     ) -> Result<(StartedCall, usize), CallRefused> {
         let started = self.take(token, deadline, !chunks.is_empty())?;
-        let length = if chunks.is_empty() {
-            let (version, credits) = (self.negotiation.version(), self.credits.requested());
-            emit_msg_header(header, version, started.xid, credits, Direction::Call)
-        } else {
+        if !chunks.is_empty() {
             self.slots.as_mut()[usize::from(started.slot.index)].chunks =
                 Chunks::Offered(offered(chunks));
-            let (version, credits) = (self.negotiation.version(), self.credits.requested());
-            emit_chunked(version, chunks, started.xid, credits, header)
-        };
-        Ok((started, length))
+        }
+        Ok((started, self.emit_call(started.xid, chunks, header)))
     }
 
-    /// Takes a slot and a credit.
+    /// Writes the header of a call so that it ends where `header` ends; returns its length.
+    #[inline]
+    fn emit_call(&self, xid: Xid, chunks: &CallChunks, header: &mut [u8]) -> usize {
+        let (version, credits) = (self.negotiation.version(), self.credits.requested());
+        match chunks.is_empty() {
+            true => emit_msg_header(header, version, xid, credits, Direction::Call),
+            false => emit_chunked(version, chunks, xid, credits, header),
+        }
+    }
+
+    /// A call that was held or reserved leaves in its slot; its credit is taken.
+    fn leave(
+        &mut self,
+        id: SlotId,
+        chunks: &CallChunks,
+        header: &mut [u8],
+    ) -> (StartedCall, usize) {
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        (slot.state, slot.has_chunks) = (State::InFlight, !chunks.is_empty());
+        slot.is_plain &= !slot.has_chunks;
+        slot.chunks = Chunks::Offered(offered(chunks));
+        // RDMA_DONEs that were sent meanwhile are before it.
+        slot.dones_total = self.credits.dones_total();
+        let xid = id.xid();
+        (StartedCall { slot: id, xid }, self.emit_call(xid, chunks, header))
+    }
+
+    /// The calls in this state, in the order of their slots.
+    fn in_state(&self, state: State) -> impl Iterator<Item = SlotId> {
+        let slots = self.slots.as_ref().iter().enumerate();
+        slots
+            .filter(move |(_, slot)| slot.state == state)
+            .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
+    }
+
+    /// Checks whether a call that waits in this state may leave, for which there is a credit or not.
+    fn check_waiting(&self, id: SlotId, state: State, has_credit: bool) -> Result<(), CallRefused> {
+        match self.state_of(id) {
+            Some(own) if own == state && has_credit => Ok(()),
+            Some(own) if own == state => Err(CallRefused::NoCredit),
+            _ => Err(CallRefused::NoSlot),
+        }
+    }
+
+    /// Frees the slot of a call that waits in this state, and says which token it carried.
+    fn release(&mut self, id: SlotId, state: State) -> Option<u64> {
+        (self.state_of(id) == Some(state)).then(|| {
+            self.free(id.index);
+            self.slots.as_ref()[usize::from(id.index)].token
+        })
+    }
+
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
@@ -306,7 +350,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let index = self.first_free;
         let slot = &mut self.slots.as_mut()[usize::from(index)];
         self.first_free = slot.next_free;
-        slot.start(token, deadline, has_chunks, self.credits.dones_total());
+        slot.occupy(token, deadline, has_chunks, self.credits.dones_total());
         let started = StartedCall {
             slot: SlotId { index, generation: slot.generation },
             xid: xid_of(index, slot.generation),
@@ -576,7 +620,6 @@ fn stray(view: &HeaderView<'_>) -> Dropped {
     }
 }
 
-/// Classifies a message that no call waits for.
 #[cold]
 fn unmatched(view: &HeaderView<'_>) -> Dropped {
     match view.message_type() {
@@ -683,18 +726,26 @@ fn check_lists(offered: &Offered, view: &HeaderView<'_>) -> Checked {
         return Err(PeerMisbehaved::ReadListInReply);
     }
     let (in_reply_chunk, placed) = check_returned(offered, view)?;
-    let stream = match (view.message_type(), in_reply_chunk) {
+    Ok((stream_of(view, in_reply_chunk, false)?, placed))
+}
+
+/// Place of the RPC message of a reply with so many bytes in its Reply chunk, and a Position-Zero Read
+/// chunk or not.
+pub(crate) fn stream_of(
+    view: &HeaderView<'_>,
+    in_reply_chunk: u32,
+    in_read_chunk: bool,
+) -> Result<ReplyStream, PeerMisbehaved> {
+    let is_inline = view.message_type() != MessageType::Nomsg;
+    match (is_inline, in_reply_chunk, in_read_chunk) {
         // Reply chunk offered but the reply is short: both ways are legal.
-        (MessageType::Msg | MessageType::Msgp, 0) => {
-            ReplyStream::Inline { header_bytes: view.header_bytes() }
-        }
-        (MessageType::Msg | MessageType::Msgp, _) => {
-            return Err(PeerMisbehaved::ReplyChunkChanged);
-        }
-        (_, 0) => return Err(PeerMisbehaved::NoReplyStream),
-        (_, length) => ReplyStream::ReplyChunk { length },
-    };
-    Ok((stream, placed))
+        (true, 0, false) => Ok(ReplyStream::Inline { header_bytes: view.header_bytes() }),
+        (true, 1.., _) => Err(PeerMisbehaved::ReplyChunkChanged),
+        (true, 0, true) | (false, 1.., true) => Err(PeerMisbehaved::ReadListBroken),
+        (false, 0, true) => Ok(ReplyStream::Pulled),
+        (false, 0, false) => Err(PeerMisbehaved::NoReplyStream),
+        (false, length, false) => Ok(ReplyStream::ReplyChunk { length }),
+    }
 }
 
 /// Bytes in the Reply chunk and in each Write chunk, if these are the ones offered.

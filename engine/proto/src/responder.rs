@@ -22,18 +22,15 @@ use crate::output::{Dropped, Output, SlotId, WriteRequest, WriteSource};
 use crate::profile::Profile;
 use crate::pull::inline_bytes;
 pub use crate::pull::{Pull, PullChunk, Pulled};
-use crate::rdma::RdmaError;
-use crate::rdma::ReplyRepr;
-use crate::rdma::WriteChunk;
-use crate::rdma::emit_msg_header;
-use crate::rdma::v1::{self, HeaderView, MessageType};
+use crate::rdma::{
+    HeaderView, MessageType, RdmaError, ReadSegment, ReplyRepr, WriteChunk, emit_msg_header,
+};
 use crate::rfc5666::exports::{Export, Exports};
 use crate::rpc::{self, Direction};
 use crate::version::TransportVersion;
 
 /// Most slots a responder may have.
 pub const SLOTS_MAX: usize = u16::MAX as usize + 1;
-/// Beyond every index.
 const NO_SLOT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +55,6 @@ pub struct ServeSlot {
     pub(crate) generation: u32,
     next_free: u32,
     pull: Pull,
-    /// State of a reply with a Read list.
     pub(crate) export: Export,
 }
 
@@ -361,7 +357,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Writes. `view` is the call's own header.
     ///
     /// # Panics
-    /// If `header` is shorter than [`v1::reply_header_bytes`].
+    /// If `header` is shorter than [`crate::rdma::v1::reply_header_bytes`].
     ///
     /// # Errors
     /// As [`ReplyRefused`] says; nothing was asked for but, for a chunk that is too small,
@@ -379,25 +375,37 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return Err(ReplyRefused::Stale);
         }
         self.free(id);
-        let grant = self.grant();
         if !reply_fits(view, shape) {
             refuse(view, out);
             return Err(ReplyRefused::ChunkTooSmall);
         }
         write_chunks(view, shape, out);
-        let kind = if shape.long_bytes.is_some() { MessageType::Nomsg } else { MessageType::Msg };
-        let lengths = &shape.placed[..shape.placed.len().min(view.writes().len())];
+        Ok(self.emit_reply(view, shape, &[], header))
+    }
+
+    /// Writes the header of a reply with these data to fetch so that it ends where `header` ends;
+    /// returns its length.
+    #[inline]
+    pub(crate) fn emit_reply(
+        &self,
+        view: &HeaderView<'_>,
+        shape: &ReplyShape<'_>,
+        reads: &[ReadSegment],
+        header: &mut [u8],
+    ) -> usize {
+        let whole = reads.first().is_some_and(|read| read.position == 0);
+        let is_long = whole || shape.long_bytes.is_some();
         let repr = ReplyRepr {
             xid: view.xid(),
-            credits: grant,
-            message_type: kind,
-            reads: &[],
-            write_lengths: lengths,
+            credits: self.grant(),
+            message_type: if is_long { MessageType::Nomsg } else { MessageType::Msg },
+            reads,
+            write_lengths: &shape.placed[..shape.placed.len().min(view.writes().len())],
             reply_length: shape.long_bytes,
             counts_roundup: self.profile.under(view.transport_version()).counts_roundup(),
         };
-        let at = header.len() - v1::reply_header_bytes(view);
-        Ok(repr.emit(&mut header[at..], view))
+        let at = header.len() - ReplyRepr::bytes_of(view, reads.len());
+        repr.emit(&mut header[at..], view)
     }
 
     /// Gives a call up without a reply: the caller has answered it in another way. `false` when

@@ -222,7 +222,6 @@ pub struct Negotiation {
     version: TransportVersion,
     /// Some when settled: every reply is compared with it.
     settled: Option<TransportVersion>,
-    /// Version two was refused on this connection.
     two_refused: bool,
 }
 
@@ -337,7 +336,6 @@ impl Negotiation {
     }
 }
 
-/// Consequence of a refused version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The call is to be sent again, in the version chosen now.

@@ -156,6 +156,41 @@ pub struct Reader<'a> {
     pub(crate) skipped: usize,
 }
 
+/// Declares the functions of [`Reader`] and [`Writer`] for numbers.
+macro_rules! numbers {
+    ($($about:literal $type:ident)+) => {
+        impl Reader<'_> {
+            $(
+                #[doc = $about]
+                ///
+                /// # Errors
+                /// [`DecodeError::Truncated`] if fewer bytes than it has are left.
+                #[inline]
+                pub fn $type(&mut self) -> Result<$type, DecodeError> {
+                    self.array().map(|bytes| $type::from_be_bytes(*bytes))
+                }
+            )+
+        }
+
+        impl Writer<'_> {
+            $(
+                #[doc = $about]
+                #[inline]
+                pub fn $type(&mut self, value: $type) {
+                    self.array(value.to_be_bytes());
+                }
+            )+
+        }
+    };
+}
+
+numbers! {
+    "An unsigned integer." u32
+    "A signed integer." i32
+    "An unsigned hyper integer." u64
+    "A signed hyper integer." i64
+}
+
 impl<'a> Reader<'a> {
     /// A reader at the first of `bytes`.
     #[must_use]
@@ -219,42 +254,6 @@ impl<'a> Reader<'a> {
             }
             None => Err(self.truncated(N)),
         }
-    }
-
-    /// An unsigned integer.
-    ///
-    /// # Errors
-    /// [`DecodeError::Truncated`] if fewer than 4 bytes are left.
-    #[inline]
-    pub fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().map(|word| u32::from_be_bytes(*word))
-    }
-
-    /// A signed integer.
-    ///
-    /// # Errors
-    /// [`DecodeError::Truncated`] if fewer than 4 bytes are left.
-    #[inline]
-    pub fn i32(&mut self) -> Result<i32, DecodeError> {
-        self.array().map(|word| i32::from_be_bytes(*word))
-    }
-
-    /// An unsigned hyper integer.
-    ///
-    /// # Errors
-    /// [`DecodeError::Truncated`] if fewer than 8 bytes are left.
-    #[inline]
-    pub fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().map(|words| u64::from_be_bytes(*words))
-    }
-
-    /// A signed hyper integer.
-    ///
-    /// # Errors
-    /// [`DecodeError::Truncated`] if fewer than 8 bytes are left.
-    #[inline]
-    pub fn i64(&mut self) -> Result<i64, DecodeError> {
-        self.array().map(|words| i64::from_be_bytes(*words))
     }
 
     /// A boolean; also the link word before a list entry or optional item.
@@ -491,30 +490,6 @@ impl<'a> Writer<'a> {
             more[..self.len].copy_from_slice(written);
             self.buffer = more;
         }
-    }
-
-    /// An unsigned integer.
-    #[inline]
-    pub fn u32(&mut self, value: u32) {
-        self.array(value.to_be_bytes());
-    }
-
-    /// A signed integer.
-    #[inline]
-    pub fn i32(&mut self, value: i32) {
-        self.array(value.to_be_bytes());
-    }
-
-    /// An unsigned hyper integer.
-    #[inline]
-    pub fn u64(&mut self, value: u64) {
-        self.array(value.to_be_bytes());
-    }
-
-    /// A signed hyper integer.
-    #[inline]
-    pub fn i64(&mut self, value: i64) {
-        self.array(value.to_be_bytes());
     }
 
     /// A boolean; also the link word before a list entry or optional item.

@@ -251,7 +251,6 @@ fn check_chunk(
     Ok(())
 }
 
-/// Running totals over a Read list.
 #[derive(Default)]
 struct ReadTally {
     /// Chunks in the order of their first segments.

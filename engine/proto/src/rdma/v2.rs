@@ -135,26 +135,9 @@ impl Body<'_> {
     }
 }
 
+emit_methods!(HeaderRepr);
+
 impl HeaderRepr<'_> {
-    /// Bytes which [`Self::emit`] writes.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
-        let mut counter = Writer::new(&mut []);
-        self.write(&mut counter);
-        counter.len()
-    }
-
-    /// Writes the header at the start of `buffer`; returns its length, that of
-    /// [`Self::buffer_len`].
-    ///
-    /// Never panics, except that debug builds assert that `credits` is not zero. A `buffer` shorter
-    /// than that is left with part of a header, which the returned length tells.
-    pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut writer = Writer::new(buffer);
-        self.write(&mut writer);
-        writer.len()
-    }
-
     fn write(&self, writer: &mut Writer<'_>) {
         let message_type = self.body.message_type();
         write_start(writer, self.xid, TransportVersion::Two.to_wire(), self.credits, message_type);

@@ -62,7 +62,7 @@ impl NextCall<'_> {
     pub fn start(self, token: u64, deadline: Instant) -> (CallNumber, bool) {
         let Self { number, slot, first_free, started, credits, next_deadline, .. } = self;
         *first_free = slot.next_free;
-        slot.start(token, deadline, false, credits.dones_total());
+        slot.occupy(token, deadline, false, credits.dones_total());
         *started += 1;
         credits.spend();
         let is_earliest = deadline < *next_deadline;

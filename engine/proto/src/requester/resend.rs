@@ -7,14 +7,11 @@
 //! no XID is used for another call on the next connection. Credits start again at one (RFC 8166
 //! section 3.3.3).
 
-use super::{CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
-use super::{emit_chunked, offered, xid_of};
+use super::{CallRefused, CallSlot, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
 use crate::credit::Credits;
 use crate::ids::{Instant, Xid};
 use crate::output::SlotId;
 use crate::payload::CallChunks;
-use crate::rdma::emit_msg_header;
-use crate::rpc::Direction;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Requests only this many credits, though there are more slots. With one slot more than
@@ -72,21 +69,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         header: &mut [u8],
     ) -> Result<(StartedCall, usize), CallRefused> {
         self.check_resend(id)?;
-        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
-        slot.state = State::InFlight;
-        slot.has_chunks = !chunks.is_empty();
-        slot.is_plain &= !slot.has_chunks;
-        slot.chunks = Chunks::Offered(offered(chunks));
-        slot.dones_total = self.credits.dones_total();
         self.credits.spend();
-        let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
-        let version = self.negotiation.version();
-        let length = if chunks.is_empty() {
-            emit_msg_header(header, version, xid, credits, Direction::Call)
-        } else {
-            emit_chunked(version, chunks, xid, credits, header)
-        };
-        Ok((StartedCall { slot: id, xid }, length))
+        Ok(self.leave(id, chunks, header))
     }
 
     /// Checks whether a held call may be sent again now.
@@ -94,20 +78,12 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// # Errors
     /// As [`Requester::resend`].
     pub fn check_resend(&self, id: SlotId) -> Result<(), CallRefused> {
-        match self.state_of(id) {
-            Some(State::Held) if self.credits.available() => Ok(()),
-            Some(State::Held) => Err(CallRefused::NoCredit),
-            _ => Err(CallRefused::NoSlot),
-        }
+        self.check_waiting(id, State::Held, self.credits.available())
     }
 
     /// Ends a held call that will not be sent again, and says which token it carried.
     pub fn release_held(&mut self, id: SlotId) -> Option<u64> {
-        let held = self.state_of(id) == Some(State::Held);
-        held.then(|| {
-            self.free(id.index);
-            self.slots.as_ref()[usize::from(id.index)].token
-        })
+        self.release(id, State::Held)
     }
 
     /// The XID of the call in this slot.
@@ -117,9 +93,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
 
     /// The calls that are held, in the order of their slots.
     pub fn held(&self) -> impl Iterator<Item = SlotId> {
-        let slots = self.slots.as_ref().iter().enumerate();
-        slots
-            .filter(|(_, slot)| slot.state == State::Held)
-            .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
+        self.in_state(State::Held)
     }
 }

@@ -2,13 +2,10 @@
 //! several turns of its core. Such a call has a slot, and a credit, so that no other call takes that. Nothing of it is
 //! lent, and no reply to it is awaited: one that comes is dropped as one without a call.
 
-use super::{CallRefused, CallSlot, Chunks, Requester, StartedCall, State};
-use super::{emit_chunked, offered, xid_of};
+use super::{CallRefused, CallSlot, Requester, StartedCall, State};
 use crate::ids::Instant;
 use crate::output::{CallFailure, Output, SlotId};
 use crate::payload::CallChunks;
-use crate::rdma::emit_msg_header;
-use crate::rpc::Direction;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Takes a slot and a credit for a call that [`Requester::send_reserved`] sends later. Until then it can be cancelled,
@@ -26,19 +23,14 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
 
     /// Ends a reserved call that cannot be sent, and says which token it carried.
     pub fn release_reserved(&mut self, id: SlotId) -> Option<u64> {
-        self.is_reserved(id).then(|| {
-            self.credits.end_reserved();
-            self.free(id.index);
-            self.slots.as_ref()[usize::from(id.index)].token
-        })
+        let token = self.release(id, State::Reserved)?;
+        self.credits.end_reserved();
+        Some(token)
     }
 
     /// The calls that are reserved, in the order of their slots.
     pub fn reserved(&self) -> impl Iterator<Item = SlotId> {
-        let slots = self.slots.as_ref().iter().enumerate();
-        slots
-            .filter(|(_, slot)| slot.state == State::Reserved)
-            .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
+        self.in_state(State::Reserved)
     }
 
     /// The call has a slot, and is not sent yet.
@@ -52,11 +44,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// [`CallRefused::NoSlot`] if the call is not reserved, because it has ended. [`CallRefused::NoCredit`] if the responder
     /// has lowered its grant meanwhile, and calls in flight take all of it.
     pub fn check_reserved(&self, id: SlotId) -> Result<(), CallRefused> {
-        match self.state_of(id) {
-            Some(State::Reserved) if self.credits.lets_reserved() => Ok(()),
-            Some(State::Reserved) => Err(CallRefused::NoCredit),
-            _ => Err(CallRefused::NoSlot),
-        }
+        self.check_waiting(id, State::Reserved, self.credits.lets_reserved())
     }
 
     /// Writes the transport header of a reserved call as [`Requester::start_call`] does. The Send has to follow.
@@ -73,21 +61,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         header: &mut [u8],
     ) -> Result<(StartedCall, usize), CallRefused> {
         self.check_reserved(id)?;
-        self.credits.send_reserved();
-        let has_chunks = !chunks.is_empty();
-        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
-        (slot.state, slot.has_chunks) = (State::InFlight, has_chunks);
-        slot.is_plain &= !has_chunks;
-        slot.chunks = Chunks::Offered(offered(chunks));
-        // Those that were sent meanwhile are before it.
-        slot.dones_total = self.credits.dones_total();
-        let version = self.negotiation.version();
-        let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
-        let length = match has_chunks {
-            true => emit_chunked(version, chunks, xid, credits, header),
-            false => emit_msg_header(header, version, xid, credits, Direction::Call),
-        };
-        Ok((StartedCall { slot: id, xid }, length))
+        self.credits.spend_reserved();
+        Ok(self.leave(id, chunks, header))
     }
 
     /// Ends a reserved call, of which the responder knows nothing.

@@ -44,7 +44,7 @@ impl Credits {
 
     /// One RDMA_DONE of those owed leaves.
     #[cold]
-    pub(crate) fn send_done(&mut self) {
+    pub(crate) fn spend_done(&mut self) {
         self.dones.owed = self.dones.owed.saturating_sub(1);
         self.dones.sent += 1;
     }

@@ -26,17 +26,15 @@
 
 use crate::ids::{Instant, Xid};
 use crate::output::{Dropped, Output, SlotId};
-use crate::rdma::{HeaderView, MessageType, ReadSegment, ReplyRepr};
+use crate::rdma::{HeaderView, ReadSegment};
 use crate::responder::{
     ReplyRefused, ReplyShape, Responder, ServeSlot, State, refuse, reply_fits, write_chunks,
 };
 use crate::version::TransportVersion;
 
-/// State of a reply that the requester fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Export {
     xid: Xid,
-    /// End of its window.
     deadline: Instant,
 }
 
@@ -44,7 +42,6 @@ impl Export {
     pub(crate) const NONE: Self = Self { xid: Xid(0), deadline: Instant(u64::MAX) };
 }
 
-/// Counts of exports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exports {
     slots: u32,
@@ -111,7 +108,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// `deadline` is when the window is over, counted from now.
     ///
     /// # Panics
-    /// If `header` is shorter than [`ReplyRepr::bytes_of`].
+    /// If `header` is shorter than [`crate::rdma::ReplyRepr::bytes_of`].
     ///
     /// # Errors
     /// As of [`Responder::reply`]; [`ReplyRefused::ChunkTooSmall`] also unless
@@ -144,30 +141,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         // Those that were kept back before come first.
         let first = self.exports.kept == 1;
         let kept = !first || self.send_kept(id, deadline).is_none();
-        let header_bytes = self.emit_read_reply(view, shape, reads, header);
+        let header_bytes = self.emit_reply(view, shape, reads, header);
         Ok(ReadReply { header_bytes, kept })
-    }
-
-    fn emit_read_reply(
-        &self,
-        view: &HeaderView<'_>,
-        shape: &ReplyShape<'_>,
-        reads: &[ReadSegment],
-        header: &mut [u8],
-    ) -> usize {
-        let whole = reads.first().is_some_and(|read| read.position == 0);
-        let is_long = whole || shape.long_bytes.is_some();
-        let repr = ReplyRepr {
-            xid: view.xid(),
-            credits: self.grant(),
-            message_type: if is_long { MessageType::Nomsg } else { MessageType::Msg },
-            reads,
-            write_lengths: &shape.placed[..shape.placed.len().min(view.writes().len())],
-            reply_length: shape.long_bytes,
-            counts_roundup: self.profile.counts_roundup(),
-        };
-        let at = header.len() - ReplyRepr::bytes_of(view, reads.len());
-        repr.emit(&mut header[at..], view)
     }
 
     /// Releases a reply that was kept back, the oldest first. Returns its credit word, which must

@@ -15,7 +15,6 @@ pub struct Padding {
     alignment: Alignment,
     /// Position of the first byte of the stream in the Send.
     start: usize,
-    /// Bytes of padding written.
     pub(crate) skipped: usize,
     is_padded: bool,
     /// Places of counted data that would have padding, if those are noted and none is written.

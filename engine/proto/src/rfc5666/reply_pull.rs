@@ -21,8 +21,10 @@ use crate::output::{
 };
 use crate::profile::Profile;
 use crate::pull::{Pull, Pulled, inline_bytes};
-use crate::rdma::v1::{Body, DONE_BYTES, HeaderRepr, HeaderView, MessageType};
-use crate::requester::{CallSlot, Chunks, Offered, Requester, State, check_returned, xid_of};
+use crate::rdma::v1::{Body, DONE_BYTES, HeaderRepr, HeaderView};
+use crate::requester::{
+    CallSlot, Chunks, Offered, Requester, State, check_returned, stream_of, xid_of,
+};
 use crate::version::TransportVersion;
 use crate::xdr::roundup4;
 
@@ -210,7 +212,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             if is_awaited { PullEnd::Deliver { token: slot.token } } else { PullEnd::Release };
         let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
         HeaderRepr { xid, credits, body: Body::Done }.emit(&mut done[..DONE_BYTES]);
-        self.credits.send_done();
+        self.credits.spend_done();
         self.free(id.index);
         Some(end)
     }
@@ -240,20 +242,7 @@ fn check_lists(
 ) -> Result<(ReplyStream, [u32; ITEMS_MAX], Pull), PeerMisbehaved> {
     let (in_reply_chunk, placed) = check_returned(offered, view)?;
     let in_read_chunk = view.reads().any(|read| read.position == 0);
-    let stream = match (view.message_type(), in_reply_chunk, in_read_chunk) {
-        (MessageType::Msg | MessageType::Msgp, 0, false) => {
-            ReplyStream::Inline { header_bytes: view.header_bytes() }
-        }
-        (MessageType::Msg | MessageType::Msgp, 1.., _) => {
-            return Err(PeerMisbehaved::ReplyChunkChanged);
-        }
-        (MessageType::Msg | MessageType::Msgp, 0, true) | (_, 1.., true) => {
-            return Err(PeerMisbehaved::ReadListBroken);
-        }
-        (_, 0, true) => ReplyStream::Pulled,
-        (_, 0, false) => return Err(PeerMisbehaved::NoReplyStream),
-        (_, length, false) => ReplyStream::ReplyChunk { length },
-    };
+    let stream = stream_of(view, in_reply_chunk, in_read_chunk)?;
     let stream_bytes = match stream {
         ReplyStream::Inline { .. } => inline_bytes(view),
         ReplyStream::ReplyChunk { length } => length as usize,

@@ -11,46 +11,20 @@ pub const MACHINE_NAME_MAX_BYTES: usize = 255;
 /// Most supplementary groups in an AUTH_SYS credential (RFC 5531 appendix A).
 pub const GROUPS_MAX: usize = 16;
 
-/// Format of a credential or verifier (`auth_flavor`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AuthFlavor {
-    /// AUTH_NONE, 0: no identity; the body is empty.
-    None,
-    /// AUTH_SYS, 1: the user's numbers as the client's machine states them.
-    Sys,
-    /// AUTH_SHORT, 2: a shorthand which the responder gave out.
-    Short,
-    /// RPCSEC_GSS, 6.
-    Gss,
-    /// Any other number.
-    Other(u32),
-}
-
-impl AuthFlavor {
-    /// The flavor with the number `value` on the wire.
-    #[must_use]
-    #[inline]
-    pub const fn from_wire(value: u32) -> Self {
-        match value {
-            0 => Self::None,
-            1 => Self::Sys,
-            2 => Self::Short,
-            6 => Self::Gss,
-            other => Self::Other(other),
-        }
-    }
-
-    /// The number on the wire.
-    #[must_use]
-    #[inline]
-    pub const fn to_wire(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Sys => 1,
-            Self::Short => 2,
-            Self::Gss => 6,
-            Self::Other(value) => value,
-        }
+open_numbers! {
+    /// Format of a credential or verifier (`auth_flavor`).
+    AuthFlavor {
+        /// AUTH_NONE, 0: no identity; the body is empty.
+        0 => None,
+        /// AUTH_SYS, 1: the user's numbers as the client's machine states them.
+        1 => Sys,
+        /// AUTH_SHORT, 2: a shorthand which the responder gave out.
+        2 => Short,
+        /// RPCSEC_GSS, 6.
+        6 => Gss,
+    } else {
+        /// Any other number.
+        Other
     }
 }
 
@@ -183,67 +157,31 @@ const _: () = assert!(
     20 + crate::xdr::roundup4(MACHINE_NAME_MAX_BYTES) + 4 * GROUPS_MAX <= AUTH_BODY_MAX_BYTES
 );
 
-/// Reason why a responder did not accept the caller's identity (`auth_stat`, RFC 5531 section 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AuthStat {
-    /// AUTH_OK, 0.
-    Ok,
-    /// AUTH_BADCRED, 1: broken credential.
-    BadCred,
-    /// AUTH_REJECTEDCRED, 2: the client must begin a new session.
-    RejectedCred,
-    /// AUTH_BADVERF, 3: broken verifier.
-    BadVerf,
-    /// AUTH_REJECTEDVERF, 4: verifier expired or replayed.
-    RejectedVerf,
-    /// AUTH_TOOWEAK, 5: rejected for security reasons.
-    TooWeak,
-    /// AUTH_INVALIDRESP, 6: bogus verifier in the reply.
-    InvalidResp,
-    /// AUTH_FAILED, 7: reason unknown.
-    Failed,
-    /// RPCSEC_GSS_CREDPROBLEM, 13: no credentials for the user.
-    GssCredProblem,
-    /// RPCSEC_GSS_CTXPROBLEM, 14: problem with the context.
-    GssCtxProblem,
-    /// Any other number, such as those of AUTH_KERB.
-    Other(u32),
-}
-
-impl AuthStat {
-    /// The status with the number `value` on the wire.
-    #[must_use]
-    pub const fn from_wire(value: u32) -> Self {
-        match value {
-            0 => Self::Ok,
-            1 => Self::BadCred,
-            2 => Self::RejectedCred,
-            3 => Self::BadVerf,
-            4 => Self::RejectedVerf,
-            5 => Self::TooWeak,
-            6 => Self::InvalidResp,
-            7 => Self::Failed,
-            13 => Self::GssCredProblem,
-            14 => Self::GssCtxProblem,
-            other => Self::Other(other),
-        }
-    }
-
-    /// The number on the wire.
-    #[must_use]
-    pub const fn to_wire(self) -> u32 {
-        match self {
-            Self::Ok => 0,
-            Self::BadCred => 1,
-            Self::RejectedCred => 2,
-            Self::BadVerf => 3,
-            Self::RejectedVerf => 4,
-            Self::TooWeak => 5,
-            Self::InvalidResp => 6,
-            Self::Failed => 7,
-            Self::GssCredProblem => 13,
-            Self::GssCtxProblem => 14,
-            Self::Other(value) => value,
-        }
+open_numbers! {
+    /// Reason why a responder did not accept the caller's identity (`auth_stat`, RFC 5531 section 9).
+    AuthStat {
+        /// AUTH_OK, 0.
+        0 => Ok,
+        /// AUTH_BADCRED, 1: broken credential.
+        1 => BadCred,
+        /// AUTH_REJECTEDCRED, 2: the client must begin a new session.
+        2 => RejectedCred,
+        /// AUTH_BADVERF, 3: broken verifier.
+        3 => BadVerf,
+        /// AUTH_REJECTEDVERF, 4: verifier expired or replayed.
+        4 => RejectedVerf,
+        /// AUTH_TOOWEAK, 5: rejected for security reasons.
+        5 => TooWeak,
+        /// AUTH_INVALIDRESP, 6: bogus verifier in the reply.
+        6 => InvalidResp,
+        /// AUTH_FAILED, 7: reason unknown.
+        7 => Failed,
+        /// RPCSEC_GSS_CREDPROBLEM, 13: no credentials for the user.
+        13 => GssCredProblem,
+        /// RPCSEC_GSS_CTXPROBLEM, 14: problem with the context.
+        14 => GssCtxProblem,
+    } else {
+        /// Any other number, such as those of AUTH_KERB.
+        Other
     }
 }

@@ -27,6 +27,8 @@ pub struct CallHeader<'a> {
     pub verifier: OpaqueAuth<'a>,
 }
 
+emit_methods!(CallHeader);
+
 impl<'a> CallHeader<'a> {
     /// Reads the header at the start of `message`; also returns the offset in bytes at which the
     /// arguments begin.
@@ -84,27 +86,6 @@ impl<'a> CallHeader<'a> {
             credential: OpaqueAuth::parse(reader)?,
             verifier: OpaqueAuth::parse(reader)?,
         })
-    }
-
-    /// Bytes which [`Self::emit`] writes.
-    #[must_use]
-    #[inline]
-    pub fn buffer_len(&self) -> usize {
-        let mut counter = Writer::new(&mut []);
-        self.write(&mut counter);
-        counter.len()
-    }
-
-    /// Writes the header at the start of `buffer`; returns its length, that of
-    /// [`Self::buffer_len`].
-    ///
-    /// Never panics. A `buffer` shorter than that is left with part of a header, which the returned
-    /// length tells.
-    #[inline]
-    pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut writer = Writer::new(buffer);
-        self.write(&mut writer);
-        writer.len()
     }
 
     /// Writes the header into a stream.

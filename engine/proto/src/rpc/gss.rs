@@ -106,42 +106,22 @@ impl GssProcedure {
     }
 }
 
-/// Protection of arguments and results (`rpc_gss_service_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GssService {
-    /// rpc_gss_svc_none, 1: only the header is authenticated.
-    None,
-    /// rpc_gss_svc_integrity, 2: the body has a checksum.
-    Integrity,
-    /// rpc_gss_svc_privacy, 3: the body is encrypted.
-    Privacy,
-    /// Any other number; only in calls that create a context, where it means nothing.
-    Other(u32),
+open_numbers! {
+    /// Protection of arguments and results (`rpc_gss_service_t`).
+    GssService {
+        /// rpc_gss_svc_none, 1: only the header is authenticated.
+        1 => None,
+        /// rpc_gss_svc_integrity, 2: the body has a checksum.
+        2 => Integrity,
+        /// rpc_gss_svc_privacy, 3: the body is encrypted.
+        3 => Privacy,
+    } else {
+        /// Any other number; only in calls that create a context, where it means nothing.
+        Other
+    }
 }
 
 impl GssService {
-    /// The service with the number `value` on the wire.
-    #[must_use]
-    pub const fn from_wire(value: u32) -> Self {
-        match value {
-            1 => Self::None,
-            2 => Self::Integrity,
-            3 => Self::Privacy,
-            other => Self::Other(other),
-        }
-    }
-
-    /// The number on the wire.
-    #[must_use]
-    pub const fn to_wire(self) -> u32 {
-        match self {
-            Self::None => 1,
-            Self::Integrity => 2,
-            Self::Privacy => 3,
-            Self::Other(value) => value,
-        }
-    }
-
     /// Arguments and results are framed; none of their items can be placed directly (RFC 8166
     /// section 8.2.2).
     #[must_use]

@@ -4,6 +4,47 @@
 //! Parsing borrows from the received bytes and copies only words; emitting writes into the caller's
 //! buffer. Used by the requester and responder; uses [`crate::xdr`] only.
 
+/// Declares an enum of numbers on the wire, among which any other number is `Other`.
+macro_rules! open_numbers {
+    (
+        $(#[$about:meta])*
+        $name:ident {
+            $($(#[$doc:meta])* $number:literal => $variant:ident,)+
+        } else {
+            $(#[$other:meta])* Other
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)+
+            $(#[$other])* Other(u32),
+        }
+
+        impl $name {
+            /// The one with the number `value` on the wire.
+            #[must_use]
+            #[inline]
+            pub const fn from_wire(value: u32) -> Self {
+                match value {
+                    $($number => Self::$variant,)+
+                    other => Self::Other(other),
+                }
+            }
+
+            /// The number on the wire.
+            #[must_use]
+            #[inline]
+            pub const fn to_wire(self) -> u32 {
+                match self {
+                    $(Self::$variant => $number,)+
+                    Self::Other(value) => value,
+                }
+            }
+        }
+    };
+}
+
 mod auth;
 mod call;
 mod gss;

@@ -88,6 +88,8 @@ pub enum RejectStatus {
     AuthError(AuthStat),
 }
 
+emit_methods!(ReplyHeader);
+
 impl<'a> ReplyHeader<'a> {
     /// The header of a procedure's results, without verifier.
     #[must_use]
@@ -143,27 +145,6 @@ impl<'a> ReplyHeader<'a> {
             value => return Err(DecodeError::BadEnum { at: 4, value }),
         }
         Ok(Self { xid, body: ReplyBody::parse(reader)? })
-    }
-
-    /// Bytes which [`Self::emit`] writes.
-    #[must_use]
-    #[inline]
-    pub fn buffer_len(&self) -> usize {
-        let mut counter = Writer::new(&mut []);
-        self.write(&mut counter);
-        counter.len()
-    }
-
-    /// Writes the header at the start of `buffer`; returns its length, that of
-    /// [`Self::buffer_len`].
-    ///
-    /// Never panics. A `buffer` shorter than that is left with part of a header, which the returned
-    /// length tells.
-    #[inline]
-    pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        let mut writer = Writer::new(buffer);
-        self.write(&mut writer);
-        writer.len()
     }
 
     /// Writes the header into a stream.
