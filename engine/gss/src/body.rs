@@ -4,7 +4,6 @@
 //! The caller lays out a body of [`sealed_bytes`] and encodes its arguments or results at
 //! [`BodySealing::content_at`]; the rest is filled in here. All of it can be done in steps.
 
-use core::fmt;
 use core::ops::Range;
 use spinrpc_proto::rpc::{ContentError, GssService, IntegrityFrame, PrivacyFrame, content};
 use spinrpc_proto::xdr::DecodeError;
@@ -12,7 +11,6 @@ use spinrpc_proto::xdr::DecodeError;
 use crate::random::Confounders;
 use crate::token::{Opening, ReceiveKeys, Sealing, SendKeys, Signing, TokenError, WRAP_HEAD_BYTES};
 
-/// Bytes of a sequence number.
 const SEQUENCE_BYTES: usize = 4;
 
 /// Length in bytes of a body with `content_bytes` of arguments or results, a multiple of four.
@@ -43,45 +41,18 @@ pub enum Progress {
 }
 
 /// Flaw of a received body. A call with it deserves GARBAGE_ARGS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// Not framed as the service says.
-    Frame(DecodeError),
+    #[error("malformed frame: {0}")]
+    Frame(#[from] DecodeError),
     /// Checksum or encryption does not check.
-    Token(TokenError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// Intact, but not the body of this call.
-    Content(ContentError),
+    #[error(transparent)]
+    Content(#[from] ContentError),
 }
-
-impl From<DecodeError> for BodyError {
-    fn from(cause: DecodeError) -> Self {
-        Self::Frame(cause)
-    }
-}
-
-impl From<TokenError> for BodyError {
-    fn from(cause: TokenError) -> Self {
-        Self::Token(cause)
-    }
-}
-
-impl From<ContentError> for BodyError {
-    fn from(cause: ContentError) -> Self {
-        Self::Content(cause)
-    }
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Frame(cause) => write!(f, "malformed frame: {cause}"),
-            Self::Token(cause) => cause.fmt(f),
-            Self::Content(cause) => cause.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for BodyError {}
 
 /// A body that is being sealed.
 #[derive(Debug)]

@@ -7,7 +7,8 @@
 
 use aes::cipher::{
     Array, Block, BlockCipherDecrypt, BlockCipherEncBackend, BlockCipherEncClosure,
-    BlockCipherEncrypt, BlockSizeUser, KeyInit, consts::U16,
+    BlockCipherEncrypt, BlockSizeUser, KeyInit, KeySizeUser,
+    consts::{U16, U32},
 };
 use aes::{Aes128Dec, Aes128Enc, Aes256Dec, Aes256Enc};
 use zeroize::ZeroizeOnDrop;
@@ -25,32 +26,33 @@ type AesBlock = Array<u8, U16>;
 /// The block that the next one is combined with.
 pub(crate) type Chain = [u8; BLOCK_BYTES];
 
-/// A key for encryption.
-pub(crate) enum EncryptKey {
-    Aes128(Aes128Enc),
-    Aes256(Aes256Enc),
+/// A key of either length.
+pub(crate) enum Aes<Short, Long> {
+    Aes128(Short),
+    Aes256(Long),
 }
 
-/// A key for decryption.
-pub(crate) enum DecryptKey {
-    Aes128(Aes128Dec),
-    Aes256(Aes256Dec),
-}
+pub(crate) type EncryptKey = Aes<Aes128Enc, Aes256Enc>;
+pub(crate) type DecryptKey = Aes<Aes128Dec, Aes256Dec>;
 
-impl EncryptKey {
+impl<Short, Long> Aes<Short, Long>
+where
+    Short: KeyInit + KeySizeUser<KeySize = U16>,
+    Long: KeyInit + KeySizeUser<KeySize = U32>,
+{
     /// The key in the first 16 or in all 32 bytes.
     pub(crate) fn new(enctype: Enctype, bytes: &[u8; KEY_MAX_BYTES]) -> Self {
         let first = bytes.as_chunks::<BLOCK_BYTES>().0[0];
         match enctype {
-            Enctype::Aes128Sha1 | Enctype::Aes128Sha256 => {
-                Self::Aes128(Aes128Enc::new(&first.into()))
-            }
+            Enctype::Aes128Sha1 | Enctype::Aes128Sha256 => Self::Aes128(Short::new(&first.into())),
             Enctype::Aes256Sha1 | Enctype::Aes256Sha384 => {
-                Self::Aes256(Aes256Enc::new(&(*bytes).into()))
+                Self::Aes256(Long::new(&(*bytes).into()))
             }
         }
     }
+}
 
+impl EncryptKey {
     pub(crate) fn encrypt_block(&self, block: &mut Chain) {
         match self {
             Self::Aes128(key) => key.encrypt_block(block.into()),
@@ -86,19 +88,6 @@ impl EncryptKey {
 }
 
 impl DecryptKey {
-    /// The key in the first 16 or in all 32 bytes.
-    pub(crate) fn new(enctype: Enctype, bytes: &[u8; KEY_MAX_BYTES]) -> Self {
-        let first = bytes.as_chunks::<BLOCK_BYTES>().0[0];
-        match enctype {
-            Enctype::Aes128Sha1 | Enctype::Aes128Sha256 => {
-                Self::Aes128(Aes128Dec::new(&first.into()))
-            }
-            Enctype::Aes256Sha1 | Enctype::Aes256Sha384 => {
-                Self::Aes256(Aes256Dec::new(&(*bytes).into()))
-            }
-        }
-    }
-
     fn decrypt(&self, blocks: &mut [AesBlock]) {
         match self {
             Self::Aes128(key) => key.decrypt_blocks(blocks),

@@ -16,7 +16,6 @@ pub(crate) trait Compression: Digest + BlockSizeUser + Clone {
     /// The state after a first block.
     fn after(block: &[u8]) -> Self::State;
 
-    /// Adds whole blocks.
     fn compress(state: &mut Self::State, blocks: &[u8]);
 
     /// Writes the digest, as far as there is room; returns its length.

@@ -64,16 +64,9 @@ pub struct Context {
 }
 
 /// All sequence numbers of a context are used up: the caller has to establish another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the security context has no sequence numbers left")]
 pub struct Exhausted;
-
-impl fmt::Display for Exhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the security context has no sequence numbers left")
-    }
-}
-
-impl core::error::Error for Exhausted {}
 
 impl Context {
     /// The end `role` of a context. Its keys lie on the heap.

@@ -89,22 +89,18 @@ pub struct SessionKey {
 }
 
 /// A session key of another length than its encryption type has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "key of encryption type {} has {length} bytes, not {}",
+    .enctype.number(),
+    .enctype.key_bytes()
+)]
 pub struct WrongKeyLength {
     /// The encryption type.
     pub enctype: Enctype,
     /// Length given.
     pub length: usize,
 }
-
-impl fmt::Display for WrongKeyLength {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, expected) = (self.enctype.number(), self.enctype.key_bytes());
-        write!(f, "key of encryption type {number} has {} bytes, not {expected}", self.length)
-    }
-}
-
-impl core::error::Error for WrongKeyLength {}
 
 impl SessionKey {
     /// The key `bytes` of an encryption type. The caller clears its own copy.
@@ -131,7 +127,6 @@ impl SessionKey {
         &self.bytes[..self.enctype.key_bytes()]
     }
 
-    /// The key for a usage number and purpose.
     pub(crate) fn derive(&self, usage: u32, purpose: Purpose) -> DerivedKey {
         let [a, b, c, d] = usage.to_be_bytes();
         let constant = [a, b, c, d, purpose as u8];
@@ -177,7 +172,6 @@ impl Purpose {
     }
 }
 
-/// A key for one use.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct DerivedKey {
     bytes: [u8; KEY_MAX_BYTES],

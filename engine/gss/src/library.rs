@@ -171,7 +171,6 @@ struct Initiator {
     store: Store,
     principal: Option<String>,
     keytab: Option<PathBuf>,
-    /// Held to be destroyed.
     _cache: Option<MemoryCache>,
 }
 

@@ -99,7 +99,6 @@ impl Drop for Tag {
 }
 
 impl Tag {
-    /// Fills `checksum` with its first bytes.
     pub(crate) fn put(&self, checksum: &mut [u8]) {
         checksum.iter_mut().zip(&self.0).for_each(|(byte, tag)| *byte = *tag);
     }
@@ -117,7 +116,6 @@ impl Tag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrongChecksum;
 
-/// The HMAC key of any encryption type.
 #[expect(clippy::large_enum_variant, reason = "four for each end of a context, in one piece")]
 pub(crate) enum MacKey {
     Sha1(HmacKey<Sha1>),

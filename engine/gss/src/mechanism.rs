@@ -5,7 +5,6 @@
 //! so it runs on a few threads of its own, never on a core; several of them may use one mechanism at the
 //! same time. It may allocate.
 
-use core::fmt;
 use spinrpc_proto::ids::Instant;
 
 use crate::context::Established;
@@ -70,7 +69,8 @@ pub enum Acceptance<S> {
 }
 
 /// A context could not be established.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
 pub struct MechanismError {
     /// Status of GSS-API for the wire (`gss_major`); never COMPLETE or CONTINUE_NEEDED.
     pub major: u32,
@@ -87,14 +87,6 @@ impl MechanismError {
     /// GSS_S_NO_CRED.
     pub const NO_CRED: u32 = 7 << 16;
 }
-
-impl fmt::Display for MechanismError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl core::error::Error for MechanismError {}
 
 #[cfg(feature = "test-mechanism")]
 pub use given::GivenKeys;

@@ -3,7 +3,12 @@
 
 use core::fmt;
 
-use crate::cipher::{BLOCK_BYTES, Chain, DecryptKey, EncryptKey, tail_bytes};
+use aes::cipher::{
+    KeyInit, KeySizeUser,
+    consts::{U16, U32},
+};
+
+use crate::cipher::{Aes, BLOCK_BYTES, Chain, DecryptKey, EncryptKey, tail_bytes};
 use crate::enctype::{Purpose, SessionKey};
 use crate::mac::{MacKey, MacState, WrongChecksum};
 
@@ -11,25 +16,25 @@ use crate::mac::{MacKey, MacState, WrongChecksum};
 /// first-level cache between both.
 const BATCH_BYTES: usize = 4096;
 
-/// Keys that messages are encrypted with.
-pub(crate) struct SealKeys {
-    cipher: EncryptKey,
+/// Keys that messages are encrypted or decrypted with.
+pub(crate) struct MessageKeys<C> {
+    cipher: C,
     mac: MacKey,
     signs_ciphertext: bool,
 }
 
-/// Keys that messages are decrypted with.
-pub(crate) struct OpenKeys {
-    cipher: DecryptKey,
-    mac: MacKey,
-    signs_ciphertext: bool,
-}
+pub(crate) type SealKeys = MessageKeys<EncryptKey>;
+pub(crate) type OpenKeys = MessageKeys<DecryptKey>;
 
-impl SealKeys {
+impl<Short, Long> MessageKeys<Aes<Short, Long>>
+where
+    Short: KeyInit + KeySizeUser<KeySize = U16>,
+    Long: KeyInit + KeySizeUser<KeySize = U32>,
+{
     pub(crate) fn new(key: &SessionKey, usage: u32) -> Self {
         let encryption = key.derive(usage, Purpose::Encryption);
         Self {
-            cipher: EncryptKey::new(key.enctype(), encryption.bytes()),
+            cipher: Aes::new(key.enctype(), encryption.bytes()),
             mac: MacKey::derive(key, usage, Purpose::Integrity),
             signs_ciphertext: key.enctype().signs_ciphertext(),
         }
@@ -40,22 +45,6 @@ impl SealKeys {
     }
 }
 
-impl OpenKeys {
-    pub(crate) fn new(key: &SessionKey, usage: u32) -> Self {
-        let encryption = key.derive(usage, Purpose::Encryption);
-        Self {
-            cipher: DecryptKey::new(key.enctype(), encryption.bytes()),
-            mac: MacKey::derive(key, usage, Purpose::Integrity),
-            signs_ciphertext: key.enctype().signs_ciphertext(),
-        }
-    }
-
-    pub(crate) fn begin(&self) -> Work {
-        Work::new(&self.mac, self.signs_ciphertext)
-    }
-}
-
-/// Progress through a text.
 pub(crate) struct Work {
     /// Bytes of it that are done.
     done: usize,

@@ -44,7 +44,6 @@ pub struct ContextTable {
     slots: Box<[Mutex<Slot>]>,
     process: [u8; 8],
     limits: TableLimits,
-    /// Held while a context is added.
     adding: Mutex<()>,
     expired: AtomicU64,
     evicted: AtomicU64,

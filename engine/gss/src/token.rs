@@ -78,39 +78,30 @@ impl Role {
 }
 
 /// Flaw of a received token. A caller tells the peer nothing but that it does not check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Shorter or longer than a token of this kind.
+    #[error("token has a wrong length")]
     Length,
     /// Not a token of this kind and version.
+    #[error("not a token of RFC 4121 of this kind")]
     Kind,
     /// Sent by this end itself.
+    #[error("token was sent by this end")]
     Direction,
     /// Signed only, where sealing is asked for; or sealed, where that has no meaning.
+    #[error("token is sealed where it must not be, or not where it must")]
     Protection,
     /// Made with another key than the context has: with or without the acceptor's subkey.
+    #[error("token is made with another key of the context")]
     Subkey,
     /// The bytes between flags and sequence number are not those of RFC 4121.
+    #[error("filler of the token is not 0xff")]
     Filler,
     /// The checksum is another one: forged, altered, or made with another key.
+    #[error("token does not check")]
     Checksum,
 }
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Length => "token has a wrong length",
-            Self::Kind => "not a token of RFC 4121 of this kind",
-            Self::Direction => "token was sent by this end",
-            Self::Protection => "token is sealed where it must not be, or not where it must",
-            Self::Subkey => "token is made with another key of the context",
-            Self::Filler => "filler of the token is not 0xff",
-            Self::Checksum => "token does not check",
-        })
-    }
-}
-
-impl core::error::Error for TokenError {}
 
 impl From<WrongChecksum> for TokenError {
     fn from(_: WrongChecksum) -> Self {
@@ -193,7 +184,6 @@ impl SendKeys {
         mic
     }
 
-    /// A token without its checksum.
     fn mic_with(&self, header: &[u8; HEADER_BYTES]) -> Mic {
         let mut mic = Mic { bytes: [0; MIC_MAX_BYTES], length: self.mic_bytes() };
         mic.bytes[..HEADER_BYTES].copy_from_slice(header);

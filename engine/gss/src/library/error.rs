@@ -49,40 +49,60 @@ mod code {
 const TEXT_MAX_CHARS: usize = 300;
 
 /// Kind of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The cache has no ticket, or there is no cache.
+    #[error("there is no Kerberos ticket; run kinit, or name a keytab")]
     NoTicket,
     /// The ticket has expired.
+    #[error("the Kerberos ticket has expired; run kinit")]
     TicketExpired,
     /// The ticket is not valid yet.
+    #[error("the Kerberos ticket is not valid yet; synchronize the clocks, or wait until it is")]
     TicketNotYetValid,
     /// The credential of the server has expired, and not that of the client.
+    #[error("the credential of the server has expired; renew it at the server")]
     ServerExpired,
     /// The clock of this host, the peer or the KDC is wrong.
+    #[error(
+        "the clock differs from that of the peer or KDC by more than Kerberos allows; synchronize the clocks"
+    )]
     ClockDiffers,
     /// The KDC has no such server.
+    #[error("the KDC does not know the server; check its name, and add its principal there")]
     UnknownServer,
     /// The KDC has no such client.
+    #[error("the KDC does not know the client's principal")]
     UnknownClient,
     /// No KDC of the realm answers.
+    #[error("no KDC answers; check the network and krb5.conf")]
     KdcUnreachable,
     /// The configuration has no KDC for the realm, or no realm.
+    #[error("the realm or its KDC is not known; check krb5.conf")]
     NoRealm,
     /// There is no such keytab.
+    #[error("the keytab does not exist")]
     KeytabMissing,
     /// The keytab cannot be read, or is not one.
+    #[error("the keytab cannot be read")]
     KeytabUnreadable,
     /// The keytab has no key of this principal, or none of the ticket's encryption type.
+    #[error("the keytab has no key for this principal and encryption type")]
     KeyMissing,
     /// The keytab has another version of the key than the ticket was made for.
+    #[error(
+        "the keytab has another version of the key than the ticket; renew the keytab, or the client's ticket"
+    )]
     WrongKeyVersion,
     /// The key is of an encryption type that is not supported here.
+    #[error("the key is of an encryption type that is not supported; use AES (17 to 20)")]
     UnsupportedEncryption,
     /// The token is not one of Kerberos, or was changed.
+    #[error("the token is not valid")]
     DefectiveToken,
     /// Something else: see the text.
+    #[error("Kerberos failed")]
     Other,
 }
 
@@ -139,47 +159,6 @@ impl Fault {
             CREDENTIALS_EXPIRED | CONTEXT_EXPIRED => Self::TicketExpired,
             _ => Self::Other,
         }
-    }
-
-    const fn words(self) -> &'static str {
-        match self {
-            Self::NoTicket => "there is no Kerberos ticket; run kinit, or name a keytab",
-            Self::TicketExpired => "the Kerberos ticket has expired; run kinit",
-            Self::TicketNotYetValid => {
-                "the Kerberos ticket is not valid yet; synchronize the clocks, or wait until it is"
-            }
-            Self::ServerExpired => {
-                "the credential of the server has expired; renew it at the server"
-            }
-            Self::ClockDiffers => {
-                "the clock differs from that of the peer or KDC by more than Kerberos allows; \
-                 synchronize the clocks"
-            }
-            Self::UnknownServer => {
-                "the KDC does not know the server; check its name, and add its principal there"
-            }
-            Self::UnknownClient => "the KDC does not know the client's principal",
-            Self::KdcUnreachable => "no KDC answers; check the network and krb5.conf",
-            Self::NoRealm => "the realm or its KDC is not known; check krb5.conf",
-            Self::KeytabMissing => "the keytab does not exist",
-            Self::KeytabUnreadable => "the keytab cannot be read",
-            Self::KeyMissing => "the keytab has no key for this principal and encryption type",
-            Self::WrongKeyVersion => {
-                "the keytab has another version of the key than the ticket; renew the keytab, or \
-                 the client's ticket"
-            }
-            Self::UnsupportedEncryption => {
-                "the key is of an encryption type that is not supported; use AES (17 to 20)"
-            }
-            Self::DefectiveToken => "the token is not valid",
-            Self::Other => "Kerberos failed",
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
     }
 }
 
@@ -242,7 +221,6 @@ impl KerberosError {
     }
 }
 
-/// Opens a keytab and reads its version.
 fn try_keytab(path: &Path) -> io::Result<()> {
     let mut version = [0; 2];
     io::Read::read_exact(&mut std::fs::File::open(path)?, &mut version)?;

@@ -53,7 +53,6 @@ fn input(bytes: &[u8]) -> ffi::Buffer {
     ffi::Buffer { length: bytes.len(), value: bytes.as_ptr().cast_mut().cast() }
 }
 
-/// A buffer of the library's.
 struct Output(ffi::Buffer);
 
 impl Output {
@@ -128,7 +127,6 @@ impl Name {
         if text.contains('/') { Self::principal(text) } else { Self::import(text, HOST_SERVICE) }
     }
 
-    /// The name of a principal.
     pub(super) fn principal(text: &str) -> Result<Self, KerberosError> {
         Self::import(text, PRINCIPAL)
     }
@@ -192,7 +190,6 @@ unsafe fn is_oid(kind: *const ffi::Oid, content: &[u8]) -> bool {
     unsafe { slice::from_raw_parts(kind.elements.cast::<u8>(), kind.length as usize) == content }
 }
 
-/// What a credential is for.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 pub(super) enum Usage {
@@ -255,13 +252,11 @@ impl Drop for Credential {
     }
 }
 
-/// A context of the library's.
 pub(super) struct LibraryContext(ffi::ContextHandle);
 
 // SAFETY: a context belongs to no thread, and this is its only handle.
 unsafe impl Send for LibraryContext {}
 
-/// A step of establishing a context.
 pub(super) struct Step {
     /// Another token of the peer's is needed.
     pub(super) continues: bool,
@@ -272,7 +267,6 @@ pub(super) struct Step {
 }
 
 impl LibraryContext {
-    /// No context yet.
     pub(super) const fn new() -> Self {
         Self(ptr::null_mut())
     }
