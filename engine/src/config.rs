@@ -11,7 +11,6 @@ mod cores;
 mod credits;
 mod device;
 mod fixed;
-mod gss;
 mod keys;
 mod limits;
 mod schema;
@@ -204,7 +203,106 @@ impl Default for Config {
     }
 }
 
-/// Configured values.
+/// Declares functions of [`Config`] that return the value of a key, in the type that its users need.
+macro_rules! values {
+    (@ $value:expr, $convert:path) => { $convert($value) };
+    (@ $value:expr) => { $value };
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $group:ident.$key:ident $(=> $convert:path)?;)+) => {
+        impl Config {
+            $($(#[$doc])* pub fn $name(&self) -> $type {
+                values!(@ self.raw.$group.$key $(, $convert)?)
+            })+
+        }
+    };
+}
+
+values! {
+    /// Behaviour of an idle core.
+    idle_policy: IdlePolicy = poll.mode;
+    /// Most events a core takes from one source per turn.
+    poll_budget: usize = poll.budget => to_usize;
+    /// Time that an idle core spins before it starts to yield.
+    spin_time: Duration = poll.spin_us => Duration::from_micros;
+    /// Longest time a core stays parked before it looks around.
+    park_time: Duration = poll.park_us => Duration::from_micros;
+    /// Registered private memory of each core, in bytes.
+    arena_bytes: usize = mem.arena_mib => mib_to_bytes;
+    /// Locking of a core's arena in memory.
+    lock: Want = mem.lock;
+    /// Profile of the protocol that connections follow.
+    protocol: Profile = rpc.protocol;
+    /// Versions of RPC-over-RDMA that are spoken.
+    versions: Versions = rpc.version;
+    /// Consequence of a panic in a handler.
+    on_panic: OnPanic = rpc.on_panic;
+    /// Time that a responder is remembered as one without version two.
+    version_memory: Duration = fixed.version_memory_ms => Duration::from_millis;
+    /// Calls in reverse that may be outstanding on one connection (RFC 8167): granted as a client,
+    /// requested as a server; 0: none.
+    reverse_calls: usize = rpc.reverse_calls => to_usize;
+    /// Calls of handles that may be in flight on one core.
+    handle_calls: usize = fixed.handle_calls => to_usize;
+    /// RDMA Reads that may be active on a connection in each direction; zero: none, as the Connection Configuration
+    /// Protocol announces it. A device is told of one at least ([`Config::device_reads_max`]).
+    rdma_reads_max: u16 = rpc.max_rdma_reads => to_u16;
+    /// Longest message sent inline, transport header included, in bytes; a peer may lower it
+    /// (RFC 8166 section 3.3.2).
+    inline_send_bytes: usize = rpc.inline_send_bytes => to_usize;
+    /// Longest message received inline, transport header included, in bytes.
+    inline_recv_bytes: usize = rpc.inline_recv_bytes => to_usize;
+    /// Most bytes that one reply brings to the requester by Write and Reply chunks.
+    read_bytes_max: usize = rpc.max_read_bytes => to_usize;
+    /// Most bytes that one call brings to the responder by Read chunks.
+    write_bytes_max: usize = rpc.max_write_bytes => to_usize;
+    /// Most segments of one list, sent or accepted.
+    segments_max: usize = rpc.max_segments => to_usize;
+    /// Most Read chunks, and most Write chunks, of one message, sent or accepted.
+    chunks_max: usize = fixed.max_chunks => to_usize;
+    /// Time that the memory of a reply with a Read list stays exported without RDMA_DONE (RFC 5666
+    /// section 11).
+    done_timeout: Duration = fixed.done_timeout_ms => Duration::from_millis;
+    /// Time that a call or a reply that arrives with Read chunks waits for memory for them.
+    memory_wait: Duration = fixed.memory_wait_ms => Duration::from_millis;
+    /// Time that the oldest Send, Write or Read of a connection may be outstanding while none completes.
+    stall_timeout: Duration = rpc.stall_timeout_ms => Duration::from_millis;
+    /// Memory for replies that are kept, in MiB; 0 keeps none.
+    reply_cache_mib: usize = rpc.reply_cache_mib => to_usize;
+    /// Slots of a shared-memory ring, one ring per direction and connection; a power of two.
+    shm_ring_slots: usize = shm.ring_slots => to_usize;
+    /// Memory of one connection for bulk data, in bytes.
+    conn_arena_bytes: usize = mem.conn_arena_mib => mib_to_bytes;
+    /// Driver of all connections.
+    driver: Driver = fabric.driver;
+    /// View that the application gets of bulk data that arrived.
+    bulk_view: BulkView = mem.bulk;
+    /// Access of other processes to the engine's statistics.
+    stats_export: StatsExport = stats.export;
+    /// Most connections of one core.
+    conns_max: usize = limits.conns => to_usize;
+    /// Most connections that are being accepted at a time.
+    handshakes_max: usize = limits.handshakes => to_usize;
+    /// Largest arena of a peer that is accepted over shared memory, in bytes.
+    peer_arena_bytes_max: usize = limits.peer_arena_mib => mib_to_bytes;
+    /// All slabs that a peer lends a connection over shared memory, in bytes.
+    peer_slab_bytes_max: usize = limits.peer_slab_mib => mib_to_bytes;
+    /// Most shared memory of all connections with one process, in bytes.
+    peer_memory_bytes_max: usize = limits.peer_mib => mib_to_bytes;
+    /// Most shared memory of all connections of one core, in bytes.
+    core_memory_bytes_max: usize = limits.core_mib => mib_to_bytes;
+    /// Most connections that are accepted from one host over RDMA.
+    host_conns_max: usize = limits.host_conns => to_usize;
+    /// Bytes of a body under RPCSEC_GSS that are sealed or opened in one turn.
+    gss_step_bytes: usize = fixed.gss_step_bytes => to_usize;
+    /// Time after which an unused security context is dropped.
+    gss_unused: Duration = fixed.gss_unused_ms => Duration::from_millis;
+    /// Time that a client waits for its security mechanism.
+    gss_mechanism_time: Duration = fixed.gss_mechanism_ms => Duration::from_millis;
+    /// Calls a requester may have outstanding on one connection: requested as a client, granted as
+    /// a server (RFC 8166 section 3.3.1).
+    credits: usize = rpc.credits => to_usize;
+}
+
+/// Configured values that take more than that.
 impl Config {
     /// The same with another driver (`fabric.driver`), which [`driver_of`](crate::driver_of) an
     /// address says.
@@ -251,34 +349,9 @@ impl Config {
         self.cpus.len()
     }
 
-    /// Behaviour of an idle core.
-    pub fn idle_policy(&self) -> IdlePolicy {
-        self.raw.poll.mode
-    }
-
-    /// Most events a core takes from one source per turn.
-    pub fn poll_budget(&self) -> usize {
-        to_usize(self.raw.poll.budget)
-    }
-
-    /// Time that an idle core spins before it starts to yield.
-    pub fn spin_time(&self) -> Duration {
-        Duration::from_micros(self.raw.poll.spin_us)
-    }
-
     /// Time that an idle core yields, after spinning, before it parks.
     pub fn yield_time(&self) -> Duration {
         YIELDS_PER_SPIN * self.spin_time()
-    }
-
-    /// Longest time a core stays parked before it looks around.
-    pub fn park_time(&self) -> Duration {
-        Duration::from_micros(self.raw.poll.park_us)
-    }
-
-    /// Registered private memory of each core, in bytes.
-    pub fn arena_bytes(&self) -> usize {
-        mib_to_bytes(self.raw.mem.arena_mib)
     }
 
     /// Use of huge pages for arenas.
@@ -296,45 +369,9 @@ impl Config {
         self.lock() != Want::Off
     }
 
-    /// Locking of a core's arena in memory.
-    pub fn lock(&self) -> Want {
-        self.raw.mem.lock
-    }
-
     /// True if the memory of a core is on the NUMA node of its CPU. A core that is not pinned is on no node.
     pub(crate) fn is_near_cpu(&self) -> bool {
         self.pins_cores() && self.raw.fixed.is_near_cpu
-    }
-
-    /// Profile of the protocol that connections follow.
-    pub fn protocol(&self) -> Profile {
-        self.raw.rpc.protocol
-    }
-
-    /// Versions of RPC-over-RDMA that are spoken.
-    pub fn versions(&self) -> Versions {
-        self.raw.rpc.version
-    }
-
-    /// Consequence of a panic in a handler.
-    pub fn on_panic(&self) -> OnPanic {
-        self.raw.rpc.on_panic
-    }
-
-    /// Time that a responder is remembered as one without version two.
-    pub fn version_memory(&self) -> Duration {
-        Duration::from_millis(self.raw.fixed.version_memory_ms)
-    }
-
-    /// Calls in reverse that may be outstanding on one connection (RFC 8167): granted as a client,
-    /// requested as a server; 0: none.
-    pub fn reverse_calls(&self) -> usize {
-        to_usize(self.raw.rpc.reverse_calls)
-    }
-
-    /// Calls of handles that may be in flight on one core.
-    pub fn handle_calls(&self) -> usize {
-        to_usize(self.raw.fixed.handle_calls)
     }
 
     /// True if clients that take no calls in reverse answer them, which version two asks of every
@@ -366,36 +403,9 @@ impl Config {
         self.raw.rpc.ccp_auth.unwrap_or(asked_for)
     }
 
-    /// RDMA Reads that may be active on a connection in each direction; zero: none, as the Connection Configuration
-    /// Protocol announces it. A device is told of one at least ([`Config::device_reads_max`]).
-    pub fn rdma_reads_max(&self) -> u16 {
-        to_u16(self.raw.rpc.max_rdma_reads)
-    }
-
     /// The same for a device: Linux servers refuse a peer that offers 0.
     pub fn device_reads_max(&self) -> u8 {
         self.raw.rpc.max_rdma_reads.clamp(1, u8::MAX.into()) as u8
-    }
-
-    /// Longest message sent inline, transport header included, in bytes; a peer may lower it
-    /// (RFC 8166 section 3.3.2).
-    pub fn inline_send_bytes(&self) -> usize {
-        to_usize(self.raw.rpc.inline_send_bytes)
-    }
-
-    /// Longest message received inline, transport header included, in bytes.
-    pub fn inline_recv_bytes(&self) -> usize {
-        to_usize(self.raw.rpc.inline_recv_bytes)
-    }
-
-    /// Most bytes that one reply brings to the requester by Write and Reply chunks.
-    pub fn read_bytes_max(&self) -> usize {
-        to_usize(self.raw.rpc.max_read_bytes)
-    }
-
-    /// Most bytes that one call brings to the responder by Read chunks.
-    pub fn write_bytes_max(&self) -> usize {
-        to_usize(self.raw.rpc.max_write_bytes)
     }
 
     /// Longest segment of a chunk that this side offers, in bytes: `rpc.segment_bytes`, or more where the segments that a
@@ -404,20 +414,10 @@ impl Config {
         self.segment_bytes
     }
 
-    /// Most segments of one list, sent or accepted.
-    pub fn segments_max(&self) -> usize {
-        to_usize(self.raw.rpc.max_segments)
-    }
-
     /// Most bytes of one chunk that a call of this side can name next to its other lists.
     #[cfg(feature = "gss")]
     pub(crate) fn chunk_bytes_max(&self) -> usize {
         self.segment_bytes().saturating_mul(self.segments_max().min(CHUNK_SEGMENTS_MAX))
-    }
-
-    /// Most Read chunks, and most Write chunks, of one message, sent or accepted.
-    pub fn chunks_max(&self) -> usize {
-        to_usize(self.raw.fixed.max_chunks)
     }
 
     /// Alignment of inline data in messages sent by this end (RFC 5666 section 3.9);
@@ -444,95 +444,14 @@ impl Config {
         (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms))
     }
 
-    /// Time that the memory of a reply with a Read list stays exported without RDMA_DONE (RFC 5666
-    /// section 11).
-    pub fn done_timeout(&self) -> Duration {
-        Duration::from_millis(self.raw.fixed.done_timeout_ms)
-    }
-
-    /// Time that a call or a reply that arrives with Read chunks waits for memory for them.
-    pub fn memory_wait(&self) -> Duration {
-        Duration::from_millis(self.raw.fixed.memory_wait_ms)
-    }
-
-    /// Time that the oldest Send, Write or Read of a connection may be outstanding while none completes.
-    pub fn stall_timeout(&self) -> Duration {
-        Duration::from_millis(self.raw.rpc.stall_timeout_ms)
-    }
-
-    /// Memory for replies that are kept, in MiB; 0 keeps none.
-    pub fn reply_cache_mib(&self) -> usize {
-        to_usize(self.raw.rpc.reply_cache_mib)
-    }
-
-    /// Slots of a shared-memory ring, one ring per direction and connection; a power of two.
-    pub fn shm_ring_slots(&self) -> usize {
-        to_usize(self.raw.shm.ring_slots)
-    }
-
-    /// Memory of one connection for bulk data, in bytes.
-    pub fn conn_arena_bytes(&self) -> usize {
-        mib_to_bytes(self.raw.mem.conn_arena_mib)
-    }
-
-    /// Driver of all connections.
-    pub fn driver(&self) -> Driver {
-        self.raw.fabric.driver
-    }
-
-    /// View that the application gets of bulk data that arrived.
-    pub fn bulk_view(&self) -> BulkView {
-        self.raw.mem.bulk
-    }
-
     /// The keys of the fabric of RDMA devices, each within its limits.
     pub fn verbs(&self) -> &RawVerbs {
         &self.raw.verbs
     }
 
-    /// Access of other processes to the engine's statistics.
-    pub fn stats_export(&self) -> StatsExport {
-        self.raw.stats.export
-    }
-
-    /// Most connections of one core.
-    pub fn conns_max(&self) -> usize {
-        to_usize(self.raw.limits.conns)
-    }
-
     /// Longest wake-up of a CPU from an idle state that the host is asked for; `None`: not asked.
     pub fn cpu_dma_latency(&self) -> Option<Duration> {
         self.raw.host.cpu_dma_latency_us.map(Duration::from_micros)
-    }
-
-    /// Most connections that are being accepted at a time.
-    pub fn handshakes_max(&self) -> usize {
-        to_usize(self.raw.limits.handshakes)
-    }
-
-    /// Largest arena of a peer that is accepted over shared memory, in bytes.
-    pub fn peer_arena_bytes_max(&self) -> usize {
-        to_usize(self.raw.limits.peer_arena_mib << 20)
-    }
-
-    /// All slabs that a peer lends a connection over shared memory, in bytes.
-    pub fn peer_slab_bytes_max(&self) -> usize {
-        to_usize(self.raw.limits.peer_slab_mib << 20)
-    }
-
-    /// Most shared memory of all connections with one process, in bytes.
-    pub fn peer_memory_bytes_max(&self) -> usize {
-        to_usize(self.raw.limits.peer_mib << 20)
-    }
-
-    /// Most shared memory of all connections of one core, in bytes.
-    pub fn core_memory_bytes_max(&self) -> usize {
-        to_usize(self.raw.limits.core_mib << 20)
-    }
-
-    /// Most connections that are accepted from one host over RDMA.
-    pub fn host_conns_max(&self) -> usize {
-        to_usize(self.raw.limits.host_conns)
     }
 
     /// Most replies of one connection that are exported, or kept back for that, at a time; none

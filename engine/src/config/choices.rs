@@ -110,9 +110,11 @@ pub enum StatsExport {
     Socket,
 }
 
-/// Implements [`Choice`] from the list of names and variants, in the order shown to people.
+/// Implements [`Choice`] from the list of names and values, in the order shown to people.
 macro_rules! choice {
-    ($type:ident: $($name:literal => $variant:ident),+) => {
+    (@ ($($value:tt)+)) => { $($value)+ };
+    (@ $variant:ident) => { Self::$variant };
+    ($type:ty: $($name:literal => $value:tt),+) => {
         impl Choice for $type {
             fn names(&self) -> &'static [&'static str] {
                 &[$($name),+]
@@ -120,15 +122,15 @@ macro_rules! choice {
 
             fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$variant => $name),+
+                    $(choice!(@ $value) => $name),+
                 }
             }
 
             fn set(&mut self, name: &str) -> bool {
-                match name {
-                    $($name => *self = Self::$variant,)+
+                *self = match name {
+                    $($name => choice!(@ $value),)+
                     _ => return false,
-                }
+                };
                 true
             }
         }
@@ -150,29 +152,7 @@ choice!(
     Registration: "auto" => Auto, "buffer" => Buffer, "window" => Window, "pool" => Pool
 );
 choice!(StatsExport: "none" => None, "socket" => Socket);
-
-impl Choice for Option<Protection> {
-    fn names(&self) -> &'static [&'static str] {
-        &["auto", "none", "sys", "gss"]
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            None => "auto",
-            Some(Protection::None) => "none",
-            Some(Protection::Sys) => "sys",
-            Some(Protection::Gss) => "gss",
-        }
-    }
-
-    fn set(&mut self, name: &str) -> bool {
-        *self = match name {
-            "auto" => None,
-            "none" => Some(Protection::None),
-            "sys" => Some(Protection::Sys),
-            "gss" => Some(Protection::Gss),
-            _ => return false,
-        };
-        true
-    }
-}
+choice!(
+    Option<Protection>: "auto" => (None), "none" => (Some(Protection::None)),
+    "sys" => (Some(Protection::Sys)), "gss" => (Some(Protection::Gss))
+);

@@ -99,7 +99,6 @@ impl Host {
     }
 }
 
-/// The CPU of each core.
 pub(super) fn resolve(cores: &RawCores, host: &Host) -> Result<Vec<usize>, ConfigError> {
     let cpus = match &cores.list {
         CoreList::Auto => return Ok(automatic(cores, host)),

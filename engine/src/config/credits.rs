@@ -1,15 +1,9 @@
 //! Credits, and the receives that they need.
 
-use super::{Config, to_usize};
+use super::Config;
 use crate::mem::budget::{RECVS_BEHIND_MAX, RecvBudget};
 
 impl Config {
-    /// Calls a requester may have outstanding on one connection: requested as a client, granted as
-    /// a server (RFC 8166 section 3.3.1).
-    pub fn credits(&self) -> usize {
-        to_usize(self.raw.rpc.credits)
-    }
-
     /// Receive buffers of one connection; of one with calls in reverse, if there may be any. A
     /// buffer is posted again before anything leaves that lets the peer send another message, so
     /// those in the hands of handlers are among `credits` and `reverse`. An exception is a connection that its
