@@ -3,7 +3,7 @@
 
 use spinrpc::Xid;
 use spinrpc::rpcbind::record::{FRAGMENTS_MAX, MESSAGE_BYTES_MAX, mark, read};
-use spinrpc::rpcbind::wire::{self, Answer, AnswerError, Entry, Mapping};
+use spinrpc::rpcbind::wire::{self, AnswerError, Entry, Mapping};
 use spinrpc::rpcbind::{Endpoint, Netid};
 use spinrpc_proto::xdr::{Reader, Writer};
 
@@ -37,7 +37,7 @@ fn answer(message: &[u8]) {
     assert!(!matches!(answer, Err(AnswerError::OtherCall { .. })));
     let other = Xid(!xid.0);
     assert!(wire::parse_answer(message, other).is_err(), "an answer to any call");
-    if let Ok(Answer::Results(results)) = answer {
+    if let Ok(Ok(results)) = answer {
         assert!(message.ends_with(results));
         entries(results);
         mappings(results);

@@ -8,11 +8,11 @@ use super::errors::RpcbindError;
 use super::record::{self, MESSAGE_BYTES_MAX, RecordError};
 use super::stream::{self, Limits, Stream};
 use super::wire::{
-    self, Answer, DUMP, Entry, GETADDR, Mapping, NULL, PROGRAM, SET, UNSET, VERSION_2, VERSION_3,
-    VERSION_4,
+    self, DUMP, Entry, GETADDR, Mapping, NULL, PROGRAM, SET, UNSET, VERSION_2, VERSION_3, VERSION_4,
 };
+use crate::api::CallError;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
+use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth};
 use spinrpc_proto::xdr::{DecodeError, Reader, Writer};
 use std::fmt;
 use std::io;
@@ -41,42 +41,24 @@ pub enum Daemon {
 }
 
 impl Daemon {
-    /// Places to try, in this order. A caller that wants to own a registration must not come by
-    /// TCP, where the daemon does not learn the user.
-    fn places(&self, to_register: bool) -> Vec<Place> {
+    /// Places to try, in this order; none of them is [`Daemon::Local`]. A caller that wants to own a
+    /// registration must not come by TCP, where the daemon does not learn the user.
+    fn places(&self, to_register: bool) -> Vec<Self> {
         match self {
-            Self::Unix(path) => vec![Place::Unix(path.clone())],
-            Self::Tcp(address) => vec![Place::Tcp(*address)],
+            Self::Unix(_) | Self::Tcp(_) => vec![self.clone()],
             Self::Local => {
-                let sockets = SOCKET_PATHS.iter().map(|path| Place::Unix(path.into()));
-                let loopback = Place::Tcp((Ipv4Addr::LOCALHOST, PORTMAPPER_PORT).into());
+                let sockets = SOCKET_PATHS.iter().map(|path| Self::Unix(path.into()));
+                let loopback = Self::Tcp((Ipv4Addr::LOCALHOST, PORTMAPPER_PORT).into());
                 sockets.chain((!to_register).then_some(loopback)).collect()
             }
         }
     }
-}
 
-/// Address of a daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    Unix(PathBuf),
-    Tcp(SocketAddr),
-}
-
-impl Place {
     fn connect(&self, deadline: Instant) -> io::Result<OwnedFd> {
         match self {
             Self::Unix(path) => stream::connect_unix(path, Limits::until(deadline)),
             Self::Tcp(address) => stream::connect(*address, None, Limits::until(deadline)),
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => path.display().fmt(f),
-            Self::Tcp(address) => address.fmt(f),
+            Self::Local => Err(io::ErrorKind::NotFound.into()),
         }
     }
 }
@@ -119,7 +101,7 @@ impl FromStr for Daemon {
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
-    place: Place,
+    place: Daemon,
     version: Version,
     xid: Xid,
     timeout: Duration,
@@ -155,7 +137,7 @@ impl Client {
         Self::open(&daemon.places(true), timeout, VERSION_4)
     }
 
-    fn open(places: &[Place], timeout: Duration, newest: Version) -> Result<Self, RpcbindError> {
+    fn open(places: &[Daemon], timeout: Duration, newest: Version) -> Result<Self, RpcbindError> {
         let deadline = Instant::now() + timeout;
         let mut tried = Vec::new();
         for place in places {
@@ -314,7 +296,6 @@ impl Client {
         decoded.map_err(|error| self.misread(error))
     }
 
-    /// Sends a call and receives a message.
     fn exchange(
         &mut self,
         procedure: Procedure,
@@ -353,10 +334,10 @@ impl Client {
         let daemon = || self.place.to_string();
         let refused = |status| Err(RpcbindError::Refused { daemon: daemon(), status });
         match wire::parse_answer(message, self.xid) {
-            Ok(Answer::Results(results)) => Ok(Some(results)),
-            Ok(Answer::OtherVersions) => Ok(None),
-            Ok(Answer::Accepted(status)) => refused(format!("{status:?}")),
-            Ok(Answer::Denied(status)) => refused(format!("{status:?}")),
+            Ok(Ok(results)) => Ok(Some(results)),
+            Ok(Err(CallError::Accepted(AcceptStatus::ProgMismatch { .. }))) => Ok(None),
+            Ok(Err(CallError::Accepted(status))) => refused(format!("{status:?}")),
+            Ok(Err(error)) => refused(error.to_string()),
             Err(error) => Err(RpcbindError::answer(&daemon(), error)),
         }
     }
@@ -403,7 +384,7 @@ mod tests {
 
     #[test]
     fn who_registers_does_not_come_by_tcp_unless_told_so() {
-        let is_tcp = |place: &Place| matches!(place, Place::Tcp(_));
+        let is_tcp = |place: &Daemon| matches!(place, Daemon::Tcp(_));
         assert!(!Daemon::Local.places(true).iter().any(is_tcp));
         assert!(Daemon::Local.places(false).iter().any(is_tcp));
         let loopback = Daemon::Tcp((Ipv4Addr::LOCALHOST, 111).into());

@@ -174,7 +174,6 @@ fn ask_any_version(address: &str, wanted: &Entry) -> Result<String, String> {
     Err("it speaks neither version 4 nor 3 of rpcbind".to_owned())
 }
 
-/// An engine for one short call.
 fn config(driver: Driver) -> Result<Config, crate::config::ConfigError> {
     let mut raw = RawConfig::default();
     raw.fabric.driver = driver;

@@ -3,8 +3,9 @@
 //! Pure functions over the XDR cursors and RPC headers of `spinrpc_proto`; nothing panics, whatever
 //! the bytes. Called by the rpcbind client and the portmapper.
 
+use crate::api::CallError;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-use spinrpc_proto::rpc::{AcceptStatus, RejectStatus, ReplyBody};
+use spinrpc_proto::rpc::{AcceptStatus, ReplyBody};
 use spinrpc_proto::xdr::{DecodeError, Reader, Writer};
 
 /// The headers of RPC messages, for a server on a separate stream: the headers in front of the
@@ -199,19 +200,6 @@ pub(super) fn write_list<T>(
     writer.bool(false);
 }
 
-/// A daemon's answer to a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
-    /// The procedure ran; these are its results.
-    Results(&'a [u8]),
-    /// The daemon does not speak this version of rpcbind (PROG_MISMATCH).
-    OtherVersions,
-    /// The procedure did not run.
-    Accepted(AcceptStatus),
-    /// The call was denied.
-    Denied(RejectStatus),
-}
-
 /// Reason why bytes are not an answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -229,24 +217,21 @@ pub enum AnswerError {
     },
 }
 
-/// Reads the reply to call `xid`.
+/// Reads the reply to call `xid`: its results, or the error that the server answered.
 ///
 /// # Errors
 /// [`AnswerError`] if it is none.
-pub fn parse_answer(message: &[u8], xid: Xid) -> Result<Answer<'_>, AnswerError> {
+pub fn parse_answer(message: &[u8], xid: Xid) -> Result<Result<&[u8], CallError>, AnswerError> {
     let (header, results_at) = ReplyHeader::parse(message)?;
     if header.xid != xid {
         return Err(AnswerError::OtherCall { expected: xid, got: header.xid });
     }
     Ok(match header.body {
         ReplyBody::Accepted { status: AcceptStatus::Success, .. } => {
-            Answer::Results(message.get(results_at..).unwrap_or_default())
+            Ok(message.get(results_at..).unwrap_or_default())
         }
-        ReplyBody::Accepted { status: AcceptStatus::ProgMismatch { .. }, .. } => {
-            Answer::OtherVersions
-        }
-        ReplyBody::Accepted { status, .. } => Answer::Accepted(status),
-        ReplyBody::Denied(status) => Answer::Denied(status),
+        ReplyBody::Accepted { status, .. } => Err(CallError::Accepted(status)),
+        ReplyBody::Denied(status) => Err(CallError::Rejected(status)),
     })
 }
 
@@ -324,7 +309,7 @@ mod tests {
         let header = ReplyHeader::success(Xid(7));
         let mut bytes = vec![0; header.buffer_len()];
         header.emit(&mut bytes);
-        assert_eq!(parse_answer(&bytes, Xid(7)), Ok(Answer::Results(&[])));
+        assert_eq!(parse_answer(&bytes, Xid(7)), Ok(Ok(&[][..])));
         let error = AnswerError::OtherCall { expected: Xid(8), got: Xid(7) };
         assert_eq!(parse_answer(&bytes, Xid(8)), Err(error));
     }

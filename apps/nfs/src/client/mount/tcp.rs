@@ -7,9 +7,11 @@ use crate::client::{Options, User};
 use crate::mount3::{PROGRAM, VERSION};
 use spinrpc::rpcbind::record::{self, MESSAGE_BYTES_MAX};
 use spinrpc::rpcbind::stream::{Limits, Stream, connect};
-use spinrpc::rpcbind::wire::{Answer, CallHeader, parse_answer};
+use spinrpc::rpcbind::wire::{CallHeader, parse_answer};
 use spinrpc::rpcbind::{self, Daemon, PORTMAPPER_PORT};
-use spinrpc::{AuthFlavor, CallError, DecodeError, Decoder, Encoder, OpaqueAuth, Procedure, Xid};
+use spinrpc::{
+    AcceptStatus, AuthFlavor, CallError, DecodeError, Decoder, Encoder, OpaqueAuth, Procedure, Xid,
+};
 use spinrpc_xdr::bytes_of;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -71,15 +73,13 @@ impl TcpCaller {
         let misbehaved = |problem| Error::Misbehaved { operation: name.to_owned(), problem };
         let failed = |source| Error::Call { operation: name.to_owned(), source };
         match parse_answer(&answer, self.xid) {
-            Ok(Answer::Results(results)) => {
+            Ok(Ok(results)) => {
                 decode(&mut Decoder::plain(results)).map_err(|error| misbehaved(error.to_string()))
             }
-            Ok(Answer::OtherVersions) => Err(unreachable(format!(
-                "the server at {} does not have version 3 of MOUNT",
-                self.place
-            ))),
-            Ok(Answer::Accepted(status)) => Err(failed(CallError::Accepted(status))),
-            Ok(Answer::Denied(status)) => Err(failed(CallError::Rejected(status))),
+            Ok(Err(CallError::Accepted(AcceptStatus::ProgMismatch { .. }))) => Err(unreachable(
+                format!("the server at {} does not have version 3 of MOUNT", self.place),
+            )),
+            Ok(Err(error)) => Err(failed(error)),
             Err(error) => Err(misbehaved(error.to_string())),
         }
     }

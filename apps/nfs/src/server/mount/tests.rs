@@ -7,7 +7,7 @@ use crate::server::exports::tests::export;
 use crate::server::tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{self, AnswerError};
-use spinrpc::{RejectStatus, Xid};
+use spinrpc::{CallError, RejectStatus, Xid};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
@@ -200,9 +200,7 @@ fn by_tcp_a_call_in_fragments_and_the_next_are_answered() {
         }
         stream.write_all(&0x8000_0000_u32.to_be_bytes()).unwrap();
         let answer = record::read(&mut stream).unwrap();
-        let Ok(wire::Answer::Results(results)) = wire::parse_answer(&answer, Xid(77)) else {
-            panic!("{answer:?}")
-        };
+        let Ok(Ok(results)) = wire::parse_answer(&answer, Xid(77)) else { panic!("{answer:?}") };
         let mounted = mount3::outcome(&mut Decoder::plain(results)).unwrap().unwrap();
         assert_eq!(mounted.handle, handle(1));
     }
@@ -213,14 +211,17 @@ fn by_tcp_other_programs_versions_and_procedures_are_said_so() {
     let server = serve();
     let mut stream = connect(&server);
     let (program, version) = (PROGRAM.0, VERSION.0);
-    let accepted = |status| Ok(wire::Answer::Accepted(status));
+    let accepted = |status| Ok(Err(CallError::Accepted(status)));
     let mismatch = RejectStatus::RpcMismatch { low: 2, high: 2 };
     let expected: [(_, Result<_, AnswerError>); 5] = [
         ([0, 2, 100_003, 3, 0], accepted(AcceptStatus::ProgUnavail)),
-        ([0, 2, program, 1, 0], Ok(wire::Answer::OtherVersions)),
+        (
+            [0, 2, program, 1, 0],
+            accepted(AcceptStatus::ProgMismatch { low: version, high: version }),
+        ),
         ([0, 2, program, version, 9], accepted(AcceptStatus::ProcUnavail)),
         ([0, 2, program, version, 1], accepted(AcceptStatus::GarbageArgs)),
-        ([0, 3, program, version, 0], Ok(wire::Answer::Denied(mismatch))),
+        ([0, 3, program, version, 0], Ok(Err(CallError::Rejected(mismatch)))),
     ];
     for (words, expected) in expected {
         let answer = exchange(&mut stream, &message(words, &[]));
@@ -305,9 +306,7 @@ fn by_tcp_every_address_is_one_of_ipv4_too() {
     let here = (Ipv4Addr::LOCALHOST, server.address().port());
     let mut stream = TcpStream::connect(here).unwrap();
     let answer = exchange(&mut stream, &mnt_of_data());
-    let Ok(wire::Answer::Results(results)) = wire::parse_answer(&answer, Xid(77)) else {
-        panic!("{answer:?}")
-    };
+    let Ok(Ok(results)) = wire::parse_answer(&answer, Xid(77)) else { panic!("{answer:?}") };
     // 127.0.0.1 is a client in any notation of the socket.
     assert!(mount3::outcome(&mut Decoder::plain(results)).unwrap().is_ok());
 }
