@@ -33,7 +33,7 @@ impl RpcEngine {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(&self) -> Result<(), Failure> {
+    fn run(&self) -> Result<(), Failure> {
         may_block()?;
         let mut threads = self.threads();
         check_not_started(&threads)?;
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn spinrpc_engine_listen(
 pub unsafe extern "C" fn spinrpc_engine_start(engine: *const RpcEngine) -> Status {
     guard(|| {
         // SAFETY: an engine, as the header asks for.
-        unsafe { borrow(engine, "engine") }?.start()
+        unsafe { borrow(engine, "engine") }?.run()
     })
 }
 

@@ -1,6 +1,6 @@
 //! A reply that outlives the turn it arrived in: for clients that read it on another thread, or later.
 
-use super::client::{BesideReply, NOTHING_PLACED, Reply, take_private};
+use super::client::{BesideReply, NOTHING_PLACED, Reply, take_any, take_private};
 use super::codec::Decoder;
 use super::errors::CallError;
 use super::rfc5666::KeptPadding;
@@ -54,7 +54,6 @@ impl Arrived {
         });
     }
 
-    /// Gives its buffers back.
     pub(super) fn clear(&mut self) {
         (self.error, self.padding, self.pulled) = (None, KeptPadding::default(), None);
         self.stream.clear();
@@ -74,7 +73,7 @@ impl Arrived {
 
     /// The same, of either kind.
     pub(super) fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
-        self.results.iter_mut().find_map(Option::take).map(ExposedBulk::new)
+        take_any(&mut self.results)
     }
 
     pub(super) fn decoder(&mut self) -> Decoder<'_> {

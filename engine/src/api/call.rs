@@ -7,6 +7,7 @@ use super::service::ConnectionId;
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
 use crate::reactor::pending::deferred::DeferTicket;
+use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::pending::serving::{ReplyOps, Serving};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
@@ -22,7 +23,6 @@ use std::rc::Rc;
 /// (`calls_dropped`).
 pub struct Call<'a>(pub(super) &'a CallState<'a>);
 
-/// The core that a call came to.
 pub(super) struct Home {
     pub(super) ops: Rc<CoreCell>,
     pub(super) reverse: Rc<Reverse>,
@@ -31,11 +31,10 @@ pub(super) struct Home {
 /// State of one call. It is owned by the dispatch, so that a call is passed on as a single pointer.
 pub(super) struct CallState<'a> {
     pub(super) home: &'a Home,
-    /// Operations that answer the call; `None` for the core itself.
-    pub(super) ops: Option<&'a dyn ReplyOps>,
+    /// Place of the reply in the cache, of a call that is [served once](crate::Engine::serve_once).
+    pub(super) ticket: Option<&'a Cell<Option<Ticket>>>,
     pub(super) serving: &'a Serving<'a>,
     pub(super) called: Called,
-    /// The caller's credential, if it has one.
     pub(super) credential: Option<OpaqueAuth<'a>>,
     pub(super) arguments: Cell<Option<Arguments<'a>>>,
     /// Set if the arguments came in an RDMA_MSGP.
@@ -60,15 +59,18 @@ impl<'a> CallState<'a> {
         self.serving.target(self.ops())
     }
 
-    /// Operations that answer the call.
-    pub(super) fn ops(&self) -> &'a dyn ReplyOps {
-        self.ops.unwrap_or(&*self.home.ops)
+    pub(super) fn ops(&self) -> &'a CoreCell {
+        &self.home.ops
+    }
+
+    fn take_ticket(&self) -> Option<Ticket> {
+        self.ticket.and_then(Cell::take)
     }
 
     #[inline(never)]
     fn reply(&self, data: ReplyData, encode: EncodeOnce<'_>) {
         if let Some(to) = self.target() {
-            self.ops().reply(&to, data, None, encode);
+            self.ops().reply(&to, data, self.take_ticket(), encode);
         }
     }
 }
@@ -91,7 +93,6 @@ impl Called {
     }
 }
 
-/// Arguments of a call.
 pub(super) struct Arguments<'a> {
     pub(super) stream: &'a [u8],
     pub(super) base: usize,
@@ -265,6 +266,9 @@ impl<'a> Call<'a> {
     fn refuse(&self, answer: &RpcRefusal) {
         self.0.outcome.set(Some(CallOutcome::Done));
         if let Some(to) = self.0.target() {
+            if let Some(ticket) = self.0.take_ticket() {
+                ticket.refuse(*answer);
+            }
             self.0.ops().reject(&to, answer);
         }
     }
@@ -290,10 +294,13 @@ impl<'a> Call<'a> {
     /// The call itself comes back, to be answered at once, if no memory for its reply is left, or too many calls are
     /// deferred.
     pub fn try_defer(self) -> Result<Deferred, Self> {
-        let ticket = self.0.target().and_then(|to| self.0.ops().defer(&to));
-        let Some(ticket) = ticket else { return Err(self) };
+        let deferred = self.0.target().and_then(|to| self.0.ops().defer(&to));
+        let Some(mut deferred) = deferred else { return Err(self) };
+        if let Some(ticket) = self.0.take_ticket() {
+            deferred.keep_by(ticket);
+        }
         self.0.outcome.set(Some(CallOutcome::Deferred));
-        Ok(Deferred(ticket))
+        Ok(Deferred(deferred))
     }
 }
 
@@ -302,6 +309,8 @@ impl Drop for Call<'_> {
         if self.0.outcome.get().is_none() {
             self.0.outcome.set(Some(CallOutcome::Done));
             if let Some(to) = self.0.target() {
+                // Before the caller can send it again: the reply is SYSTEM_ERR.
+                drop(self.0.take_ticket());
                 self.0.ops().drop_call(&to);
             }
         }
@@ -373,7 +382,6 @@ impl Deferred {
         self.0.is_unheard()
     }
 
-    /// Unwraps the ticket.
     pub(super) fn into_ticket(self) -> DeferTicket {
         self.0
     }

@@ -14,7 +14,7 @@ use crate::reactor::words::rfc5666::PulledChunks;
 use crate::reactor::{Backpressure, CallSpec, Resend};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::rpc::{AuthFlavor, AuthSys, OpaqueAuth};
+use spinrpc_proto::rpc::{AUTH_BODY_MAX_BYTES, AuthFlavor, AuthSys, OpaqueAuth};
 #[cfg(feature = "gss")]
 use spinrpc_proto::{ids::Xid, output::SlotId};
 use std::cell::{Cell, RefCell};
@@ -31,15 +31,12 @@ pub struct Token(pub u64);
 #[error("the call has ended")]
 pub struct CallEnded;
 
-/// Error for a credential that is too long.
-pub(super) const LONG_CREDENTIAL: Backpressure = Backpressure::Misuse("the credential is too long");
 /// Longest results: lengths on the wire have 32 bits.
 const RESULTS_BYTES_MAX: usize = u32::MAX as usize;
 
 const IN_AN_ENCODER: Backpressure =
     Backpressure::Misuse("an encoder changes the credential of its call");
 
-/// State of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
     Connecting,
@@ -78,16 +75,13 @@ struct Route {
 pub(super) struct Link {
     pub(super) state: Cell<LinkState>,
     pub(super) ops: Rc<CoreCell>,
-    /// The application closed it.
     pub(super) is_closed: Cell<bool>,
     /// The call that destroys its security context; the answer is ignored.
     #[cfg(feature = "gss")]
     pub(super) destroying: Cell<Option<(SlotId, Xid)>>,
     route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
-    /// It was connected once.
     pub(super) was_up: Cell<bool>,
-    /// A lost connection is replaced by a new one.
     reconnects: bool,
     program: Program,
     version: Version,
@@ -118,7 +112,6 @@ impl Link {
         })
     }
 
-    /// Link of a connection that is already up.
     pub(super) fn up(
         ops: Rc<CoreCell>,
         program: Program,
@@ -147,7 +140,6 @@ impl Link {
         }
     }
 
-    /// Marks the connection as lost.
     pub(super) fn lose(&self, state: LinkState) {
         // Already borrowed if an encoder drops its own core.
         if let Ok(mut route) = self.route.try_borrow_mut() {
@@ -156,7 +148,6 @@ impl Link {
         self.state.set(state);
     }
 
-    /// Program and version that the client calls.
     pub(super) fn called(&self) -> (Program, Version) {
         (self.program, self.version)
     }
@@ -164,7 +155,7 @@ impl Link {
     /// Starts a call without arguments on a connection that is not up yet. By value where that can be: a connection that
     /// is never used so has no page of its buffers.
     #[cold]
-    pub(super) fn start_opening(
+    pub(super) fn call_before_up(
         &self,
         conn: ConnId,
         procedure: Procedure,
@@ -177,7 +168,7 @@ impl Link {
     }
 
     #[inline]
-    fn start_explained(
+    fn call_in_lane(
         &self,
         (conn, procedure, token): (ConnId, Procedure, u64),
         spec: &mut CallSpec,
@@ -189,7 +180,6 @@ impl Link {
         self.ops.start_call((conn, &route.lane), target, spec, encode, explain)
     }
 
-    /// The connection that a new call uses.
     #[inline(always)]
     fn conn_for_call(&self) -> Result<ConnId, Backpressure> {
         match self.state.get() {
@@ -198,7 +188,6 @@ impl Link {
         }
     }
 
-    /// Reason why no call can be started in this state.
     #[cold]
     fn refusal(&self, state: LinkState) -> Backpressure {
         match state {
@@ -266,7 +255,7 @@ impl Client {
     ) -> Result<CallId, Backpressure> {
         let conn = self.0.conn_for_call()?;
         let call = (conn, procedure, token.0);
-        self.0.start_explained(call, spec, encode, |outcome| self.0.explain(outcome))
+        self.0.call_in_lane(call, spec, encode, |outcome| self.0.explain(outcome))
     }
 
     /// Sets the user of all later calls (AUTH_SYS, RFC 5531 appendix A); `None` selects AUTH_NONE.
@@ -284,13 +273,7 @@ impl Client {
     /// [`Backpressure::Misuse`] if the user does not fit into a credential, or inside the encoder of a call; nothing
     /// changes then.
     pub fn set_auth_sys(&self, user: Option<&AuthSys<'_>>) -> Result<(), Backpressure> {
-        let mut body = [0; spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES];
-        let credential = match user.map(|user| user.emit(&mut body)) {
-            Some(Err(_)) => return Err(LONG_CREDENTIAL),
-            Some(Ok(length)) => OpaqueAuth { flavor: AuthFlavor::Sys, body: &body[..length] },
-            None => OpaqueAuth::NONE,
-        };
-        self.set_credential(credential)
+        self.set_credential(credential_of(user, &mut [0; AUTH_BODY_MAX_BYTES])?)
     }
 
     pub(super) fn set_credential(&self, credential: OpaqueAuth<'_>) -> Result<(), Backpressure> {
@@ -371,7 +354,6 @@ impl Client {
         if self.0.ops.cancel(conn, call) { Ok(()) } else { Err(CallEnded) }
     }
 
-    /// Returns true while the first connection is being made.
     pub(super) fn is_connecting(&self) -> bool {
         self.0.state.get() == LinkState::Connecting
     }
@@ -611,14 +593,12 @@ impl<'a> Reply<'a> {
 
     /// As [`Reply::take_argument`], for buffers of either kind.
     pub fn take_exposed_argument(&mut self) -> Option<ExposedBulk> {
-        let mut arguments = self.beside.as_mut()?.arguments.iter_mut();
-        arguments.find_map(Option::take).map(ExposedBulk::new)
+        take_any(self.beside.as_mut()?.arguments)
     }
 
     /// As [`Reply::take_result`], for buffers of either kind.
     pub fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
-        let mut results = self.beside.as_mut()?.results.iter_mut();
-        results.find_map(Option::take).map(ExposedBulk::new)
+        take_any(self.beside.as_mut()?.results)
     }
 }
 
@@ -642,4 +622,19 @@ impl<'a> BesideReply<'a> {
 /// Takes the next buffer that no peer can write.
 pub(super) fn take_private(buffers: &mut [Option<Bulk>]) -> Option<Bulk> {
     buffers.iter_mut().find_map(|buffer| buffer.take_if(|bulk| !bulk.is_exposed()))
+}
+
+pub(super) fn take_any(buffers: &mut [Option<Bulk>]) -> Option<ExposedBulk> {
+    buffers.iter_mut().find_map(Option::take).map(ExposedBulk::new)
+}
+
+/// The credential of a user, in `body`.
+pub(super) fn credential_of<'a>(
+    user: Option<&AuthSys<'_>>,
+    body: &'a mut [u8; AUTH_BODY_MAX_BYTES],
+) -> Result<OpaqueAuth<'a>, Backpressure> {
+    const TOO_LONG: Backpressure = Backpressure::Misuse("the credential is too long");
+    let Some(user) = user else { return Ok(OpaqueAuth::NONE) };
+    let length = user.emit(body).map_err(|_| TOO_LONG)?;
+    Ok(OpaqueAuth { flavor: AuthFlavor::Sys, body: &body[..length] })
 }

@@ -39,7 +39,6 @@ pub(super) struct ClientEntry {
     pub(super) handler: ContainedHandler,
     /// Its connection, or the one that was lost.
     pub(super) conn: Option<ConnId>,
-    /// The connection it has requested.
     pub(super) request: Option<u64>,
     pub(super) up: Option<(Peer, Negotiated)>,
     /// The call with which the connection begins, until it has ended.
@@ -54,7 +53,6 @@ pub(super) struct ClientEntry {
     pub(super) asking: Option<Rc<Asking>>,
     /// The server is not known to fail when it is asked with the Connection Configuration Protocol.
     pub(super) bears_asking: bool,
-    /// It is being asked under a security context.
     pub(super) asks_secured: bool,
     /// The connection was lost because the server failed when it was asked, or when version two was offered; another
     /// connection is made.
@@ -63,7 +61,6 @@ pub(super) struct ClientEntry {
     pub(super) passing: Option<ConnectError>,
     /// Core's time of the next attempt to make the first connection.
     pub(super) retry_at: Option<Duration>,
-    /// Some if the client reconnects.
     pub(super) comeback: Option<Comeback>,
     /// Versions that the server of the failing connection speaks; none of them is spoken here.
     pub(super) other_versions: Option<(u32, u32)>,
@@ -75,7 +72,6 @@ pub(super) struct ClientEntry {
     pub(super) takes_reverse: bool,
     /// Slabs that the server may read.
     pub(super) lent: Arc<[Slab]>,
-    /// Some if its calls use RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(super) securing: Option<Box<Securing>>,
 }
@@ -121,7 +117,6 @@ impl ClientEntry {
         Self { conn: Some(conn), is_in_reverse: true, ..entry }
     }
 
-    /// Applies the connect options.
     pub(super) fn with(self, options: &ConnectOptions) -> Self {
         let &ConnectOptions { takes_reverse, versions, ref lent, .. } = options;
         Self { takes_reverse, versions, lent: lent.as_slice().into(), ..self }
@@ -239,7 +234,7 @@ impl ClientEntry {
     /// The first connection is tried again after this error. A security context counts: the server, or its key distribution
     /// center, may not be ready.
     pub(super) fn is_passing(&self, error: &ConnectError) -> bool {
-        let retries = self.comeback.as_ref().is_some_and(Comeback::retries_first);
+        let retries = self.comeback.as_ref().is_some_and(|comeback| comeback.policy.retries_first);
         let is_passing = match error {
             ConnectError::FirstCall(failure) => failure.is_retryable(),
             ConnectError::Security(_) => true,

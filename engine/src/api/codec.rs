@@ -97,10 +97,36 @@ impl<'a> Span<'a> {
 /// The buffers of the chunks of one kind, which are met in rising order.
 #[derive(Debug, Default)]
 struct Bulks<'a> {
-    /// Buffers that have not been used yet.
     rest: &'a mut [Option<Bulk>],
-    /// Number of chunks seen.
     seen: usize,
+}
+
+/// Declares functions of [`Decoder`] that read a word or two.
+macro_rules! read_words {
+    ($($(#[$doc:meta])* $name:ident: $type:ty;)+) => {
+        impl Decoder<'_> {
+            $(
+                $(#[$doc])*
+                #[inline]
+                pub fn $name(&mut self) -> Result<$type, DecodeError> {
+                    self.stream.xdr().$name().or_else(|error| self.go_on(error, Self::$name))
+                }
+            )+
+        }
+    };
+}
+
+read_words! {
+    /// Reads an unsigned integer.
+    u32: u32;
+    /// Reads an integer.
+    i32: i32;
+    /// Reads an unsigned hyper integer.
+    u64: u64;
+    /// Reads a hyper integer.
+    i64: i64;
+    /// Reads a boolean.
+    bool: bool;
 }
 
 impl<'a> Decoder<'a> {
@@ -117,20 +143,15 @@ impl<'a> Decoder<'a> {
         chunks: &'a [(u32, u32)],
         bulks: &'a mut [Option<Bulk>],
     ) -> Self {
-        let stream = StreamReader::new(stream, base, Beside::Reads(chunks));
-        let (bulks, pulled) = (Bulks::of(bulks), Bulks::default());
-        Self { stream, bulks, pulled, spill: None }
+        Self::new((stream, base), Beside::Reads(chunks), bulks, &mut [])
     }
 
-    /// Reads the results of a reply.
     pub(super) fn results(
         stream: &'a [u8],
         placed: &'a [u32],
         bulks: &'a mut [Option<Bulk>],
     ) -> Self {
-        let stream = StreamReader::new(stream, 0, Beside::Writes(placed));
-        let (bulks, pulled) = (Bulks::of(bulks), Bulks::default());
-        Self { stream, bulks, pulled, spill: None }
+        Self::new((stream, 0), Beside::Writes(placed), bulks, &mut [])
     }
 
     /// Reads the results of a reply that had Read chunks.
@@ -141,9 +162,18 @@ impl<'a> Decoder<'a> {
         pulled: PulledChunks<'a>,
     ) -> Self {
         let beside = Beside::Both { reads: pulled.chunks, writes: placed };
-        let stream = StreamReader::new(stream, pulled.base, beside);
-        let (bulks, pulled) = (Bulks::of(bulks), Bulks::of(pulled.bulks));
-        Self { stream, bulks, pulled, spill: None }
+        Self::new((stream, pulled.base), beside, bulks, pulled.bulks)
+    }
+
+    #[inline]
+    fn new(
+        (stream, base): (&'a [u8], usize),
+        beside: Beside<'a>,
+        bulks: &'a mut [Option<Bulk>],
+        pulled: &'a mut [Option<Bulk>],
+    ) -> Self {
+        let stream = StreamReader::new(stream, base, beside);
+        Self { stream, bulks: Bulks::of(bulks), pulled: Bulks::of(pulled), spill: None }
     }
 
     /// A reader at its end.
@@ -160,36 +190,6 @@ impl<'a> Decoder<'a> {
     /// the application's own says it is.
     pub fn position(&mut self) -> usize {
         self.stream.xdr().position()
-    }
-
-    /// Reads an unsigned integer.
-    #[inline]
-    pub fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.stream.xdr().u32().or_else(|error| self.go_on(error, Self::u32))
-    }
-
-    /// Reads an integer.
-    #[inline]
-    pub fn i32(&mut self) -> Result<i32, DecodeError> {
-        self.stream.xdr().i32().or_else(|error| self.go_on(error, Self::i32))
-    }
-
-    /// Reads an unsigned hyper integer.
-    #[inline]
-    pub fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.stream.xdr().u64().or_else(|error| self.go_on(error, Self::u64))
-    }
-
-    /// Reads a hyper integer.
-    #[inline]
-    pub fn i64(&mut self) -> Result<i64, DecodeError> {
-        self.stream.xdr().i64().or_else(|error| self.go_on(error, Self::i64))
-    }
-
-    /// Reads a boolean.
-    #[inline]
-    pub fn bool(&mut self) -> Result<bool, DecodeError> {
-        self.stream.xdr().bool().or_else(|error| self.go_on(error, Self::bool))
     }
 
     /// Reads `opaque[length]`, whose bytes may have come in a Read chunk.
@@ -375,7 +375,6 @@ impl<'a> Bulks<'a> {
         Self { rest, seen: 0 }
     }
 
-    /// The buffer of chunk `index`.
     fn at(&mut self, index: usize) -> Option<&'a mut Option<Bulk>> {
         let rest = std::mem::take(&mut self.rest);
         let (_, rest) = rest.split_at_mut_checked(index.checked_sub(self.seen)?)?;

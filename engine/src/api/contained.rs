@@ -19,7 +19,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-/// The service of a program.
 pub(super) struct ContainedService {
     ops: Rc<CoreCell>,
     program: (Program, Version),
@@ -41,7 +40,6 @@ impl ContainedService {
         self.program == (program, version)
     }
 
-    /// Returns the program and its version.
     pub(super) fn program(&self) -> (Program, Version) {
         self.program
     }
@@ -105,7 +103,6 @@ impl ContainedService {
     }
 }
 
-/// The handler of a client.
 #[repr(C)]
 pub(super) struct ContainedHandler {
     inner: Box<dyn ReplyHandler>,

@@ -24,7 +24,6 @@ use std::time::Duration;
 /// Addresses that are connected to at a time; requests for further ones wait.
 const ADDRESSES_MAX: usize = 16;
 
-/// A request to the control thread.
 pub(super) enum Job {
     Connect(Request),
     /// The engine is gone. Cores that outlive it keep their end of the queue, so that the end of
@@ -32,7 +31,6 @@ pub(super) enum Job {
     Stop,
 }
 
-/// A connection that a core wants.
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) core: usize,
@@ -78,7 +76,6 @@ fn panicked(request: &Request) -> Mail {
 #[derive(Default)]
 struct Waiting {
     requests: VecDeque<Request>,
-    /// Addresses that a thread connects to.
     dialed: Vec<String>,
 }
 

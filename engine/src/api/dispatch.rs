@@ -41,20 +41,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time limit for the driver to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// No service has this number.
 const NO_SERVICE: usize = usize::MAX;
 
-/// One program of one core.
 pub(super) struct ServiceEntry {
     pub(super) program: Program,
     pub(super) version: Version,
     pub(super) service: Box<dyn Service>,
 }
 
-/// The application's side of a core.
 pub(super) struct Dispatch {
     pub(super) ops: Rc<CoreCell>,
     /// The same, for reverse clients.
@@ -67,10 +63,8 @@ pub(super) struct Dispatch {
     /// One for each service. Stored separately, so that finding a service is as fast as without timing.
     timed: Box<[TimedSwitch]>,
     pub(super) is_leaving: bool,
-    /// Indices of the services that poll.
     polling: Box<[usize]>,
     handles: Box<HandleCore>,
-    /// Set if there is anything to poll for.
     polls: bool,
     /// By index of the connection.
     clients: Vec<Option<ClientEntry>>,
@@ -143,7 +137,6 @@ impl Dispatch {
         Rc::clone(&self.ops)
     }
 
-    /// Makes clients in reverse.
     pub(super) fn reverse(&self) -> Rc<Reverse> {
         Rc::clone(&self.reverse)
     }
@@ -155,7 +148,6 @@ impl Dispatch {
         entry.is_some_and(|entry| entry.conn == Some(conn) && entry.takes_reverse)
     }
 
-    /// Requests a client's first connection.
     pub(super) fn connect(
         &mut self,
         link: Rc<Link>,
@@ -239,7 +231,6 @@ impl Dispatch {
         self.client(conn)
     }
 
-    /// Handles the first reply to a reverse client.
     #[cold]
     fn on_first_reply(&mut self, frame: ReplyFrame<'_>) {
         if self.client_or_new(frame.conn).is_some() {
@@ -254,7 +245,6 @@ impl Dispatch {
         self.reverse.lose_all();
     }
 
-    /// Executes the orders of other threads.
     fn poll_handles(&mut self) -> Progress {
         let mut events = 0;
         while let Some(Opening { to, link, handler }) = self.handles.take_orders(&mut events) {
@@ -328,7 +318,7 @@ impl Dispatch {
         let (called, credential) = (Called::of(serving.xid(), header), Some(header.credential));
         let state = CallState {
             home: &self.home,
-            ops: None,
+            ticket: None,
             serving,
             called,
             credential,
@@ -360,7 +350,7 @@ impl Dispatch {
         let arguments = Arguments { stream: arguments, base, beside: None };
         let state = CallState {
             home: &self.home,
-            ops: None,
+            ticket: None,
             serving,
             called: Called { xid, program, version, procedure },
             credential: None,
@@ -609,7 +599,7 @@ impl Upcalls for Dispatch {
             return entry.fail(ConnectError::Closed);
         }
         if let Some(comeback) = &entry.comeback {
-            entry.link.ops.make_lasting(conn, comeback.resends_max());
+            entry.link.ops.make_lasting(conn, comeback.policy.resends_max);
         }
         #[cfg(feature = "gss")]
         if let Some(securing) = &mut entry.securing {
@@ -638,7 +628,7 @@ impl Upcalls for Dispatch {
         }
         let Some(mut entry) = entry else { return };
         if entry.starts_over {
-            return self.start_over(entry);
+            return self.begin_again(entry);
         }
         if let Some(error) = entry.passing.take() {
             return self.retry_or_fail(entry, error);

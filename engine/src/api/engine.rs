@@ -79,7 +79,7 @@ impl Engine {
     /// [`EngineError`] if the driver cannot be started: for RDMA devices also if there is none, or if this library
     /// was built without the feature `verbs`.
     pub fn new(config: Config) -> Result<Self, EngineError> {
-        Self::start_driver(config, None)
+        Self::with_driver(config, None)
     }
 
     /// An engine of a simulation, for tests: a node of a [`World`](crate::fabric::sim::World). It has no threads and
@@ -97,7 +97,7 @@ impl Engine {
         node: impl FnOnce(Device) -> SimConnector,
     ) -> Result<Self, EngineError> {
         let connector = AnyConnector::Sim(node(sim_device(&config)));
-        Ok(Self(Runtime::start(connector, config, Threads::Callers)?))
+        Ok(Self(Runtime::launch(connector, config, Threads::Callers)?))
     }
 
     /// As [`Engine::new`], and captures everything that its cores send and receive for Wireshark; see
@@ -106,30 +106,26 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] if the driver, or the thread that writes the capture, cannot be started.
     pub fn with_capture(config: Config, sink: CaptureSink) -> Result<Self, EngineError> {
-        Self::start_driver(config, Some(sink))
+        Self::with_driver(config, Some(sink))
     }
 
     /// The only function that lists the drivers.
-    fn start_driver(config: Config, capture: Option<CaptureSink>) -> Result<Self, EngineError> {
+    fn with_driver(config: Config, capture: Option<CaptureSink>) -> Result<Self, EngineError> {
         // The calling thread may already own a core, whose CPU other threads must not inherit.
-        pinning::off_the_cores(|| Self::start_driver_here(config, capture))
-    }
-
-    fn start_driver_here(
-        config: Config,
-        capture: Option<CaptureSink>,
-    ) -> Result<Self, EngineError> {
-        let mut connector = match config.driver() {
-            Driver::Shm => AnyConnector::Shm(ShmConnector::new(shm_config(&config))?),
-            #[cfg(feature = "verbs")]
-            Driver::Verbs => AnyConnector::Verbs(VerbsConnector::new(verbs_config(&config))?),
-            #[cfg(not(feature = "verbs"))]
-            Driver::Verbs => return Err(EngineError::Host(NO_VERBS.into())),
-        };
-        if let Some(sink) = capture {
-            connector = AnyConnector::Captured(Box::new(CaptureConnector::new(connector, sink)?));
-        }
-        Runtime::start(connector, config, Threads::Own).map(Self)
+        pinning::off_the_cores(|| {
+            let mut connector = match config.driver() {
+                Driver::Shm => AnyConnector::Shm(ShmConnector::new(shm_config(&config))?),
+                #[cfg(feature = "verbs")]
+                Driver::Verbs => AnyConnector::Verbs(VerbsConnector::new(verbs_config(&config))?),
+                #[cfg(not(feature = "verbs"))]
+                Driver::Verbs => return Err(EngineError::Host(NO_VERBS.into())),
+            };
+            if let Some(sink) = capture {
+                let capturing = CaptureConnector::new(connector, sink)?;
+                connector = AnyConnector::Captured(Box::new(capturing));
+            }
+            Runtime::launch(connector, config, Threads::Own).map(Self)
+        })
     }
 
     /// Serves a program: `factory` makes its service once per core, on the core's thread. It
@@ -181,7 +177,7 @@ impl Engine {
         version: Version,
         factory: impl Fn(&CoreContext) -> S + Send + Sync + 'static,
     ) -> Result<(), EngineError> {
-        let cache = self.0.reply_cache().ok_or_else(|| {
+        let cache = self.0.reply_cache.clone().ok_or_else(|| {
             EngineError::ApiMisuse("no replies are kept: set rpc.reply_cache_mib".into())
         })?;
         self.0.add_service(
@@ -290,7 +286,7 @@ impl Engine {
     /// [`EngineError`] if the core does not exist, already runs, or its memory or CPU is not available.
     pub fn core(&self, index: usize) -> Result<Core, EngineError> {
         self.0.take_core(index)?;
-        self.0.start_core(index)
+        self.0.make_core(index)
     }
 
     /// Runs every configured core on a thread of its own and returns.
@@ -299,7 +295,7 @@ impl Engine {
     /// [`EngineError::ApiMisuse`] if a core was started before; nothing changes then, and cores that run go on.
     /// [`EngineError`] if a core cannot be started; then the engine is shut down, and none runs.
     pub fn start(&self) -> Result<Running, EngineError> {
-        Running::start(self)
+        Running::launch(self)
     }
 
     /// Runs every configured core and blocks until [`Engine::shutdown`].
@@ -380,17 +376,17 @@ impl Engine {
     /// # Ok::<(), spinrpc::EngineError>(())
     /// ```
     pub fn directory(&self) -> Directory {
-        self.0.directory()
+        self.0.directory.clone()
     }
 
     /// Number of configured cores.
     pub fn cores(&self) -> usize {
-        self.0.config().cores()
+        self.0.config.cores()
     }
 
     /// The configuration.
     pub fn config(&self) -> &Config {
-        self.0.config()
+        &self.0.config
     }
 
     /// Panics of handlers that were caught; callable from any thread. There is one entry for each handler, program
@@ -414,7 +410,7 @@ impl Engine {
     /// # Ok::<(), spinrpc::EngineError>(())
     /// ```
     pub fn panics(&self) -> Vec<HandlerPanic> {
-        self.0.panics()
+        self.0.panics.all()
     }
 
     /// Counters of a core, readable from any thread without disturbing the core; all zero before it runs.
@@ -447,7 +443,7 @@ impl std::fmt::Debug for Engine {
 pub struct Running(Vec<std::thread::JoinHandle<()>>);
 
 impl Running {
-    fn start(engine: &Engine) -> Result<Self, EngineError> {
+    fn launch(engine: &Engine) -> Result<Self, EngineError> {
         engine.0.take_cores()?;
         let (report, reports) = std::sync::mpsc::channel();
         let mut running = Self(Vec::with_capacity(engine.cores()));
@@ -516,7 +512,7 @@ impl Drop for ShutdownOnPanic<'_> {
 
 fn run_core(engine: &Engine, index: usize, report: Sender<Result<(), EngineError>>) {
     let _guard = ShutdownOnPanic(engine);
-    match engine.0.start_core(index) {
+    match engine.0.make_core(index) {
         Err(error) => drop(report.send(Err(error))),
         Ok(mut core) => {
             drop(report.send(Ok(())));
@@ -550,7 +546,6 @@ fn shm_config(config: &Config) -> ShmConfig {
     }
 }
 
-/// As [`shm_config`], for RDMA devices.
 #[cfg(feature = "verbs")]
 fn verbs_config(config: &Config) -> VerbsConfig {
     let verbs = config.verbs();
@@ -590,7 +585,6 @@ fn verbs_config(config: &Config) -> VerbsConfig {
     }
 }
 
-/// The simulated device for this configuration.
 #[cfg(feature = "sim")]
 fn sim_device(config: &Config) -> Device {
     let largest = config.peer_limits().payload_bytes_max as usize;

@@ -298,27 +298,15 @@ impl Error for Failure {
     }
 }
 
-/// For programs whose engine is made for one connection.
-impl From<EngineError> for ConnectError {
-    fn from(error: EngineError) -> Self {
-        Self::Fabric(Failure::new(error))
-    }
+macro_rules! connect_errors {
+    ($($error:ty),+) => {
+        $(impl From<$error> for ConnectError {
+            fn from(error: $error) -> Self {
+                Self::Fabric(Failure::new(error))
+            }
+        })+
+    };
 }
 
-impl From<FabricError> for ConnectError {
-    fn from(error: FabricError) -> Self {
-        Self::Fabric(Failure::new(error))
-    }
-}
-
-impl From<ConfigError> for ConnectError {
-    fn from(error: ConfigError) -> Self {
-        Self::Fabric(Failure::new(error))
-    }
-}
-
-impl From<AddressError> for ConnectError {
-    fn from(error: AddressError) -> Self {
-        Self::Fabric(Failure::new(error))
-    }
-}
+// The first is for programs whose engine is made for one connection.
+connect_errors!(EngineError, FabricError, ConfigError, AddressError);

@@ -33,8 +33,7 @@ pub fn spawn_helper<T: Send + 'static>(
     })
 }
 
-/// Starts the thread that logs for all others.
-pub(super) fn start_journal() -> Result<(), EngineError> {
+pub(super) fn run_journal() -> Result<(), EngineError> {
     let started = journal::start(|run| spawn_helper("spinrpc-log", run));
     started.map_err(|error| EngineError::host("the thread that logs cannot be started", error))
 }

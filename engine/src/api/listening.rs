@@ -29,7 +29,6 @@ impl Engine {
     }
 }
 
-/// Decides if a peer may connect.
 pub(super) type Admission = Arc<dyn Fn(&Peer) -> bool + Send + Sync>;
 
 impl fmt::Debug for ListenOptions {

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 
 type Read = Box<dyn Fn(&mut MetricSeries) + Send>;
 
-/// Metrics of one engine; clones are the same.
 #[derive(Clone, Default)]
 pub(super) struct Metrics(Arc<Mutex<Vec<(Metric, Read)>>>);
 
@@ -85,7 +84,7 @@ impl Engine {
         metric: Metric,
         read: impl Fn(&mut MetricSeries) + Send + 'static,
     ) -> Result<(), EngineError> {
-        self.0.metrics().add(metric, Box::new(read))
+        self.0.metrics.add(metric, Box::new(read))
     }
 }
 

@@ -34,26 +34,17 @@ pub(super) type Served = Arc<OnceLock<Box<[(Program, Version)]>>>;
 
 /// The state of a core that is visible from other threads.
 pub(super) struct Observed {
-    inbox: Arc<Inbox>,
-    cells: Arc<StatsCells>,
-    idle: Arc<IdleSwitch>,
-    served: Served,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) cells: Arc<StatsCells>,
+    pub(super) idle: Arc<IdleSwitch>,
+    pub(super) served: Served,
     /// Created by the first request for them.
-    latencies: Option<Arc<Latencies>>,
+    pub(super) latencies: Option<Arc<Latencies>>,
     /// A letter is on its way: a core that does not read its mail gets one, and no more.
-    is_asked: bool,
+    pub(super) is_asked: bool,
 }
 
 impl Observed {
-    pub(super) fn new(
-        inbox: Arc<Inbox>,
-        cells: Arc<StatsCells>,
-        idle: Arc<IdleSwitch>,
-        served: Served,
-    ) -> Self {
-        Self { inbox, cells, idle, served, latencies: None, is_asked: false }
-    }
-
     /// Tells the core to measure latencies. True if a letter went out, and `obeyed` will ring.
     fn begin_measuring(&mut self, obeyed: &SyncSender<()>) -> bool {
         let Some(served) = self.served.get() else { return false };
@@ -92,7 +83,6 @@ impl Observed {
 /// Reads the counters of security contexts, by name.
 pub(super) type ReadContexts = Box<dyn Fn() -> Vec<(&'static str, u64)> + Send>;
 
-/// See the module.
 pub(super) struct Observer {
     /// `None` in a build without RPCSEC_GSS.
     contexts: Option<ReadContexts>,
@@ -107,11 +97,9 @@ pub(super) struct Observer {
     seen: Option<Seen>,
     /// Rung when a core has begun to measure, or ended.
     obeyed: (SyncSender<()>, Receiver<()>),
-    /// Time at which cores stop measuring.
     lease_ends: Option<Instant>,
 }
 
-/// The last result.
 struct Seen {
     at: Instant,
     uptime: Duration,
@@ -121,32 +109,29 @@ struct Seen {
 }
 
 impl Observer {
-    pub(super) fn new(config: Config, directory: Directory, cores: Vec<Observed>) -> Self {
+    pub(super) fn new(
+        config: Config,
+        directory: Directory,
+        (contexts, metrics): (Option<ReadContexts>, Metrics),
+        cores: Vec<Observed>,
+    ) -> Self {
         // Each core has one letter at most, which finds room.
         let (back, answers) = sync_channel(cores.len());
-        let (started, round, seen) = (Instant::now(), 0, None);
-        // Each core may have obeyed twice: a letter that came late, and the next one.
-        let (obeyed, lease_ends) = (sync_channel(2 * cores.len()), None);
-        let (contexts, metrics) = (None, Metrics::default());
         Self {
             contexts,
             metrics,
             config,
             directory,
-            cores,
-            started,
+            started: Instant::now(),
             back,
             answers,
-            round,
-            seen,
-            obeyed,
-            lease_ends,
+            round: 0,
+            seen: None,
+            // Each core may have obeyed twice: a letter that came late, and the next one.
+            obeyed: sync_channel(2 * cores.len()),
+            lease_ends: None,
+            cores,
         }
-    }
-
-    /// Also shows the counters of security contexts, and metrics of the application.
-    pub(super) fn with(self, contexts: Option<ReadContexts>, metrics: &Metrics) -> Self {
-        Self { contexts, metrics: metrics.clone(), ..self }
     }
 
     fn look(&mut self) -> Seen {
@@ -174,7 +159,7 @@ impl Observer {
         let mut awaited = 0;
         for index in 0..self.cores.len() {
             let letter = Box::new(Observation::new(index, self.round, self.back.clone()));
-            awaited += usize::from(self.post(letter));
+            awaited += usize::from(self.ask_core(letter));
         }
         let mut gathered = vec![Inside::default(); self.cores.len()];
         let mut inside: Vec<_> = self.cores.iter().map(|_| None).collect();
@@ -191,7 +176,7 @@ impl Observer {
             if answer.is_whole {
                 inside[core] = Some(std::mem::take(&mut gathered[core]));
                 awaited -= 1;
-            } else if !self.post(answer) {
+            } else if !self.ask_core(answer) {
                 awaited -= 1;
             }
         }
@@ -217,7 +202,7 @@ impl Observer {
     }
 
     /// False if the core does not run, has a letter already, or no room for it.
-    fn post(&mut self, letter: Box<Observation>) -> bool {
+    fn ask_core(&mut self, letter: Box<Observation>) -> bool {
         let core = &mut self.cores[letter.core];
         if core.is_asked || !core.inbox.is_read() {
             return false;

@@ -7,18 +7,15 @@ use super::CoreContext;
 use super::call::GssCaller;
 use super::call::{Arguments, Call, CallState, Called};
 use super::service::{ConnectionEvent, ConnectionId, Service};
-use crate::fabric::{ConnId, Peer};
+use crate::fabric::Peer;
 use crate::mem::{Bulk, BulkPool};
-use crate::reactor::pending::deferred::DeferTicket;
 use crate::reactor::pending::reply_cache::{
     Attached, CallKey, ReplyCache, Stored, Ticket, Verdict,
 };
 use crate::reactor::pending::serving::ReplyOps;
-use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
-use crate::reactor::words::draft::{Draft, EncodeOnce};
+use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
 use crate::reactor::words::rfc5666::Padded;
-use crate::reactor::{Negotiated, Progress, ReplyData};
-use spinrpc_proto::output::SlotId;
+use crate::reactor::{Negotiated, Progress};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::roundup4;
 use std::cell::Cell;
@@ -35,16 +32,13 @@ const CHECKED_BYTES: usize = 256;
 
 const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::SystemErr);
 
-/// See the module.
 pub(super) struct ServeOnce {
     inner: Box<dyn Service>,
     cache: Arc<ReplyCache>,
     pool: BulkPool,
-    /// Callers by index of the connection.
     callers: Vec<Option<Caller>>,
 }
 
-/// A connection that is up.
 struct Caller {
     connection: ConnectionId,
     /// None if its client does not come back.
@@ -74,7 +68,6 @@ impl ServeOnce {
         drop(place.and_then(|place| place.take_if(|c| c.connection == connection)));
     }
 
-    /// The client of a connection that calls.
     fn client(&self, connection: ConnectionId) -> Option<&Rc<Attached>> {
         let caller = self.callers.get(connection.0.index() as usize)?.as_ref()?;
         caller.client.as_ref().filter(|_| caller.connection == connection)
@@ -125,14 +118,14 @@ impl ServeOnce {
 
     fn execute(&mut self, call: &Call<'_>, ticket: Ticket) {
         let outer = call.0;
-        // The reply has to pass by `Recording`.
+        // A reply that is written into the room would not be kept.
         outer.serving.forgo_room();
-        let ops = Recording { inner: outer.ops(), ticket: Cell::new(Some(ticket)) };
+        let ticket = Cell::new(Some(ticket));
         // Out of its place, so that it may have a shorter life, like the state that points to it.
         let mut padded = outer.padded.take().map(Padded::take);
         let state = CallState {
             home: outer.home,
-            ops: Some(&ops),
+            ticket: Some(&ticket),
             serving: outer.serving,
             called: outer.called,
             credential: outer.credential,
@@ -177,70 +170,6 @@ impl Service for ServeOnce {
             _ => {}
         }
         self.inner.on_event(event);
-    }
-}
-
-/// Sends replies and keeps them.
-struct Recording<'a> {
-    inner: &'a dyn ReplyOps,
-    ticket: Cell<Option<Ticket>>,
-}
-
-impl ReplyOps for Recording<'_> {
-    fn reply(
-        &self,
-        to: &ReplyTarget<'_>,
-        data: ReplyData,
-        keep: Option<Ticket>,
-        encode: EncodeOnce<'_>,
-    ) {
-        self.inner.reply(to, data, keep.or_else(|| self.ticket.take()), encode);
-    }
-
-    fn reply_again(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
-        self.inner.reply_again(to, data, draft);
-    }
-
-    fn drop_call(&self, to: &ReplyTarget<'_>) {
-        if let Some(ticket) = self.ticket.take() {
-            ticket.refuse(SYSTEM_ERR);
-        }
-        self.inner.drop_call(to);
-    }
-
-    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
-        if let Some(ticket) = self.ticket.take() {
-            ticket.refuse(*answer);
-        }
-        self.inner.reject(to, answer);
-    }
-
-    fn leave_repeated(&self, to: &ReplyTarget<'_>) {
-        self.inner.leave_repeated(to);
-    }
-
-    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
-        let mut deferred = self.inner.defer(to)?;
-        if let Some(ticket) = self.ticket.take() {
-            deferred.keep_by(ticket);
-        }
-        Some(deferred)
-    }
-
-    fn take_slot(&self, conn: ConnId) -> Option<SlotId> {
-        self.inner.take_slot(conn)
-    }
-
-    fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
-        self.inner.bulk(conn, bytes)
-    }
-
-    fn count_replay(&self) {
-        self.inner.count_replay();
-    }
-
-    fn count_full(&self) {
-        self.inner.count_full();
     }
 }
 

@@ -27,7 +27,7 @@ impl Dispatch {
         entry.asks_secured = false;
         let started = match &entry.asking {
             // Once there is a security context, if ever.
-            Some(asking) if !asking.is_protected => asking.start(&entry.link.ops, conn),
+            Some(asking) if !asking.is_protected => asking.ask(&entry.link.ops, conn),
             _ => return Self::probe(entry, conn),
         };
         Self::await_opening(entry, conn, started);
@@ -39,7 +39,7 @@ impl Dispatch {
     pub(super) fn begin_secured(entry: &mut ClientEntry, conn: ConnId) {
         match &entry.asking {
             Some(asking) if asking.is_protected && entry.protects_bodies() => {
-                let started = asking.start(&entry.link.ops, conn);
+                let started = asking.ask(&entry.link.ops, conn);
                 entry.asks_secured = true;
                 Self::await_opening(entry, conn, started);
             }
@@ -80,7 +80,7 @@ impl Dispatch {
         }
         #[cfg(feature = "gss")]
         spec.open();
-        let started = entry.link.start_opening(conn, NULL, NO_TOKEN, &mut spec);
+        let started = entry.link.call_before_up(conn, NULL, NO_TOKEN, &mut spec);
         Self::await_opening(entry, conn, started);
     }
 
@@ -161,7 +161,7 @@ impl Dispatch {
         }
     }
 
-    pub(super) fn start_over(&mut self, mut entry: ClientEntry) {
+    pub(super) fn begin_again(&mut self, mut entry: ClientEntry) {
         entry.conn = None;
         entry.starts_over = false;
         entry.asking = self.asking.clone().filter(|_| entry.bears_asking);

@@ -222,8 +222,8 @@ pub struct Reconnect {
     max_delay: Duration,
     jitter_percent: u8,
     give_up_after: Duration,
-    resends_max: u8,
-    retries_first: bool,
+    pub(super) resends_max: u8,
+    pub(super) retries_first: bool,
 }
 
 impl Default for Reconnect {
@@ -294,14 +294,12 @@ impl Reconnect {
     }
 }
 
-/// State that a client needs to reconnect.
 #[derive(Debug)]
 pub(super) struct Comeback {
     /// Identity by which the server knows the client.
     pub(super) instance: Instance,
-    /// Cause of the last loss.
     pub(super) cause: DownCause,
-    policy: Reconnect,
+    pub(super) policy: Reconnect,
     backoff: Backoff,
 }
 
@@ -315,15 +313,6 @@ impl Comeback {
         }
     }
 
-    pub(super) fn retries_first(&self) -> bool {
-        self.policy.retries_first
-    }
-
-    pub(super) fn resends_max(&self) -> u8 {
-        self.policy.resends_max
-    }
-
-    /// The connection is up.
     pub(super) fn succeed(&mut self) {
         self.backoff = Backoff::default();
     }
@@ -334,7 +323,6 @@ impl Comeback {
     }
 }
 
-/// One attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attempt {
     /// Counted from one.
@@ -342,7 +330,6 @@ pub(super) struct Attempt {
     pub(super) after: Duration,
 }
 
-/// The attempts since the connection was lost.
 #[derive(Debug, Default)]
 struct Backoff {
     attempts: u32,

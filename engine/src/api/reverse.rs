@@ -86,7 +86,6 @@ impl Reverse {
         Ok(client)
     }
 
-    /// The core has ended.
     pub(super) fn lose_all(&self) {
         self.made.borrow().iter().for_each(|entry| entry.link.lose(LinkState::Down));
     }

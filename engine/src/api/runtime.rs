@@ -12,7 +12,7 @@ use super::gss::{GssCore, GssShared};
 use super::handle::ClientHandle;
 use super::handle::core::HandleCore;
 use super::handle::pool::Pool;
-use super::helper::start_journal;
+use super::helper::run_journal;
 use super::listening::ListenOptions;
 use super::metrics::Metrics;
 #[cfg(feature = "gss")]
@@ -36,7 +36,7 @@ use crate::reactor::state::core::{ConnectRequests, CoreCell, Reactor};
 use crate::reactor::words::idle::IdleSwitch;
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::memory;
-use crate::reactor::{HandlerPanic, Negotiated, Progress, StatsCells, StatsSnapshot};
+use crate::reactor::{Negotiated, Progress, StatsCells, StatsSnapshot};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::cpu_claim::{self, CpuClaim};
@@ -54,11 +54,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Makes a program's service for one core.
 pub(super) type ServiceFactory =
     Box<dyn Fn(&CoreContext, &Rc<CoreCell>) -> Box<dyn Service> + Send + Sync>;
 
-/// Threads that an engine runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
     /// Its own threads: each core's thread is pinned to its CPU, and a control thread makes connections, because that
@@ -90,15 +88,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Poll interval while the mailbox of one of these cores is full.
 const POST_EVERY: Duration = Duration::from_millis(1);
 
-/// An engine over one driver.
 pub(super) struct Runtime {
     connector: Arc<AnyConnector>,
-    config: Config,
+    pub(super) config: Config,
     private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
     cores: Vec<CorePlace>,
     services: Mutex<Vec<(Program, Version, ServiceFactory)>>,
-    directory: Directory,
-    metrics: Metrics,
+    pub(super) directory: Directory,
+    pub(super) metrics: Metrics,
     /// `None` once the engine accepts no more connections.
     listeners: Mutex<Option<Vec<Box<dyn Send>>>>,
     jobs: Mutex<Sender<Job>>,
@@ -107,9 +104,9 @@ pub(super) struct Runtime {
     /// Calls that a graceful shutdown left unfinished. Locked by the thread that runs the shutdown.
     unfinished: Mutex<usize>,
     threads: Threads,
-    reply_cache: Option<Arc<ReplyCache>>,
+    pub(super) reply_cache: Option<Arc<ReplyCache>>,
     responders: Arc<Responders>,
-    panics: Arc<PanicLog>,
+    pub(super) panics: Arc<PanicLog>,
     _claims: Vec<CpuClaim>,
     _polled: Option<PolledCpus>,
     #[expect(dead_code, reason = "lasts as long as the engine")]
@@ -125,14 +122,13 @@ struct CorePlace {
     inbox: Arc<Inbox>,
     cells: Arc<StatsCells>,
     idle: Arc<IdleSwitch>,
-    /// Calls by other threads.
     calls: Arc<Pool>,
     served: Served,
     taken: AtomicBool,
 }
 
 impl Runtime {
-    pub(super) fn start(
+    pub(super) fn launch(
         connector: AnyConnector,
         config: Config,
         threads: Threads,
@@ -142,7 +138,7 @@ impl Runtime {
         let is_pinned = threads == Threads::Own && config.pins_cores();
         let polled = is_pinned.then(|| PolledCpus::register(config.cpus()));
         let wake_limit = wake_limit(&config)?;
-        start_journal()?;
+        run_journal()?;
         let mut random = connector.random()?;
         let reply_cache = ReplyCache::new(&config, random.next_u64(), random.next_u64());
         let instance = reply_cache.as_ref().map_or(Instance::Passing, |cache| cache.instance());
@@ -167,7 +163,9 @@ impl Runtime {
         let contexts = Some(Self::read_contexts(&gss));
         #[cfg(not(feature = "gss"))]
         let contexts = None;
-        let observer = Self::observer_of(&config, &directory, &cores).with(contexts, &metrics);
+        let observed = cores.iter().map(CorePlace::observed).collect();
+        let shown = (contexts, metrics.clone());
+        let observer = Observer::new(config.clone(), directory.clone(), shown, observed);
         Ok(Arc::new(Self {
             responders: Responders::new(&config),
             panics: Arc::default(),
@@ -201,7 +199,7 @@ impl Runtime {
             return None;
         }
         let failed = |error: &io::Error| event!(WARN, %error, "no control socket (stats.export)");
-        ControlSocket::start(observer).inspect_err(failed).ok()
+        ControlSocket::open(observer).inspect_err(failed).ok()
     }
 
     #[cfg(feature = "gss")]
@@ -210,19 +208,16 @@ impl Runtime {
         Box::new(move || gss.stats().entries().collect())
     }
 
-    fn observer_of(config: &Config, directory: &Directory, cores: &[CorePlace]) -> Observer {
-        let observed = cores.iter().map(CorePlace::observed).collect();
-        Observer::new(config.clone(), directory.clone(), observed)
-    }
-
     /// An additional observer that belongs to no control socket.
     #[cfg(test)]
     pub(super) fn observer(&self) -> Observer {
-        let observer = Self::observer_of(&self.config, &self.directory, &self.cores);
         #[cfg(feature = "gss")]
-        return observer.with(Some(Self::read_contexts(&self.gss)), &self.metrics);
+        let contexts = Some(Self::read_contexts(&self.gss));
         #[cfg(not(feature = "gss"))]
-        observer
+        let contexts = None;
+        let observed = self.cores.iter().map(CorePlace::observed).collect();
+        let shown = (contexts, self.metrics.clone());
+        Observer::new(self.config.clone(), self.directory.clone(), shown, observed)
     }
 
     fn place(&self, index: usize) -> Result<&CorePlace, EngineError> {
@@ -279,7 +274,6 @@ impl Runtime {
         made.chain(self.config_service(ops)).collect()
     }
 
-    /// The program that the engine itself serves.
     fn config_service(&self, ops: &Rc<CoreCell>) -> Option<ServiceEntry> {
         let (program, version) = SERVED_AS;
         self.config.serves_ccp().then(|| ServiceEntry {
@@ -308,7 +302,7 @@ impl Runtime {
         let mut unfinished = vec![0; self.cores.len()];
         requests.iter().for_each(|request| unfinished[request.core] = 1);
         loop {
-            requests = self.post_requests(requests);
+            requests = self.deliver(requests);
             let patience = if requests.is_empty() { LOOK_EVERY } else { POST_EVERY };
             match reports.recv_timeout(left().min(patience)) {
                 Ok((core, count)) => unfinished[core] = count,
@@ -319,7 +313,7 @@ impl Runtime {
     }
 
     /// Posts the requests; returns those whose cores' mailboxes are full.
-    fn post_requests(&self, requests: Vec<DrainRequest>) -> Vec<DrainRequest> {
+    fn deliver(&self, requests: Vec<DrainRequest>) -> Vec<DrainRequest> {
         let post =
             |request: DrainRequest| match self.cores[request.core].inbox.post(Mail::Leave(request))
             {
@@ -337,51 +331,42 @@ impl Runtime {
     }
 
     fn requests(&self, core: usize) -> ConnectRequests {
+        let ask = self.requester(core);
+        let next = Cell::new(0);
+        Box::new(move |address, timeout, instance, lent| {
+            let number = next.replace(next.get() + 1);
+            let (address, lent) = (address.to_owned(), Arc::clone(lent));
+            ask(Request { core, number, address, timeout, instance, lent });
+            number
+        })
+    }
+
+    /// Passes requests of a core to whatever connects.
+    fn requester(&self, core: usize) -> Box<dyn Fn(Request)> {
         match self.threads {
-            Threads::Own => self.requests_by_job(core),
-            #[cfg(feature = "sim")]
-            Threads::Callers => self.requests_at_once(core),
-        }
-    }
-
-    /// The core connects without the control thread; the answer still comes by mail, in a later turn.
-    #[cfg(feature = "sim")]
-    fn requests_at_once(&self, core: usize) -> ConnectRequests {
-        let connector = Arc::clone(&self.connector);
-        let dialer = Dialer { connector, config: self.config.clone() };
-        let inbox = Arc::clone(&self.cores[core].inbox);
-        let next = Cell::new(0);
-        Box::new(move |address, timeout, instance, lent| {
-            let number = next.replace(next.get() + 1);
-            let (address, lent) = (address.to_owned(), Arc::clone(lent));
-            let request = Request { core, number, address, timeout, instance, lent };
-            let mut mail = dialer.connect(&request);
-            while let Err(back) = inbox.post(mail) {
-                mail = back;
+            Threads::Own => {
+                let jobs = lock(&self.jobs).clone();
+                // If the control thread has ended, so has the engine; the request is never answered.
+                Box::new(move |request| drop(jobs.send(Job::Connect(request))))
             }
-            number
-        })
-    }
-
-    fn requests_by_job(&self, core: usize) -> ConnectRequests {
-        let jobs = lock(&self.jobs).clone();
-        let next = Cell::new(0);
-        Box::new(move |address, timeout, instance, lent| {
-            let number = next.replace(next.get() + 1);
-            let (address, lent) = (address.to_owned(), Arc::clone(lent));
-            // If the control thread has ended, so has the engine; the request is never answered.
-            let request = Request { core, number, address, timeout, instance, lent };
-            drop(jobs.send(Job::Connect(request)));
-            number
-        })
+            // Without the control thread; the answer still comes by mail, in a later turn.
+            #[cfg(feature = "sim")]
+            Threads::Callers => {
+                let (connector, config) = (Arc::clone(&self.connector), self.config.clone());
+                let (dialer, inbox) =
+                    (Dialer { connector, config }, Arc::clone(&self.cores[core].inbox));
+                Box::new(move |request| {
+                    let mut mail = dialer.connect(&request);
+                    while let Err(back) = inbox.post(mail) {
+                        mail = back;
+                    }
+                })
+            }
+        }
     }
 }
 
 impl Runtime {
-    pub(super) fn config(&self) -> &Config {
-        &self.config
-    }
-
     pub(super) fn add_service(
         &self,
         program: Program,
@@ -394,7 +379,6 @@ impl Runtime {
         Ok(())
     }
 
-    /// Accepts connections at `address`.
     pub(super) fn listen(&self, address: &str, options: &ListenOptions) -> Result<(), EngineError> {
         if lock(&self.listeners).is_none() {
             return Err(no_more_connections());
@@ -405,8 +389,7 @@ impl Runtime {
             BulkView::Copy => &[],
         };
         let shared = |core: &CorePlace| (Arc::clone(&core.inbox), Arc::clone(&core.cells));
-        let spread =
-            Box::new(Spread::over(self.cores.iter().map(shared)).admitting(options.admission()));
+        let spread = Box::new(Spread::over(self.cores.iter().map(shared), options.admission()));
         let request = ListenRequest::new(address).private_data(&self.private_data).lend(lent);
         let guard = self.connector.listen(&request, spread)?;
         // Another thread may have shut the engine down meanwhile.
@@ -416,7 +399,7 @@ impl Runtime {
     }
 
     /// Starts a core that the caller has taken.
-    pub(super) fn start_core(self: &Arc<Self>, index: usize) -> Result<Core, EngineError> {
+    pub(super) fn make_core(self: &Arc<Self>, index: usize) -> Result<Core, EngineError> {
         let place = self.place(index)?;
         let cpu = self.config.cpus()[index];
         let is_pinned = self.threads == Threads::Own && self.config.pins_cores();
@@ -469,7 +452,6 @@ impl Runtime {
         Ok(core.of_engine(Arc::clone(self)))
     }
 
-    /// Connects a core, for a handle.
     pub(super) fn connect(
         &self,
         core: usize,
@@ -505,7 +487,7 @@ impl Runtime {
         // No report is read: the caller drives the cores, and sees their progress.
         let (report, _) = channel();
         let request = |core| DrainRequest { core, report: report.clone() };
-        self.post_requests((0..self.cores.len()).map(request).collect());
+        self.deliver((0..self.cores.len()).map(request).collect());
     }
 
     pub(super) fn shutdown(&self) {
@@ -525,14 +507,6 @@ impl Runtime {
         self.shut_down.load(Ordering::Relaxed)
     }
 
-    pub(super) fn directory(&self) -> Directory {
-        self.directory.clone()
-    }
-
-    pub(super) fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
     /// Asks a core to close a connection. Returns false if it does not run, or its mailbox is full.
     pub(super) fn disconnect(&self, core: usize, conn: ConnId) -> Result<bool, EngineError> {
         let inbox = &self.place(core)?.inbox;
@@ -541,14 +515,6 @@ impl Runtime {
 
     pub(super) fn stats(&self, core: usize) -> Result<StatsSnapshot, EngineError> {
         Ok(self.place(core)?.cells.snapshot())
-    }
-
-    pub(super) fn reply_cache(&self) -> Option<Arc<ReplyCache>> {
-        self.reply_cache.clone()
-    }
-
-    pub(super) fn panics(&self) -> Vec<HandlerPanic> {
-        self.panics.all()
     }
 }
 
@@ -588,8 +554,14 @@ impl CorePlace {
     }
 
     fn observed(&self) -> Observed {
-        let (inbox, cells) = (Arc::clone(&self.inbox), Arc::clone(&self.cells));
-        Observed::new(inbox, cells, Arc::clone(&self.idle), Arc::clone(&self.served))
+        Observed {
+            inbox: Arc::clone(&self.inbox),
+            cells: Arc::clone(&self.cells),
+            idle: Arc::clone(&self.idle),
+            served: Arc::clone(&self.served),
+            latencies: None,
+            is_asked: false,
+        }
     }
 }
 

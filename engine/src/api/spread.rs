@@ -24,14 +24,13 @@ struct Target {
 }
 
 impl Spread {
-    pub(super) fn over(cores: impl Iterator<Item = (Arc<Inbox>, Arc<StatsCells>)>) -> Self {
+    /// Over these cores, for the peers that `admission` admits; `None` admits all.
+    pub(super) fn over(
+        cores: impl Iterator<Item = (Arc<Inbox>, Arc<StatsCells>)>,
+        admission: Option<Admission>,
+    ) -> Self {
         let cores = cores.map(|(inbox, cells)| Target { inbox, cells, gave_up: false }).collect();
-        Self { cores, next: 0, admission: None }
-    }
-
-    /// Admits only some peers.
-    pub(super) fn admitting(self, admission: Option<Admission>) -> Self {
-        Self { admission, ..self }
+        Self { cores, next: 0, admission }
     }
 
     /// Returns true if the core has more connections than the mean of those that have not ended.
@@ -83,7 +82,8 @@ mod tests {
     use crate::reactor::StatsSnapshot;
 
     fn spread(open: &[u64]) -> Spread {
-        let spread = Spread::over(open.iter().map(|_| (Arc::new(Inbox::new(4)), Arc::default())));
+        let spread =
+            Spread::over(open.iter().map(|_| (Arc::new(Inbox::new(4)), Arc::default())), None);
         for (core, open) in open.iter().enumerate() {
             publish(&spread, core, *open);
         }

@@ -23,7 +23,6 @@ pub(super) struct TimedSwitch {
 }
 
 impl TimedSwitch {
-    /// For the service with this index.
     pub(super) fn new(ops: &Rc<CoreCell>, index: usize) -> Self {
         let within = Within::default();
         let timed = Timed { ops: Rc::clone(ops), index, within: Rc::clone(&within) };
@@ -43,7 +42,6 @@ impl TimedSwitch {
     }
 }
 
-/// See the module.
 struct Timed {
     ops: Rc<CoreCell>,
     index: usize,

@@ -72,15 +72,12 @@ impl Responders {
     }
 }
 
-/// State of one client's version offer.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
     responders: Option<Arc<Responders>>,
-    /// Versions that the client speaks.
     versions: Versions,
     /// Time to wait for an answer, as long as version two is offered and version one would do.
     pub(super) patience: Option<Duration>,
-    /// The version is not settled.
     pub(super) is_open: bool,
     /// The last connection was lost over the offer: the next one goes without.
     is_refused: bool,

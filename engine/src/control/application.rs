@@ -17,7 +17,6 @@ pub const OTHER: &str = "other";
 /// Endings that formats give to names, or that tell units.
 const RESERVED_ENDINGS: [&str; 7] =
     ["_total", "_seconds", "_bucket", "_count", "_sum", "_created", "_info"];
-/// Labels that readers add.
 const RESERVED_LABELS: [&str; 6] = ["program", "pid", "engine", "user", "le", "quantile"];
 
 /// Description of a metric of the application, for [`Engine::publish_metric`](crate::Engine::publish_metric).
@@ -37,7 +36,6 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// The reason why it cannot be published.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let is_twice = |(at, label): (usize, &&str)| self.labels[..at].contains(label);
         if !is_metric_name(self.name) {
@@ -83,7 +81,6 @@ pub struct MetricSeries {
     other: Option<Row>,
 }
 
-/// One series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) values: Vec<String>,

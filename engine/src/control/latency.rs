@@ -12,7 +12,6 @@ use std::cmp::Reverse;
 pub(crate) struct CoreLatencies {
     /// A thread is this core.
     pub(crate) is_running: bool,
-    /// The core measures now.
     pub(crate) is_measuring: bool,
     pub(crate) measured: Vec<Measured>,
 }

@@ -50,7 +50,7 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    pub(crate) fn start(source: impl Source) -> io::Result<Self> {
+    pub(crate) fn open(source: impl Source) -> io::Result<Self> {
         let server = Server::new(source)?;
         let stop = Arc::clone(&server.stop);
         let thread = std::thread::Builder::new().name("spinrpc-stats".into());
@@ -274,7 +274,6 @@ fn is_nothing_yet(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Answers to requests.
 struct Answers<S> {
     source: S,
     number: u32,

@@ -12,7 +12,6 @@ use crate::reactor::pending::observation::{Buffers, ConnRow};
 use crate::sys::clock::Clock;
 use std::time::Duration;
 
-/// Facts about an engine as a whole.
 pub(crate) struct EngineFacts<'a> {
     /// Tells engines of one process apart.
     pub(crate) number: u32,
@@ -21,11 +20,9 @@ pub(crate) struct EngineFacts<'a> {
     pub(crate) listens: Vec<String>,
     /// Counters of its security contexts, by name; none in a build without RPCSEC_GSS.
     pub(crate) gss: &'a [(&'static str, u64)],
-    /// Metrics of the application.
     pub(crate) application: &'a [MetricSeries],
 }
 
-/// Facts about one core.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreFacts {
     /// The CPU that it is pinned to.
@@ -38,7 +35,6 @@ pub(crate) struct CoreFacts {
     pub(crate) inside: Option<Inside>,
 }
 
-/// Facts that a core reports when it is asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside {
     pub(crate) deferred: usize,

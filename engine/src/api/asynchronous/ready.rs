@@ -7,16 +7,13 @@ use crate::sync::words::HeapWords;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// Most slots.
 pub(super) const SLOTS_MAX: usize = BELL_BITS;
 
-/// Bits of a word.
 const WORD_BITS: usize = u64::BITS as usize;
 
 /// The side of the wakers.
 struct Named {
     bits: Doorbell<HeapWords>,
-    /// Wakes the core.
     core: Arc<Pool>,
 }
 
@@ -59,7 +56,6 @@ impl Ready {
         true
     }
 
-    /// The next one of those taken.
     pub(super) fn next(&mut self) -> Option<usize> {
         while let Some(bits) = self.taken.get_mut(self.word) {
             if *bits != 0 {

@@ -213,7 +213,6 @@ where
     S: AsyncService,
     F: Future<Output = Result<S::Reply, AcceptStatus>>,
 {
-    /// Polls a future that was woken.
     fn go_on(&mut self, number: usize) {
         let Some(mut slot) = self.slots.occupied(number) else { return };
         match slot.poll() {

@@ -21,7 +21,6 @@ struct Slot<F> {
     open: Option<OpenCall>,
 }
 
-/// A call that waits for its handler.
 pub(super) struct OpenCall {
     pub(super) deferred: Deferred,
     pub(super) connection: ConnectionId,

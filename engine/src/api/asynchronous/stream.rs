@@ -83,14 +83,11 @@ pub struct CallStream(Arc<Shared>);
 
 /// Shared by the cores, the stream and the calls that were taken from it.
 pub(super) struct Shared {
-    /// Calls to be taken.
     calls: ArrayQueue<Box<CallMemory>>,
     /// Memory for calls; a new one is refused when there is none.
     free: ArrayQueue<Box<CallMemory>>,
     waker: AtomicWaker,
-    /// Cores that may bring calls.
     cores: AtomicUsize,
-    /// The stream has been dropped.
     is_closed: AtomicBool,
 }
 
@@ -111,7 +108,6 @@ impl Shared {
         drop(self.free.push(kept));
     }
 
-    /// Delivers a call to the stream.
     fn push(self: &Arc<Self>, kept: Box<CallMemory>) {
         // There is room for all.
         drop(self.calls.push(kept));
@@ -133,7 +129,6 @@ impl Shared {
         }
     }
 
-    /// No core brings calls any more.
     fn has_ended(&self) -> bool {
         // Acquire pairs with the Release of the cores that end: their last calls are seen.
         self.cores.load(Ordering::Acquire) == 0
@@ -205,7 +200,6 @@ impl Drop for Feeders {
     }
 }
 
-/// Puts the calls of one core into the stream.
 struct Feeder(Arc<Shared>);
 
 impl Service for Feeder {

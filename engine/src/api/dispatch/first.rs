@@ -14,7 +14,7 @@ impl Dispatch {
     #[cold]
     pub(super) fn retry_or_fail(&mut self, mut entry: ClientEntry, error: ConnectError) {
         let now = self.ops.time();
-        let retries = |comeback: &&mut Comeback| comeback.retries_first();
+        let retries = |comeback: &&mut Comeback| comeback.policy.retries_first;
         let comeback = entry.comeback.as_mut().filter(retries);
         let comeback = comeback.filter(|_| entry.link.state.get() != LinkState::Down);
         let next = comeback.and_then(|comeback| comeback.next_attempt(now, &mut self.random));
@@ -45,7 +45,7 @@ impl Dispatch {
                 continue;
             }
             entry.link.state.set(LinkState::Connecting);
-            self.start_over(entry);
+            self.begin_again(entry);
         }
         let next = self.connecting.iter().filter_map(|entry| entry.retry_at).min();
         if let Some(at) = next {

@@ -52,7 +52,6 @@ impl Dispatch {
         }
     }
 
-    /// Answers a call that has no service.
     #[cold]
     pub(in crate::api) fn turn_away(&self, serving: &Serving<'_>, program: Program) -> CallOutcome {
         if !self.is_leaving {

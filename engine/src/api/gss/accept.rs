@@ -1,5 +1,6 @@
 //! Contexts of a server: those that are there, and those that are being established.
 
+use super::erased::{AnyMechanism, State, no_context};
 use super::keys::new_context;
 use super::stats::GssCounts;
 use crate::reactor::words::protection::{Unprotected, fill_random, now};
@@ -11,7 +12,6 @@ use spinrpc_gss::mechanism::{Acceptance, Mechanism, MechanismError};
 use spinrpc_gss::table::{ContextTable, TableLimits};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{GssInitResult, GssService};
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ const HALF_TIME: Duration = Duration::from_secs(10);
 
 /// Settings of a server that accepts contexts; see [`Engine::gss`](crate::Engine::gss).
 pub struct GssAcceptor {
-    mechanism: Box<dyn Accepts>,
+    mechanism: Box<dyn AnyMechanism>,
     contexts: usize,
     idle: Duration,
     required: Option<GssService>,
@@ -73,54 +73,14 @@ impl fmt::Debug for GssAcceptor {
     }
 }
 
-/// State of a mechanism with a context that is being established.
-type State = Box<dyn Any + Send>;
-
-/// A mechanism, whatever its states are.
-trait Accepts: Send + Sync {
-    fn accept(
-        &self,
-        state: Option<State>,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Acceptance<State>, MechanismError>;
-}
-
-impl<M: Mechanism> Accepts for M
-where
-    M::Accepting: 'static,
-{
-    fn accept(
-        &self,
-        state: Option<State>,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Acceptance<State>, MechanismError> {
-        let state = state.map(|state| state.downcast::<M::Accepting>().map(|state| *state));
-        let Ok(state) = state.transpose() else { return Err(no_context()) };
-        Ok(match Mechanism::accept(self, state, token, now)? {
-            Acceptance::Continue(state, token) => Acceptance::Continue(Box::new(state), token),
-            Acceptance::Complete(established, token) => Acceptance::Complete(established, token),
-        })
-    }
-}
-
-fn no_context() -> MechanismError {
-    /// GSS_S_NO_CONTEXT.
-    const NO_CONTEXT: u32 = 8 << 16;
-    let reason = "no context of this handle is being established".to_owned();
-    MechanismError { major: NO_CONTEXT, minor: 0, reason }
-}
-
 fn no_memory(error: io::Error) -> MechanismError {
     /// GSS_S_FAILURE.
     const FAILURE: u32 = 13 << 16;
     MechanismError { major: FAILURE, minor: 0, reason: format!("no memory for keys: {error}") }
 }
 
-/// The contexts of an engine.
 pub(super) struct Acceptor {
-    mechanism: Box<dyn Accepts>,
+    mechanism: Box<dyn AnyMechanism>,
     pub(super) table: ContextTable,
     required: Option<GssService>,
     halves: Mutex<Halves>,
@@ -165,13 +125,11 @@ struct Half {
 /// Not the length of a handle of the table.
 const HALF_HANDLE_BYTES: usize = 12;
 
-/// The answer to a token.
 pub(super) struct Answered {
     handle: Vec<u8>,
     major: u32,
     minor: u32,
     token: Vec<u8>,
-    /// There once the context is.
     pub(super) context: Option<Arc<Context>>,
 }
 

@@ -34,7 +34,6 @@ struct Queue {
 struct Tokens {
     /// With their hosts, the first that came first.
     waiting: VecDeque<(u64, Job)>,
-    /// Hosts of those that threads work on.
     running: Vec<u64>,
     threads: usize,
     swept: Option<Instant>,

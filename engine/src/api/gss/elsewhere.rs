@@ -55,8 +55,8 @@ impl Elsewhere {
             let next = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
             let done = conclude(next, answer, initiator.service);
             match done.map_err(|reason| self.explain(&reason))? {
-                Done::Token(negotiation, token) => step = Step::Send(negotiation, token),
-                context @ Done::Context(_) => return Ok(context),
+                Done::Send(negotiation, token) => step = Step::Send(negotiation, token),
+                context @ Done::Complete(_) => return Ok(context),
             }
         }
         Err(TOO_MANY_TOKENS.into())

@@ -1,5 +1,6 @@
 //! Establishes the context of a client, with any mechanism.
 
+use super::erased::{AnyMechanism, State};
 use crate::fabric::Peer;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_gss::context::Established;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// Settings of a client that establishes a context; see [`ConnectOptions::gss`](crate::ConnectOptions::gss).
 #[derive(Clone)]
 pub struct GssInitiator {
-    begins: Arc<dyn Begins>,
+    mechanism: Arc<dyn AnyMechanism>,
     target: String,
     pub(super) service: GssService,
     fallback: Option<Arc<Exchange>>,
@@ -43,9 +44,8 @@ impl GssInitiator {
         M: Mechanism + 'static,
         M::Initiating: 'static,
     {
-        let begins = Arc::new(Shared(Arc::new(mechanism)));
         let (target, service) = (target.to_owned(), GssService::Integrity);
-        Self { begins, target, service, fallback: None }
+        Self { mechanism: Arc::new(mechanism), target, service, fallback: None }
     }
 
     /// Protection of all calls. [`GssService::Other`] protects nothing and is refused when the client connects.
@@ -90,13 +90,13 @@ impl GssInitiator {
         exchanged.unwrap_or_else(|_| Err("the application's exchange panicked".into()))
     }
 
-    /// Its service is one that there is.
     pub(in crate::api) fn is_valid(&self) -> bool {
         !matches!(self.service, GssService::Other(_))
     }
 
     pub(super) fn begin(&self, now: Instant) -> Result<Step, MechanismError> {
-        self.begins.begin(&self.target, now)
+        let initiation = self.mechanism.begin(&self.target, now)?;
+        Ok(step(Arc::clone(&self.mechanism), initiation))
     }
 }
 
@@ -108,62 +108,30 @@ impl fmt::Debug for GssInitiator {
 }
 
 /// A context that is being established.
-pub(super) trait Negotiation: Send {
-    fn go_on(self: Box<Self>, token: &[u8], now: Instant) -> Result<Step, MechanismError>;
-}
-
-/// Next step of its establishment.
-pub(super) enum Step {
-    /// Send this token.
-    Send(Box<dyn Negotiation>, Vec<u8>),
-    /// Nothing: it is there.
-    Complete(Established),
-}
-
-trait Begins: Send + Sync {
-    fn begin(&self, target: &str, now: Instant) -> Result<Step, MechanismError>;
-}
-
-struct Shared<M>(Arc<M>);
-
-struct Negotiating<M: Mechanism> {
+pub(super) struct Negotiation {
     /// Dropped first: it may refer to what the mechanism holds.
-    state: M::Initiating,
-    mechanism: Arc<M>,
+    state: State,
+    mechanism: Arc<dyn AnyMechanism>,
 }
 
-impl<M> Begins for Shared<M>
-where
-    M: Mechanism + 'static,
-    M::Initiating: 'static,
-{
-    fn begin(&self, target: &str, now: Instant) -> Result<Step, MechanismError> {
-        let initiation = self.0.begin(target, now)?;
-        Ok(step(Arc::clone(&self.0), initiation))
+impl Negotiation {
+    pub(super) fn go_on(self, token: &[u8], now: Instant) -> Result<Step, MechanismError> {
+        let initiation = self.mechanism.go_on(self.state, token, now)?;
+        Ok(step(self.mechanism, initiation))
     }
 }
 
-impl<M> Negotiation for Negotiating<M>
-where
-    M: Mechanism + 'static,
-    M::Initiating: 'static,
-{
-    fn go_on(self: Box<Self>, token: &[u8], now: Instant) -> Result<Step, MechanismError> {
-        let Self { state, mechanism } = *self;
-        let initiation = mechanism.go_on(state, token, now)?;
-        Ok(step(mechanism, initiation))
-    }
+/// Next step of its establishment, which ends with a `C`.
+pub(super) enum Step<C = Established> {
+    /// Send this token.
+    Send(Negotiation, Vec<u8>),
+    /// Nothing: it is there.
+    Complete(C),
 }
 
-fn step<M>(mechanism: Arc<M>, initiation: Initiation<M::Initiating>) -> Step
-where
-    M: Mechanism + 'static,
-    M::Initiating: 'static,
-{
+fn step(mechanism: Arc<dyn AnyMechanism>, initiation: Initiation<State>) -> Step {
     match initiation {
-        Initiation::Continue(state, token) => {
-            Step::Send(Box::new(Negotiating { state, mechanism }), token)
-        }
+        Initiation::Continue(state, token) => Step::Send(Negotiation { state, mechanism }, token),
         Initiation::Complete(established) => Step::Complete(established),
     }
 }

@@ -19,7 +19,6 @@ const THREADS_MAX: usize = 4;
 /// can only be steps that had been accepted before, of which each client has one.
 const DROPS_MAX: usize = 256;
 
-/// One step.
 pub(super) struct Task {
     /// It does not begin before.
     pub(super) due: Instant,
@@ -35,18 +34,14 @@ pub(super) struct Task {
 #[derive(Default)]
 pub(super) struct Initiating {
     news: Mutex<Option<Sender<News>>>,
-    /// Number of steps that are to be dropped.
     drops: Arc<AtomicUsize>,
 }
 
-/// Messages to the thread.
 enum News {
     Task(Task),
     /// The thread of this number is free again.
     Free(usize),
-    /// A step is no longer wanted.
     Unwanted,
-    /// The engine has gone.
     End,
 }
 
@@ -92,7 +87,6 @@ impl Drop for Initiating {
 }
 
 struct Manager {
-    /// For threads, to say that they are free.
     own: Sender<News>,
     threads: Vec<Thread>,
     /// Steps that have not begun, the first that came first.
@@ -106,7 +100,6 @@ struct Dropped {
     drops: Arc<AtomicUsize>,
 }
 
-/// A thread that runs mechanisms.
 struct Thread {
     jobs: Sender<Job>,
     step: Option<Running>,

@@ -6,7 +6,6 @@ use spinrpc_gss::context::{Context, Established, KeyPlace, Keys};
 use std::hint::black_box;
 use std::io;
 
-/// Keys of all contexts of the process.
 static KEYS: UndumpedPool<Keys> = UndumpedPool::new();
 
 /// Bytes of the stack that are overwritten once keys have been derived: several times what deriving takes.

@@ -100,6 +100,7 @@
 mod accept;
 mod accepting;
 mod elsewhere;
+mod erased;
 mod initiate;
 mod initiating;
 mod keys;

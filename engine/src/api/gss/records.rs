@@ -52,7 +52,6 @@ impl Engine {
     }
 }
 
-/// A call, with the place of its arguments.
 struct Arrived<'a> {
     message: &'a [u8],
     header: CallHeader<'a>,

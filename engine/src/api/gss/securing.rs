@@ -39,7 +39,6 @@ use std::time::Duration;
 
 /// Tokens that a client sends for one context at most.
 pub(super) const ROUNDS_MAX: u32 = 8;
-/// Room for the answer to a token.
 const ANSWER_BYTES: usize = 16 << 10;
 /// Another context is established when this one has no more sequence numbers left than this: more than calls can be in
 /// flight.
@@ -65,13 +64,12 @@ const REPLACED_MAX: usize = 4;
 pub(super) const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too long";
 pub(super) const TOO_MANY_TOKENS: &str = "the context takes too many tokens";
 
-/// The context of one client.
 pub(in crate::api) struct Securing {
     initiator: GssInitiator,
     core: Arc<GssCore>,
     context: Option<Arc<ClientContext>>,
     /// Goes on with the answer to the token that was sent.
-    negotiation: Option<Box<dyn Negotiation>>,
+    negotiation: Option<Negotiation>,
     handle: Vec<u8>,
     rounds: u32,
     /// Number of failures of contexts that replace another.
@@ -82,9 +80,7 @@ pub(in crate::api) struct Securing {
     is_behind: bool,
     /// When the step of the mechanism begins, or has begun, that is awaited.
     due: Instant,
-    /// The peer of the connection.
     peer: Option<Peer>,
-    /// The server denies INIT over this connection.
     elsewhere: Option<Elsewhere>,
     /// A token that waits for a credit: calls of the application have them all.
     token: Option<Vec<u8>>,
@@ -104,16 +100,12 @@ impl Drop for Securing {
     }
 }
 
-/// Result of the thread for a client.
 pub(super) struct Outcome {
     conn: ConnId,
     result: Result<Done, String>,
 }
 
-pub(super) enum Done {
-    Token(Box<dyn Negotiation>, Vec<u8>),
-    Context(Arc<ClientContext>),
-}
+pub(super) type Done = Step<Arc<ClientContext>>;
 
 /// The answer to a token: what the thread needs of it.
 pub(super) struct Answer {
@@ -148,12 +140,10 @@ impl Securing {
         })
     }
 
-    /// A connection is there, to this peer.
     pub(in crate::api) fn connected_to(&mut self, peer: Peer) {
         self.peer = Some(peer);
     }
 
-    /// The answer to a token is awaited.
     pub(in crate::api) fn awaits_answer(&self) -> bool {
         self.negotiation.is_some()
     }
@@ -167,7 +157,6 @@ impl Securing {
         self.initiator.service.protects_body()
     }
 
-    /// The context can be used for a while.
     fn is_usable(&self) -> bool {
         self.context.as_ref().is_some_and(|context| {
             let has_numbers = context.context.sequences_left() > SEQUENCES_SPARE;
@@ -209,7 +198,7 @@ impl Securing {
     /// Has the thread begin, after this time. What it was to do before is not wanted any more.
     fn begin(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
         (self.context, self.is_behind, self.is_forgotten) = (None, false, false);
-        self.start(conn, after)
+        self.establish(conn, after)
     }
 
     /// Has the thread establish another context in time, by the clock: calls go on under this one meanwhile.
@@ -219,11 +208,11 @@ impl Securing {
         // One that has ended already would be replaced without end.
         let is_in_time = (RENEWAL_PAUSE..=RENEWAL_AFTER_MAX).contains(&after);
         if self.core.shared.has_threads() && is_in_time {
-            self.is_behind = self.start(conn, after).is_ok();
+            self.is_behind = self.establish(conn, after).is_ok();
         }
     }
 
-    fn start(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
+    fn establish(&mut self, conn: ConnId, after: Duration) -> Result<(), String> {
         self.wanted.store(false, Ordering::Relaxed);
         (self.negotiation, self.token, self.rounds) = (None, None, 0);
         self.due = Instant(now().0.saturating_add(after.as_nanos() as u64));
@@ -232,7 +221,7 @@ impl Securing {
         self.run(conn, after, move |wanted| match elsewhere {
             Some(elsewhere) => elsewhere.establish(&initiator, wanted),
             None => match initiator.begin(now()) {
-                Ok(Step::Send(negotiation, token)) => Ok(Done::Token(negotiation, token)),
+                Ok(Step::Send(negotiation, token)) => Ok(Done::Send(negotiation, token)),
                 Ok(Step::Complete(_)) => Err("the mechanism does not ask the server".into()),
                 Err(error) => Err(error.reason),
             },
@@ -251,7 +240,7 @@ impl Securing {
         let peer = self.peer.filter(|_| is_init && self.initiator.has_fallback())?;
         event!(INFO, %peer, ?denied, "contexts are denied over this connection: the other transport is used");
         self.elsewhere = Some(Elsewhere { called, peer, denied });
-        Some(self.start(conn, Duration::ZERO))
+        Some(self.establish(conn, Duration::ZERO))
     }
 
     /// Has the thread go on with the answer to a token.
@@ -306,7 +295,7 @@ impl Securing {
 /// The result of a step of the mechanism with the token of this answer: the next token, or the context.
 pub(super) fn conclude(step: Step, answer: Answer, service: GssService) -> Result<Done, String> {
     match (step, answer.verifier) {
-        (Step::Send(negotiation, token), None) => Ok(Done::Token(negotiation, token)),
+        (Step::Send(negotiation, token), None) => Ok(Done::Send(negotiation, token)),
         (Step::Complete(established), Some(verifier)) => {
             let context = new_context(Role::Initiator, established);
             let context = context.map_err(|error| format!("no memory for keys: {error}"))?;
@@ -316,7 +305,7 @@ pub(super) fn conclude(step: Step, answer: Answer, service: GssService) -> Resul
             let renew_at = renew_at(now(), context.expires());
             let is_answered = AtomicBool::new(false);
             let context = ClientContext { context, handle, service, window, renew_at, is_answered };
-            Ok(Done::Context(Arc::new(context)))
+            Ok(Done::Complete(Arc::new(context)))
         }
         _ => Err("the ends disagree whether the context is established".into()),
     }
@@ -347,7 +336,6 @@ impl Dispatch {
         }
     }
 
-    /// The thread has done something.
     #[cold]
     pub(in crate::api) fn take_outcomes(&mut self) {
         let core = Arc::clone(&self.gss);
@@ -366,15 +354,15 @@ impl Dispatch {
     fn after_step(entry: &mut ClientEntry, conn: ConnId, done: Done) -> Result<(), String> {
         let Some(securing) = &mut entry.securing else { return Ok(()) };
         match done {
-            Done::Token(negotiation, token) => {
+            Done::Send(negotiation, token) => {
                 securing.rounds += 1;
                 if securing.rounds > ROUNDS_MAX {
                     return Err(TOO_MANY_TOKENS.into());
                 }
                 (securing.negotiation, securing.token) = (Some(negotiation), Some(token));
-                Self::send_token(entry, conn)
+                Self::call_with_token(entry, conn)
             }
-            Done::Context(context) => {
+            Done::Complete(context) => {
                 GssCounts::count(&securing.core.counts.contexts_established);
                 let before = securing.context.replace(Arc::clone(&context));
                 securing.replace(before);
@@ -385,7 +373,7 @@ impl Dispatch {
                 entry.link.ops.set_context(conn, Some(context));
                 // Before any other call but those that are sent again.
                 if entry.link.state.get() != LinkState::Resending(conn) {
-                    Self::start_denied(entry, conn);
+                    Self::repeat_denied(entry, conn);
                 }
                 if !is_behind {
                     Self::begin_secured(entry, conn);
@@ -398,7 +386,7 @@ impl Dispatch {
 
     /// INIT, or CONTINUE_INIT where the server has given a handle. Where calls have all credits, the token waits for the
     /// next reply.
-    fn send_token(entry: &mut ClientEntry, conn: ConnId) -> Result<(), String> {
+    fn call_with_token(entry: &mut ClientEntry, conn: ConnId) -> Result<(), String> {
         let Some(securing) = &mut entry.securing else { return Ok(()) };
         let Some(token) = securing.token.take() else { return Ok(()) };
         let mut body = [0; spinrpc_proto::rpc::AUTH_BODY_MAX_BYTES];
@@ -422,16 +410,6 @@ impl Dispatch {
         Ok(())
     }
 
-    /// A call has ended, whose credit a token may wait for.
-    fn send_waiting_token(entry: &mut ClientEntry, conn: ConnId) {
-        if entry.securing.as_ref().is_some_and(|securing| securing.token.is_some())
-            && let Err(reason) = Self::send_token(entry, conn)
-        {
-            Self::fail_securing(entry, conn, reason);
-        }
-    }
-
-    /// The answer to a token came.
     #[cold]
     pub(in crate::api) fn take_token_answer<'a>(
         entry: &mut ClientEntry,
@@ -489,7 +467,7 @@ impl Dispatch {
         let Some(securing) = &mut entry.securing else { return };
         let after = RENEWAL_PAUSE * (1 << securing.failures.min(RENEWALS_MAX));
         securing.failures = securing.failures.saturating_add(1).min(RENEWALS_MAX);
-        if !securing.is_usable() || securing.start(conn, after).is_err() {
+        if !securing.is_usable() || securing.establish(conn, after).is_err() {
             securing.is_behind = false;
             Self::attend_context(entry, conn);
         }
@@ -504,8 +482,10 @@ impl Dispatch {
         let mut sent = self.ops.take_sent(conn, xid);
         let pool = self.ops.pool();
         let Some(entry) = self.client_of_calls(conn) else { return };
-        // Before calls that the application starts in its handler.
-        Self::send_waiting_token(entry, conn);
+        // A token may wait for the credit. Before calls that the application starts in its handler.
+        if let Err(reason) = Self::call_with_token(entry, conn) {
+            Self::fail_securing(entry, conn, reason);
+        }
         if entry.answers_destroy(xid) {
             if let Some(securing) = &mut entry.securing {
                 securing.last_words.take_if(|(_, last)| *last == xid);
@@ -615,7 +595,7 @@ impl Dispatch {
             if !securing.replaced.is_empty() {
                 Self::end_replaced(entry, conn);
             }
-            return Self::start_denied(entry, conn);
+            return Self::repeat_denied(entry, conn);
         }
         let replaced = securing.context.take().filter(|_| !is_forgotten);
         securing.replace(replaced);
@@ -635,7 +615,7 @@ impl Dispatch {
 
 impl Dispatch {
     /// Sends calls again that were denied under a context before.
-    fn start_denied(entry: &mut ClientEntry, conn: ConnId) {
+    fn repeat_denied(entry: &mut ClientEntry, conn: ConnId) {
         for denied in entry.link.ops.take_denied(conn) {
             let is_unclear = denied.is_unclear();
             let Err((token, is_late)) = entry.link.ops.start_denied(conn, denied) else { continue };

@@ -37,10 +37,8 @@ type Beside<'b> = (&'b [(u32, u32)], &'b mut [Option<Bulk>]);
 /// Longest RPC header of a call: six words, credential and verifier.
 const HEAD_BYTES_MAX: usize = 24 + 2 * (8 + AUTH_BODY_MAX_BYTES);
 
-/// A call in private memory.
 struct Arrived {
     message: Bulk,
-    /// Its arguments begin there.
     at: usize,
     called: Called,
 }
@@ -91,7 +89,6 @@ impl Dispatch {
         }
     }
 
-    /// A call whose parts cannot be put together.
     #[cold]
     fn refuse_unread(&self, serving: &Serving<'_>, why: &Unprotected) -> CallOutcome {
         match why {
@@ -130,7 +127,6 @@ impl Dispatch {
             && !self.is_in_reverse(serving.conn)
     }
 
-    /// Denies such a call.
     #[cold]
     pub(in crate::api) fn deny_weak(&self, serving: &Serving<'_>) -> CallOutcome {
         GssCounts::count(&self.gss.counts.refused_weak);
@@ -410,7 +406,7 @@ impl Dispatch {
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &[] };
         let state = CallState {
             home: &self.home,
-            ops: None,
+            ticket: None,
             serving,
             called,
             credential: Some(credential),

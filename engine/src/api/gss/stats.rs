@@ -110,7 +110,6 @@ impl GssCounts {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A verified call.
     pub(super) fn count_call(&self, service: GssService) {
         Self::count(match service {
             GssService::Integrity => &self.calls_integrity,
@@ -119,7 +118,6 @@ impl GssCounts {
         });
     }
 
-    /// A reply that gave this error.
     pub(super) fn count_error(&self, error: &CallError) {
         match error {
             CallError::NotAuthentic => Self::count(&self.replies_forged),
@@ -130,7 +128,6 @@ impl GssCounts {
         }
     }
 
-    /// A call that is refused.
     pub(super) fn count_fault(&self, fault: GssFault) {
         Self::count(match fault {
             GssFault::UnknownContext => &self.refused_context,

@@ -25,27 +25,21 @@ use std::time::{Duration, Instant};
 /// Something that may block.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// State shared by the cores of an engine.
 pub(in crate::api) struct GssShared {
     pub(super) acceptor: OnceLock<Arc<Acceptor>>,
     initiating: Initiating,
     accepting: Accepting,
     /// There are no threads: a simulation, whose mechanism does not block.
     runs_at_once: bool,
-    /// Time that an unused context is kept.
     unused: Duration,
-    /// Time that a client waits for its mechanism.
     pub(super) patience: Duration,
     /// Those of threads that are no core.
     pub(super) counts: Arc<GssCounts>,
-    /// Those of cores.
     cores: Mutex<Vec<(Arc<GssCounts>, Arc<CryptoCounts>)>>,
 }
 
-/// The part of one core.
 pub(in crate::api) struct GssCore {
     pub(super) shared: Arc<GssShared>,
-    /// Results of the thread for this core.
     pub(super) outcomes: SegQueue<Outcome>,
     pub(super) counts: Arc<GssCounts>,
     pub(super) crypto: Arc<CryptoCounts>,
@@ -69,7 +63,6 @@ impl GssShared {
         })
     }
 
-    /// Counters since the engine started.
     pub(in crate::api) fn stats(&self) -> GssStats {
         let mut stats = GssStats::default();
         stats.add(&self.counts);
@@ -86,7 +79,6 @@ impl GssShared {
         stats
     }
 
-    /// Accepts contexts from now on.
     pub(in crate::api) fn accept(&self, with: GssAcceptor) -> Result<(), EngineError> {
         let no_random = || EngineError::Host("the system gives no random numbers".into());
         let acceptor = Acceptor::new(with, self.unused, &self.counts).map_err(|_| no_random())?;
@@ -159,7 +151,6 @@ impl GssCore {
         Arc::new(Self { shared, outcomes: SegQueue::new(), counts, crypto, inbox })
     }
 
-    /// Tells the core what came of a job.
     pub(super) fn tell(&self, outcome: Outcome) {
         self.outcomes.push(outcome);
         let mut mail = Mail::Context;

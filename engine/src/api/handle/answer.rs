@@ -2,6 +2,7 @@
 
 use super::call::{HandleCall, Ticket, give_back};
 use super::pool::Pool;
+use crate::api::arrived::Arrived;
 use crate::api::codec::Decoder;
 use crate::api::errors::CallError;
 use crate::mem::{Bulk, ExposedBulk};
@@ -68,7 +69,6 @@ impl PendingCall {
         })
     }
 
-    /// Sleeps until there may be an answer.
     fn park(&self) -> Result<(), CallError> {
         let has_core = self.ticket.as_ref().is_some_and(|ticket| ticket.pool.has_core());
         let Some(end) = self.end_without_core.filter(|_| !has_core) else {
@@ -143,13 +143,16 @@ impl std::fmt::Debug for PendingCall {
 pub struct Answer(Option<Box<HandleCall>>);
 
 impl Answer {
-    /// The result of a call that has ended.
     pub(super) fn of(call: Box<HandleCall>) -> Result<Self, CallError> {
         let mut answer = Self(Some(call));
-        match answer.0.as_mut().map(|call| call.status()) {
+        match answer.arrived().map(Arrived::status) {
             Some(Err(error)) => Err(error),
             _ => Ok(answer),
         }
+    }
+
+    fn arrived(&mut self) -> Option<&mut Arrived> {
+        self.0.as_mut()?.arrived()
     }
 
     /// The results. Data items that were placed or fetched come with the first reader.
@@ -159,12 +162,12 @@ impl Answer {
 
     /// The next result buffer that no reader has been asked for: its length says how many bytes were placed.
     pub fn take_result(&mut self) -> Option<Bulk> {
-        self.0.as_mut()?.take_result()
+        self.arrived()?.take_result()
     }
 
     /// As [`Answer::take_result`], for buffers of either kind.
     pub fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
-        self.0.as_mut()?.take_exposed_result()
+        self.arrived()?.take_exposed_result()
     }
 }
 
@@ -182,7 +185,6 @@ impl std::fmt::Debug for Answer {
     }
 }
 
-/// Wakes a thread that is parked.
 struct Parker(Thread);
 
 impl Wake for Parker {

@@ -7,7 +7,6 @@ use crate::api::client::{Client, NOTHING_PLACED, Reply, Token};
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::CallError;
 use crate::fabric::DownCause;
-use crate::mem::{Bulk, ExposedBulk};
 use crate::reactor::words::message_memory::StoredDraft;
 use crate::reactor::{Backpressure, CallId, CallSpec};
 use crate::sync::box_queue::prefetch_line;
@@ -37,7 +36,6 @@ const SHORT_BYTES: usize = 128;
 pub(in crate::api) struct HandleCall {
     /// Its place among those of the core; its token there.
     pub(super) number: u32,
-    /// Number of its handle.
     pub(super) client: u32,
     pub(super) procedure: Procedure,
     arguments: Stored,
@@ -55,7 +53,6 @@ pub(in crate::api) struct HandleCall {
 
 const _: () = assert!(offset_of!(HandleCall, spec) + offset_of!(CallSpec, arguments) <= 128);
 
-/// The place of arguments or of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
     Short(u8),
@@ -68,7 +65,6 @@ const _: () = assert!(SHORT_BYTES <= u8::MAX as usize);
 #[repr(align(64))]
 struct ShortBytes([u8; SHORT_BYTES]);
 
-/// The place that an answer goes to.
 #[derive(Default)]
 pub(super) enum Destination {
     /// The holder of the ticket.
@@ -128,9 +124,8 @@ impl HandleCall {
         Ok(())
     }
 
-    /// Tells a client to start it.
     #[inline]
-    pub(super) fn start(&mut self, client: &Client) -> Result<CallId, Backpressure> {
+    pub(super) fn issue(&mut self, client: &Client) -> Result<CallId, Backpressure> {
         let Self { number, procedure, arguments, spec, short, long_arguments, .. } = self;
         let token = Token((*number).into());
         client.call(*procedure, token, spec, |writer| match *arguments {
@@ -155,12 +150,9 @@ impl HandleCall {
         self.arrived.keep(reply);
     }
 
-    /// The error, if the answer is one; it can be taken once.
-    pub(super) fn status(&mut self) -> Result<(), CallError> {
-        match self.answer {
-            Stored::Short(_) => Ok(()),
-            Stored::Long => self.arrived.status(),
-        }
+    /// The answer, unless it is a short one.
+    pub(super) fn arrived(&mut self) -> Option<&mut Arrived> {
+        (self.answer == Stored::Long).then_some(&mut self.arrived)
     }
 
     pub(super) fn results(&mut self) -> Decoder<'_> {
@@ -169,20 +161,6 @@ impl HandleCall {
                 Decoder::results(&self.short.0[..usize::from(bytes)], &NOTHING_PLACED, &mut [])
             }
             Stored::Long => self.arrived.decoder(),
-        }
-    }
-
-    pub(super) fn take_result(&mut self) -> Option<Bulk> {
-        match self.answer {
-            Stored::Short(_) => None,
-            Stored::Long => self.arrived.take_result(),
-        }
-    }
-
-    pub(super) fn take_exposed_result(&mut self) -> Option<ExposedBulk> {
-        match self.answer {
-            Stored::Short(_) => None,
-            Stored::Long => self.arrived.take_exposed_result(),
         }
     }
 
@@ -247,7 +225,6 @@ impl HandleCall {
         Some(self)
     }
 
-    /// Calls the function on the core.
     fn finish_here(mut self: Box<Self>, reply: Result<Reply<'_>, CallError>) {
         let to = std::mem::take(&mut self.to);
         // Before it runs, so that it may make the next call.

@@ -5,7 +5,7 @@ use super::call::{Destination, OnAnswer, Ticket};
 use super::pool::{Called, Claimed, Order, Pool, When};
 use super::queue::AnswerQueue;
 use super::room::Room;
-use crate::api::client::{LONG_CREDENTIAL, Token};
+use crate::api::client::{Token, credential_of};
 use crate::api::client_entry::ConnectTo;
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::{CallError, ConnectError};
@@ -15,7 +15,7 @@ use crate::reactor::{Backpressure, CallSpec};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{lock, wait_for_change};
 use spinrpc_proto::ids::Procedure;
-use spinrpc_proto::rpc::{AUTH_BODY_MAX_BYTES, AuthFlavor, AuthSys};
+use spinrpc_proto::rpc::{AUTH_BODY_MAX_BYTES, AuthSys, OpaqueAuth};
 use spinrpc_proto::xdr::DecodeError;
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -180,12 +180,10 @@ impl Connection {
 #[derive(Clone)]
 pub struct ClientHandle(Arc<Shared>);
 
-/// Shared by the clones of a handle.
 struct Shared {
     number: u32,
     pool: Arc<Pool>,
     connection: Arc<Connection>,
-    /// The client was closed on request.
     is_closed: AtomicBool,
 }
 
@@ -196,7 +194,6 @@ impl Drop for Shared {
 }
 
 impl ClientHandle {
-    /// Tells the core to connect.
     pub(in crate::api) fn connect(pool: &Arc<Pool>, to: ConnectTo) -> Result<Self, ConnectError> {
         to.options.check(&pool.config)?;
         let number = pool.take_handle();
@@ -265,11 +262,11 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<PendingCall, Backpressure> {
         let claimed = Claimed::new(&self.0.pool)?;
-        self.start_claimed(claimed, procedure, spec, encode)
+        self.call_claimed(claimed, procedure, spec, encode)
     }
 
     #[inline]
-    fn start_claimed(
+    fn call_claimed(
         &self,
         claimed: Claimed,
         procedure: Procedure,
@@ -277,7 +274,7 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<PendingCall, Backpressure> {
         let (mut ticket, deadline) = (None, spec.deadline);
-        let was_parked = self.send(claimed, procedure, spec, encode, |own| {
+        let was_parked = self.order(claimed, procedure, spec, encode, |own| {
             ticket = Some(Arc::clone(own));
             Destination::Holder
         })?;
@@ -313,7 +310,7 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<PendingCall, Backpressure> {
         let claimed = Room::new(&self.0.pool, &self.0.is_closed).await?;
-        self.start_claimed(claimed, procedure, spec, encode)
+        self.call_claimed(claimed, procedure, spec, encode)
     }
 
     /// As [`ClientHandle::start`]: the answer comes to `queue`, with this token.
@@ -330,7 +327,7 @@ impl ClientHandle {
     ) -> Result<(), Backpressure> {
         let place = queue.reserve()?;
         let claimed = Claimed::new(&self.0.pool)?;
-        self.send(claimed, procedure, spec, encode, |_| place.destination(token)).map(drop)
+        self.order(claimed, procedure, spec, encode, |_| place.destination(token)).map(drop)
     }
 
     /// As [`ClientHandle::start`]: `on_answer` runs on the core's thread with the answer, where it holds up all
@@ -349,13 +346,13 @@ impl ClientHandle {
     ) -> Result<(), Backpressure> {
         let on_answer = Arc::clone(on_answer);
         let claimed = Claimed::new(&self.0.pool)?;
-        self.send(claimed, procedure, spec, encode, |_| Destination::Core(on_answer, token))
+        self.order(claimed, procedure, spec, encode, |_| Destination::Core(on_answer, token))
             .map(drop)
     }
 
     /// Returns true if the core was parked.
     #[inline]
-    fn send(
+    fn order(
         &self,
         mut claimed: Claimed,
         procedure: Procedure,
@@ -371,7 +368,7 @@ impl ClientHandle {
             call.to = to(&call.ticket);
             Ok(())
         })?;
-        Ok(claimed.send(pool))
+        Ok(claimed.order(pool))
     }
 
     /// Blocks until the connection is up, for `at_most` this long. Calls need not wait for it. Not for the thread of the
@@ -419,17 +416,9 @@ impl ClientHandle {
     /// not come to too many such wishes yet.
     pub fn set_auth_sys(&self, user: Option<&AuthSys<'_>>) -> Result<(), Backpressure> {
         let mut body = [0; AUTH_BODY_MAX_BYTES];
-        let (flavor, length) = match user.map(|user| user.emit(&mut body)) {
-            None => (AuthFlavor::None, 0),
-            Some(Ok(length)) => (AuthFlavor::Sys, length),
-            Some(Err(_)) => return Err(LONG_CREDENTIAL),
-        };
+        let OpaqueAuth { flavor, body } = credential_of(user, &mut body)?;
         let Shared { number, pool, .. } = &*self.0;
-        pool.order_credential(Order::Credential {
-            client: *number,
-            flavor,
-            body: body[..length].into(),
-        })
+        pool.order_credential(Order::Credential { client: *number, flavor, body: body.into() })
     }
 
     /// Closes the connection: its calls in flight end with [`CallError::Disconnected`], later ones with
@@ -451,7 +440,6 @@ impl std::fmt::Debug for ClientHandle {
     }
 }
 
-/// Lends this thread's memory for arguments.
 fn in_memory(
     bytes: usize,
     write: impl FnOnce(&mut [u8]) -> Result<(), Backpressure>,

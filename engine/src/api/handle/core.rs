@@ -44,7 +44,6 @@ pub(in crate::api) struct Opening {
     pub(in crate::api) handler: Box<dyn ReplyHandler>,
 }
 
-/// The work of one core for handles.
 pub(in crate::api) struct HandleCore {
     pool: Arc<Pool>,
     ops: Rc<CoreCell>,
@@ -52,7 +51,6 @@ pub(in crate::api) struct HandleCore {
     /// Timeout of calls that do not name a deadline.
     timeout: Option<Duration>,
     orders_max: usize,
-    /// Clients by the number of the handle.
     clients: Vec<Option<HandleClient>>,
     in_flight: Rc<InFlight>,
     /// Taken from the queue, and not carried out yet.
@@ -70,7 +68,6 @@ pub(in crate::api) struct HandleCore {
     next_look: Duration,
 }
 
-/// The client of one handle.
 struct HandleClient {
     client: Client,
     connection: Arc<Connection>,
@@ -78,7 +75,6 @@ struct HandleClient {
     is_closed: bool,
     /// Calls that could not be started yet, in order, and the credentials set between them.
     waiting: VecDeque<Waiting>,
-    /// Calls that were started and have not ended.
     started: Rc<Cell<usize>>,
     /// Reason why the first waiting call was not started.
     refusal: Cell<Backpressure>,
@@ -239,7 +235,7 @@ impl HandleCore {
     pub(in crate::api) fn go_on(&mut self, events: usize) -> Progress {
         self.deliver();
         if !self.behind.is_empty() {
-            self.start_waiting();
+            self.retry_waiting();
         }
         if !self.behind.is_empty() {
             self.ops.look_after(LOOK_EVERY);
@@ -323,7 +319,7 @@ impl HandleCore {
         if !client.waiting.is_empty() {
             return client.waiting.push_back(Waiting::Call(call));
         }
-        if let Err(call) = client.start(call, &in_flight) {
+        if let Err(call) = client.try_call(call, &in_flight) {
             client.waiting.push_back(Waiting::Call(call));
             // It is there still if its calls were cancelled.
             if !self.behind.contains(&number) {
@@ -332,7 +328,7 @@ impl HandleCore {
         }
     }
 
-    fn start_waiting(&mut self) {
+    fn retry_waiting(&mut self) {
         let now = self.ops.time();
         let is_time = now >= self.next_look;
         if is_time {
@@ -344,7 +340,7 @@ impl HandleCore {
             if is_time {
                 client.end_overdue(now, *timeout);
             }
-            client.start_waiting(in_flight);
+            client.retry_waiting(in_flight);
             !client.waiting.is_empty()
         });
     }
@@ -352,7 +348,7 @@ impl HandleCore {
     /// Cancels a call, unless its answer is already on its way: then the number is unused, or names
     /// another call.
     fn cancel(&mut self, number: u32) {
-        self.pool.count_cancel_out();
+        self.pool.cancels.remove();
         let in_flight = self.in_flight.borrow();
         let call = in_flight.get(number as usize).and_then(Option::as_ref);
         let found = call.filter(|(call, _)| call.is_abandoned());
@@ -382,7 +378,7 @@ impl HandleCore {
 
     /// For the calls that come behind: those that wait are made as the user before.
     fn set_credential(&mut self, client: u32, flavor: AuthFlavor, body: Box<[u8]>) {
-        self.pool.count_credential_out();
+        self.pool.credentials.remove();
         let Some(client) = self.client(client) else { return };
         match client.waiting.is_empty() {
             true => client.set_credential(flavor, &body),
@@ -469,7 +465,7 @@ impl HandleClient {
     }
 
     /// Starts a call, or ends it if it can never be started. It comes back if it may be later.
-    fn start(
+    fn try_call(
         &self,
         mut call: Box<HandleCall>,
         in_flight: &InFlight,
@@ -479,7 +475,7 @@ impl HandleClient {
             return Ok(());
         }
         let place = call.number as usize;
-        match call.start(&self.client) {
+        match call.issue(&self.client) {
             Ok(id) => {
                 if let Some(place) = in_flight.borrow_mut().get_mut(place) {
                     *place = Some((call, id));
@@ -499,12 +495,12 @@ impl HandleClient {
         }
     }
 
-    fn start_waiting(&mut self, in_flight: &InFlight) {
+    fn retry_waiting(&mut self, in_flight: &InFlight) {
         while let Some(next) = self.waiting.pop_front() {
             match next {
                 Waiting::Credential { flavor, body } => self.set_credential(flavor, &body),
                 Waiting::Call(call) => {
-                    if let Err(call) = self.start(call, in_flight) {
+                    if let Err(call) = self.try_call(call, in_flight) {
                         return self.waiting.push_front(Waiting::Call(call));
                     }
                 }
@@ -553,9 +549,7 @@ struct Replies {
 /// A client in reverse lives as long as its connection or its handle.
 struct Left {
     has_no_handle: Rc<Cell<bool>>,
-    /// Clients that have ended.
     forgotten: Rc<RefCell<Vec<u32>>>,
-    /// Its number.
     number: u32,
 }
 

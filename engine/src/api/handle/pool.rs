@@ -33,13 +33,11 @@ pub(in crate::api) enum Order {
     Close { client: u32, when: When },
 }
 
-/// Program and version that a client calls.
 pub(in crate::api) type Called = (Program, Version);
 
 /// Calls to start, other wishes, and numbers of calls to give up if their callers have gone.
 pub(super) type Ordered = Item<HandleCall, Order>;
 
-/// Time at which a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::api) enum When {
     /// Its calls in flight end.
@@ -56,26 +54,52 @@ pub(in crate::api) struct Pool {
     pub(super) longest_bytes: usize,
     queues: OnceLock<Queues>,
     /// Credentials among the orders.
-    credentials: AtomicUsize,
-    /// Numbers of calls among the orders.
-    cancels: AtomicUsize,
+    pub(super) credentials: Counted,
+    /// Numbers of calls among the orders: one for each call, and one from when it was another call.
+    pub(super) cancels: Counted,
     is_closed: AtomicBool,
     /// The core has been told that there will be orders.
     is_announced: AtomicBool,
     core: OnceLock<ThreadId>,
     /// The thread that refuses orders after the end of the core.
     refuser: AtomicCell<Option<ThreadId>>,
-    /// Tasks that wait for memory of a call.
     pub(super) waiting: Waiting,
+}
+
+/// Orders of one kind that the core has not come to yet, and how many there may be.
+pub(super) struct Counted {
+    count: AtomicUsize,
+    most: usize,
+}
+
+impl Counted {
+    const fn new(most: usize) -> Self {
+        Self { count: AtomicUsize::new(0), most }
+    }
+
+    /// Returns false if there are too many for one more.
+    fn add(&self) -> bool {
+        // Acquire pairs with the Release of `remove`: a thread that finds room sees that the core has read
+        // the word of the earlier order, so that the queue has room, too.
+        if self.count.fetch_add(1, Ordering::Acquire) < self.most {
+            return true;
+        }
+        // Relaxed: it was not in the queue.
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    /// The core has come to one of them.
+    pub(super) fn remove(&self) {
+        self.count.fetch_sub(1, Ordering::Release);
+    }
 }
 
 struct Queues {
     /// Numbers of the free calls: the last one used is used first, so that as few as possible grow.
     free: FreeList,
-    /// The free calls, by their numbers.
     calls: Box<[AtomicCell<Option<Box<HandleCall>>>]>,
     orders: BoxQueue<HandleCall, Order>,
-    /// Numbers for handles.
     handles: ArrayQueue<u32>,
 }
 
@@ -84,7 +108,8 @@ impl Pool {
     pub(in crate::api) fn new(inbox: Arc<Inbox>, config: Config, longest_bytes: usize) -> Self {
         let (queues, core) = (OnceLock::new(), OnceLock::new());
         let [is_closed, is_announced] = [(); 2].map(|()| AtomicBool::new(false));
-        let [credentials, cancels] = [(); 2].map(|()| AtomicUsize::new(0));
+        let credentials = Counted::new(2 * config.conns_max());
+        let cancels = Counted::new(2 * config.handle_calls());
         Self {
             inbox,
             config,
@@ -100,7 +125,6 @@ impl Pool {
         }
     }
 
-    /// Makes the memory, once.
     fn open(self: &Arc<Self>) -> &Queues {
         self.queues.get_or_init(|| {
             let (calls_max, handles_max) = (self.calls_max(), self.config.conns_max());
@@ -114,13 +138,12 @@ impl Pool {
             }
             // Each call is in it once, to be started. Handles are connected, closed and forgotten
             // once each. All other orders are counted.
-            let counted = self.cancels_max() + self.credentials_max();
+            let counted = self.cancels.most + self.credentials.most;
             let orders = BoxQueue::new(calls_max + 3 * handles_max + counted);
             Queues { free, calls, orders, handles }
         })
     }
 
-    /// Most calls in flight at a time.
     pub(super) fn calls_max(&self) -> usize {
         self.config.handle_calls()
     }
@@ -149,17 +172,6 @@ impl Pool {
         self.core.get().is_some()
     }
 
-    /// Most credentials that the core has not come to yet.
-    fn credentials_max(&self) -> usize {
-        2 * self.config.conns_max()
-    }
-
-    /// Most wishes to cancel that the core has not come to yet: one for each call, and one from when it was another
-    /// call.
-    fn cancels_max(&self) -> usize {
-        2 * self.calls_max()
-    }
-
     /// True on the thread that ends calls after the end of the core: a function with an answer runs there.
     pub(super) fn is_refused_here(&self) -> bool {
         // Only this thread itself sets it to its own number.
@@ -177,7 +189,6 @@ impl Pool {
         }
     }
 
-    /// Takes memory for a call.
     pub(super) fn claim(&self) -> Result<Box<HandleCall>, Backpressure> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Backpressure::Down);
@@ -203,22 +214,11 @@ impl Pool {
     /// not fit only if as many threads at once cancel calls that have already ended: its call ends
     /// with its answer, or at its deadline.
     pub(super) fn order_cancel(&self, number: u32) {
-        // Acquire, as in `order_credential`.
-        if self.cancels.fetch_add(1, Ordering::Acquire) >= self.cancels_max() {
-            // Relaxed: it was not in the queue.
-            self.cancels.fetch_sub(1, Ordering::Relaxed);
-            return;
+        if self.cancels.add() {
+            self.push(Item::Number(number));
         }
-        self.push(Item::Number(number));
     }
 
-    /// The core has come to a wish to cancel.
-    pub(super) fn count_cancel_out(&self) {
-        // Release, as said in `order_credential`.
-        self.cancels.fetch_sub(1, Ordering::Release);
-    }
-
-    /// Sends an order to the core.
     pub(super) fn order(&self, order: Order) {
         self.push(Item::Other(Box::new(order)));
     }
@@ -250,22 +250,11 @@ impl Pool {
     /// # Errors
     /// [`Backpressure::TooManyCalls`] if the core has not come to too many others yet.
     pub(super) fn order_credential(&self, order: Order) -> Result<(), Backpressure> {
-        // Acquire pairs with the Release of `count_credential_out`: a thread that finds room sees
-        // that the core has read the word of the earlier credential, so that the queue has room,
-        // too.
-        if self.credentials.fetch_add(1, Ordering::Acquire) >= self.credentials_max() {
-            // Relaxed: it was not in the queue.
-            self.credentials.fetch_sub(1, Ordering::Relaxed);
+        if !self.credentials.add() {
             return Err(Backpressure::TooManyCalls);
         }
         self.order(order);
         Ok(())
-    }
-
-    /// The core has come to a credential.
-    pub(super) fn count_credential_out(&self) {
-        // Release, as said in `order_credential`.
-        self.credentials.fetch_sub(1, Ordering::Release);
     }
 
     /// The same for the first order of a handle, to a core that may not look for any yet.
@@ -399,7 +388,6 @@ impl Claimed {
         pool.claim().map(|call| Self(Some(call)))
     }
 
-    /// Writes it.
     pub(super) fn write<E>(
         &mut self,
         write: impl FnOnce(&mut HandleCall) -> Result<(), E>,
@@ -408,7 +396,7 @@ impl Claimed {
     }
 
     /// Sends it. Returns true if the core was parked.
-    pub(super) fn send(mut self, pool: &Pool) -> bool {
+    pub(super) fn order(mut self, pool: &Pool) -> bool {
         self.0.take().is_some_and(|call| pool.order_call(call))
     }
 }
@@ -454,7 +442,7 @@ mod tests {
                 Item::Other(_) => others += 1,
                 Item::Number(_) => {
                     numbers += 1;
-                    pool.count_cancel_out();
+                    pool.cancels.remove();
                 }
             }) > 0
             {}

@@ -102,7 +102,6 @@ impl AnswerQueue {
         is_empty
     }
 
-    /// Takes a place for an answer.
     pub(super) fn reserve(&self) -> Result<Place, Backpressure> {
         let queued = &self.0.0;
         // Acquire pairs with the Release of `next`, through the counts of others, too.

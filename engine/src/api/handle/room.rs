@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 /// yet may take what has just become free.
 pub(super) struct Room<'a> {
     pool: &'a Pool,
-    /// The handle was closed.
     is_closed: &'a AtomicBool,
     number: Option<u64>,
 }

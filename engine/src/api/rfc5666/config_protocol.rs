@@ -28,7 +28,6 @@ use spinrpc_proto::xdr::DecodeError;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The program's number and version.
 pub(in crate::api) const SERVED_AS: (Program, Version) = (PROGRAM, VERSION);
 
 /// Longest wait for the reply, less where `rpc.timeout_ms` is less. Short enough that a client
@@ -100,7 +99,6 @@ fn request(call: &mut Call<'_>) -> Result<ConfigRequest, DecodeError> {
 pub(in crate::api) struct Asking {
     header: HeaderTemplate,
     timeout: Duration,
-    /// It is asked under a security context.
     pub(in crate::api) is_protected: bool,
 }
 
@@ -122,11 +120,7 @@ impl Asking {
 
     /// Sends the request. The one credit of a new connection is in use until its reply, so that no
     /// other call can go before (RFC 5666 section 6.1).
-    pub(in crate::api) fn start(
-        &self,
-        ops: &CoreCell,
-        conn: ConnId,
-    ) -> Result<CallId, Backpressure> {
+    pub(in crate::api) fn ask(&self, ops: &CoreCell, conn: ConnId) -> Result<CallId, Backpressure> {
         let request = ops.config_request().emit();
         let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: NO_TOKEN };
         let mut spec = CallSpec::short().deadline(self.timeout);

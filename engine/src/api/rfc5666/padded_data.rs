@@ -99,7 +99,6 @@ impl KeptPadding {
         }))
     }
 
-    /// A decoder of the copy.
     pub(in crate::api) fn of<'a>(self, decoder: Decoder<'a>) -> Decoder<'a> {
         match self.0 {
             Some((alignment, start)) => decoder.aligned(alignment, start),
