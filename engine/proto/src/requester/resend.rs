@@ -7,7 +7,9 @@
 //! no XID is used for another call on the next connection. Credits start again at one (RFC 8166
 //! section 3.3.3).
 
-use super::{CallRefused, CallSlot, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
+use super::{
+    CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State, offered,
+};
 use crate::credit::Credits;
 use crate::ids::{Instant, Xid};
 use crate::output::SlotId;
@@ -94,5 +96,55 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// The calls that are held, in the order of their slots.
     pub fn held(&self) -> impl Iterator<Item = SlotId> {
         self.in_state(State::Held)
+    }
+}
+
+// For calls that wait in their slots, held or reserved.
+impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
+    /// A call that was held or reserved leaves in its slot; its credit is taken.
+    pub(super) fn leave(
+        &mut self,
+        id: SlotId,
+        chunks: &CallChunks,
+        header: &mut [u8],
+    ) -> (StartedCall, usize) {
+        let slot = &mut self.slots.as_mut()[usize::from(id.index)];
+        (slot.state, slot.has_chunks) = (State::InFlight, !chunks.is_empty());
+        slot.is_plain &= !slot.has_chunks;
+        slot.chunks = Chunks::Offered(offered(chunks));
+        // RDMA_DONEs that were sent meanwhile are before it.
+        slot.dones_total = self.credits.dones_total();
+        let xid = id.xid();
+        (StartedCall { slot: id, xid }, self.emit_call(xid, chunks, header))
+    }
+
+    /// The calls in this state, in the order of their slots.
+    pub(super) fn in_state(&self, state: State) -> impl Iterator<Item = SlotId> {
+        let slots = self.slots.as_ref().iter().enumerate();
+        slots
+            .filter(move |(_, slot)| slot.state == state)
+            .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
+    }
+
+    /// Checks whether a call that waits in this state may leave, for which there is a credit or not.
+    pub(super) fn check_waiting(
+        &self,
+        id: SlotId,
+        state: State,
+        has_credit: bool,
+    ) -> Result<(), CallRefused> {
+        match self.state_of(id) {
+            Some(own) if own == state && has_credit => Ok(()),
+            Some(own) if own == state => Err(CallRefused::NoCredit),
+            _ => Err(CallRefused::NoSlot),
+        }
+    }
+
+    /// Frees the slot of a call that waits in this state, and says which token it carried.
+    pub(super) fn release(&mut self, id: SlotId, state: State) -> Option<u64> {
+        (self.state_of(id) == Some(state)).then(|| {
+            self.free(id.index);
+            self.slots.as_ref()[usize::from(id.index)].token
+        })
     }
 }
