@@ -23,7 +23,7 @@ use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::sinks::Sinks;
-use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::pending::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{
     Admitted, CallEnd, CallKey, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
@@ -445,28 +445,6 @@ impl Upcalls for Dispatch {
         Progress { events: all.events + events, is_waiting: all.is_waiting || is_waiting }
     }
 
-    fn on_orders(&mut self) {
-        self.handles.attach();
-        self.poll_from_now_on();
-    }
-
-    #[cfg(feature = "gss")]
-    fn on_context(&mut self) {
-        self.take_outcomes();
-        self.poll_for_bodies();
-    }
-
-    fn on_measure(&mut self, is_on: bool) {
-        for (service, switch) in self.services.iter_mut().zip(&mut self.timed) {
-            switch.set(is_on, service.inner());
-        }
-    }
-
-    fn on_leave(&mut self) {
-        self.is_leaving = true;
-        self.called = NO_SERVICE;
-    }
-
     fn on_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
         self.on_chunked_call(frame)
     }
@@ -543,6 +521,48 @@ impl Upcalls for Dispatch {
         entry.handler.on_reply(token, Ok(reply));
     }
 
+    #[cold]
+    fn on_event(&mut self, event: CoreEvent<'_>) {
+        match event {
+            CoreEvent::Orders => self.on_orders(),
+            #[cfg(feature = "gss")]
+            CoreEvent::Context => self.on_context(),
+            CoreEvent::Measure(is_on) => self.on_measure(is_on),
+            CoreEvent::Leave => (self.is_leaving, self.called) = (true, NO_SERVICE),
+            CoreEvent::CallFailed(conn, call, end) => self.on_call_failed(conn, call, end),
+            CoreEvent::Connected(request, result) => self.on_connected(request, result),
+            CoreEvent::Up(conn, peer, negotiated) => self.on_up(conn, peer, negotiated),
+            CoreEvent::Ending { conn, verdict, wants_another } => {
+                *wants_another = self.on_ending(conn, verdict);
+            }
+            CoreEvent::Down(conn, cause) => self.on_down(conn, cause),
+            CoreEvent::Lost(conn, cause) => self.on_lost(conn, cause),
+            CoreEvent::Retry(lost) => self.on_retry(lost),
+            CoreEvent::Resent(conn) => self.on_resent(conn),
+            CoreEvent::Gone(lost, cause) => self.on_gone(lost, cause),
+        }
+    }
+}
+
+/// Events.
+impl Dispatch {
+    fn on_orders(&mut self) {
+        self.handles.attach();
+        self.poll_from_now_on();
+    }
+
+    #[cfg(feature = "gss")]
+    fn on_context(&mut self) {
+        self.take_outcomes();
+        self.poll_for_bodies();
+    }
+
+    fn on_measure(&mut self, is_on: bool) {
+        for (service, switch) in self.services.iter_mut().zip(&mut self.timed) {
+            switch.set(is_on, service.inner());
+        }
+    }
+
     fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
         let Some(entry) = self.client_of_calls(conn) else { return };
         #[cfg(feature = "gss")]
@@ -611,10 +631,13 @@ impl Upcalls for Dispatch {
         Self::begin(entry, conn);
     }
 
-    fn on_verdict(&mut self, conn: ConnId, verdict: Verdict) {
-        if let Some(entry) = self.client(conn) {
+    /// Returns true if the client wants another connection.
+    fn on_ending(&mut self, conn: ConnId, verdict: Verdict) -> bool {
+        let Some(entry) = self.client(conn) else { return false };
+        if verdict != Verdict::Unknown {
             entry.note_verdict(verdict);
         }
+        entry.wants_another()
     }
 
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
@@ -645,10 +668,6 @@ impl Upcalls for Dispatch {
         if !was_told {
             entry.end(connection, cause);
         }
-    }
-
-    fn wants_another(&mut self, conn: ConnId) -> bool {
-        self.client(conn).is_some_and(|entry| entry.wants_another())
     }
 
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {

@@ -18,7 +18,7 @@ use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallOutcome, ReplyFrame, ReplyTarget};
-use crate::reactor::words::gate::{Gate, Way};
+use crate::reactor::words::gate::Way;
 use crate::reactor::words::messages::{is_plain, plain_header_bytes, version_of};
 use crate::reactor::words::reply_plan::ReplyData;
 use crate::reactor::words::sink::{Event, EventSink};
@@ -28,7 +28,6 @@ use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, says_reply};
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::version::TransportVersion;
-use std::cell::Cell;
 use std::rc::Rc;
 
 impl CoreCell {
@@ -36,14 +35,14 @@ impl CoreCell {
     /// known.
     #[inline(always)]
     pub(super) fn lets(&self, lane: &ConnLane, way: Way) -> bool {
-        lane.is_open(way) || (lane.gate.get() == Gate::UNKNOWN && self.look_at_gate(lane, way))
+        lane.is_open(way) || (lane.is_unknown() && self.look_at_gate(lane, way))
     }
 
     #[cold]
     fn look_at_gate(&self, lane: &ConnLane, way: Way) -> bool {
-        match self.reactor().conns.find_for_lane(lane.id) {
+        match self.reactor().conns().find_for_lane(lane.id()) {
             Some(c) => c.look_at_gate(),
-            None => lane.gate.set(Gate::of(&[])),
+            None => lane.set_gate(&[]),
         }
         lane.is_open(way)
     }
@@ -51,7 +50,7 @@ impl CoreCell {
 
 impl Conn {
     pub(super) fn lets(&self, way: Way) -> bool {
-        if self.lane.gate.get() == Gate::UNKNOWN {
+        if self.lane.is_unknown() {
             self.look_at_gate();
         }
         self.lane.is_open(way)
@@ -63,61 +62,22 @@ impl Conn {
         let proto = self.lane.proto();
         // A call that a handler starts here must not take the place that is reserved for the reply to the handler's own
         // call; only the general path counts places.
-        let shares_places = self.lane.ends.as_ref().is_some_and(Ends::take_places);
+        let shares_places = self.lane.ends().is_some_and(Ends::take_places);
         let sends_calls = (self.goes_plain() && self.closing.is_none())
             && proto.requester.negotiation().version() == one
             && takes_any_short
-            && self.lane.send_reserved.get() == 0
+            && self.lane.reserved() == 0
             && !(shares_places && proto.takes_plain_calls());
         // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
         // at once. Taking one makes the gate unknown.
         let takes_calls = (proto.takes_plain_calls() && proto.responder.has_slot())
             && takes_any_short
             && self.has_spare_send();
-        self.lane.gate.set(Gate::of(&[
+        self.lane.set_gate(&[
             (Way::SendCalls, sends_calls),
             (Way::TakeCalls, takes_calls),
             (Way::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
-        ]));
-    }
-}
-
-/// A call of this connection is being served until this is dropped, by a panic, too.
-struct Served<'a>(&'a Cell<Option<ConnId>>);
-
-impl<'a> Served<'a> {
-    #[inline(always)]
-    fn begin(place: &'a Cell<Option<ConnId>>, conn: ConnId) -> Self {
-        place.set(Some(conn));
-        Self(place)
-    }
-}
-
-impl Drop for Served<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0.set(None);
-    }
-}
-
-/// The receive of the message that is handled is here until this is dropped, by a panic, too.
-struct HeldReceive<'a>(&'a Cell<Option<Buf>>);
-
-impl<'a> HeldReceive<'a> {
-    fn hold(place: &'a Cell<Option<Buf>>, receive: Buf) -> Self {
-        place.set(Some(receive));
-        Self(place)
-    }
-
-    /// The receive, unless the message keeps it.
-    fn take(self) -> Option<Buf> {
-        self.0.take()
-    }
-}
-
-impl Drop for HeldReceive<'_> {
-    fn drop(&mut self) {
-        self.0.set(None);
+        ]);
     }
 }
 
@@ -145,7 +105,7 @@ impl CoreCell {
         at_most: usize,
         up: &mut impl Upcalls,
     ) -> Option<usize> {
-        Some(match lane.ends.as_ref()? {
+        Some(match lane.ends()? {
             Ends::Shm(ends) => self.handle_shorts(lane, &**ends, short, at_most, up),
             #[cfg(feature = "sim")]
             Ends::Sim(ends) => self.handle_simulated(lane, &**ends, short, at_most, up),
@@ -208,7 +168,7 @@ impl CoreCell {
     ) -> Option<Received> {
         let is_candidate = received.message.len() <= SHORT_BYTES_MAX
             && received.invalidated.is_none()
-            && self.lane.takes_received;
+            && self.lane().takes_received();
         match is_candidate {
             true => self.handle_candidate(received, last, short, up),
             false => Some(received),
@@ -225,18 +185,18 @@ impl CoreCell {
         up: &mut impl Upcalls,
     ) -> Option<Received> {
         let qp = received.qp;
-        if last.as_ref().is_none_or(|lane| lane.id != qp) {
+        if last.as_ref().is_none_or(|lane| lane.id() != qp) {
             *last = self.reactor().short_lane(qp);
         }
         let lane = last.as_deref();
-        let Some((lane, ends)) = lane.and_then(|lane| Some((lane, lane.ends.as_ref()?))) else {
+        let Some((lane, ends)) = lane.and_then(|lane| Some((lane, lane.ends()?))) else {
             return Some(received);
         };
         if !short.copy_from(received.message.bytes()) {
             return Some(received);
         }
         // A call that is answered later keeps it.
-        let receive = HeldReceive::hold(&self.lane.receive, received.message);
+        let receive = self.lane().hold_receive(received.message);
         let mut handled = Handled::default();
         let is_plain = self.handle_plain(lane, ends, short, &mut handled, up);
         let message = receive.take();
@@ -253,13 +213,12 @@ impl CoreCell {
     /// Counts messages of one connection together, so that the most common ones need not be counted one by one.
     #[inline(always)]
     fn count_handled(&self, lane: &ConnLane, messages: usize, handled: &Handled) {
-        let counts = &self.lane.counts;
-        count(&counts.replies_received, handled.replies as u64);
+        let counts = self.lane().counts();
+        counts.count_replies_received(handled.replies);
         let calls = messages.saturating_sub(handled.replies + handled.others);
         if calls > 0 {
-            count(&counts.calls_received, calls as u64);
-            count(&counts.replies_sent, (calls - handled.unanswered) as u64);
-            count(&counts.bytes_inline, handled.bytes_sent as u64);
+            counts.count_calls_received(calls);
+            counts.count_replies_sent(calls - handled.unanswered, handled.bytes_sent);
             lane.count_calls(calls as u64);
         }
     }
@@ -310,8 +269,8 @@ impl CoreCell {
         let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply)).flatten();
         let Some(token) = token else { return false };
         handled.replies += 1;
-        if !up.on_plain_reply(lane.id, token, results) {
-            self.on_first_plain_reply(lane.id, token, short, up);
+        if !up.on_plain_reply(lane.id(), token, results) {
+            self.on_first_plain_reply(lane.id(), token, short, up);
         }
         true
     }
@@ -328,23 +287,23 @@ impl CoreCell {
     ) -> bool {
         let Some((call, arguments)) = plain_call(short) else { return false };
         let message = short.bytes();
-        if !self.lets(lane, Way::TakeCalls) || ends.room() <= lane.send_reserved.get() {
+        if !self.lets(lane, Way::TakeCalls) || ends.room() <= lane.reserved() {
             return false;
         }
         debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
         lane.reserve(1);
-        let conn = lane.id;
-        let serving = Serving::with_room(conn, None, message, Some(&self.lane.reply));
+        let conn = lane.id();
+        let serving = Serving::with_room(conn, None, message, Some(self.lane().reply()));
         // As `serve_in_place` does, whose closure would not be inlined here.
-        let served = Served::begin(&self.lane.serving, conn);
+        let served = self.lane().begin_serving(conn);
         let outcome = up.on_plain_call(&serving, &call, arguments);
         drop(served);
         match outcome {
             // The call has no slot: taking one forgoes the room for such a reply.
             CallOutcome::Replied => {
                 lane.unreserve(1);
-                let results = &mut self.lane.reply.borrow_mut().short;
-                match self.send_short_reply(lane, ends, call.xid, results) {
+                let mut memory = self.lane().reply().borrow_mut();
+                match self.send_short_reply(lane, ends, call.xid, memory.short_mut()) {
                     Some(bytes) => handled.bytes_sent += bytes,
                     None => handled.unanswered += 1,
                 }
@@ -376,11 +335,11 @@ impl CoreCell {
         short: &Short,
         outcome: CallOutcome,
     ) {
-        self.end_served(lane, slot, short.bytes(), lane.ends.as_ref(), outcome);
+        self.end_served(lane, slot, short.bytes(), lane.ends(), outcome);
         if outcome == CallOutcome::Deferred {
-            let mut receive = self.lane.receive.take();
-            self.reactor().keep_deferred(lane.id, slot, short, &mut receive);
-            self.lane.receive.set(receive);
+            self.lane().with_receive(|receive| {
+                self.reactor().keep_deferred(lane.id(), slot, short, receive);
+            });
         }
     }
 
@@ -395,8 +354,8 @@ impl CoreCell {
         ends: Option<&Ends>,
         serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
     ) -> CallOutcome {
-        let conn = lane.id;
-        let room = self.lane.takes_replies.then_some(&self.lane.reply);
+        let conn = lane.id();
+        let room = self.lane().takes_replies().then_some(self.lane().reply());
         let call = Serving::with_room(conn, Some(slot), message, room);
         let outcome = self.serve_in_place(conn, || serve(&call));
         self.end_served(lane, Some(slot), message, ends, outcome);
@@ -412,7 +371,7 @@ impl CoreCell {
         ends: Option<&Ends>,
         outcome: CallOutcome,
     ) {
-        let conn = lane.id;
+        let conn = lane.id();
         match outcome {
             CallOutcome::Replied
                 if let Some(ends) = ends
@@ -422,10 +381,9 @@ impl CoreCell {
                     None => lane.unreserve(1),
                     Some(slot) => self.reactor().end_plain_slot(conn, slot),
                 }
-                let results = &mut self.lane.reply.borrow_mut().short;
-                if let Some(bytes) = self.send_short_reply(lane, ends, xid, results) {
-                    count(&self.lane.counts.replies_sent, 1);
-                    count(&self.lane.counts.bytes_inline, bytes as u64);
+                let mut memory = self.lane().reply().borrow_mut();
+                if let Some(bytes) = self.send_short_reply(lane, ends, xid, memory.short_mut()) {
+                    self.lane().counts().count_replies_sent(1, bytes);
                 }
             }
             CallOutcome::Replied => self.send_written_reply(conn, slot, message, true),
@@ -437,7 +395,7 @@ impl CoreCell {
 
     /// Sends a reply that was written but does not go by value.
     fn send_written_reply(&self, conn: ConnId, slot: Option<SlotId>, call: &[u8], is_short: bool) {
-        let mut memory = self.lane.reply.borrow_mut();
+        let mut memory = self.lane().reply().borrow_mut();
         let mut written = memory.written_mut(is_short);
         if let Ok(message) = &mut written
             && version_of(call) == TransportVersion::One
@@ -462,33 +420,28 @@ impl CoreCell {
         conn: ConnId,
         serve: impl FnOnce() -> CallOutcome,
     ) -> CallOutcome {
-        let _served = Served::begin(&self.lane.serving, conn);
+        let _served = self.lane().begin_serving(conn);
         serve()
     }
 
     /// Closes the connection that was served, if its handler has requested that.
     #[inline(always)]
     pub(super) fn close_if_asked(&self) {
-        if self.lane.closing.get().is_some() {
+        if self.lane().has_closing() {
             self.close_now();
         }
     }
 
     #[cold]
     fn close_now(&self) {
-        if let Some(conn) = self.lane.closing.take() {
+        if let Some(conn) = self.lane().take_closing() {
             #[cfg(feature = "gss")]
             self.finish_seals(conn);
             let mut reactor = self.reactor();
             // A driver discards messages that it has not sent.
-            reactor.fabric.flush();
+            reactor.fabric_mut().flush();
             reactor.begin_close(conn, DownCause::Local);
         }
-    }
-
-    /// Returns true if the connection closes as soon as the call that is being served is answered.
-    pub(super) fn is_closing(&self, conn: ConnId) -> bool {
-        self.lane.closing.get() == Some(conn)
     }
 
     /// Serves a plain call that is not in its simplest form. `takes_any`: a short message may have the maximum
@@ -504,29 +457,24 @@ impl CoreCell {
     ) -> CallOutcome {
         let serve = |serving: &Serving<'_>| up.on_short_call(serving, &message[header_bytes..]);
         let takes_short = takes_any && version_of(message) == TransportVersion::One;
-        let ends = lane.ends.as_ref().filter(|_| takes_short);
+        let ends = lane.ends().filter(|_| takes_short);
         self.serve_with_room(lane, slot, message, ends, serve)
-    }
-
-    /// Returns true if a call of the connection is being served.
-    pub(super) fn is_serving(&self, conn: ConnId) -> bool {
-        self.lane.serving.get() == Some(conn)
     }
 
     /// Closes a connection, after the answer to its call that is being served.
     pub(super) fn close_unless_serving(&self, conn: ConnId) {
-        match self.is_serving(conn) {
-            true => self.lane.closing.set(Some(conn)),
+        match self.lane().is_serving(conn) {
+            true => self.lane().close_when_served(conn),
             false => self.reactor().begin_close(conn, DownCause::Local),
         }
     }
 
     #[inline(never)]
     fn on_other_short(&self, lane: &ConnLane, short: &Short, up: &mut impl Upcalls) {
-        let Some(ends) = &lane.ends else { return };
-        let conn = lane.id;
+        let Some(ends) = lane.ends() else { return };
+        let conn = lane.id();
         let mut reactor = self.reactor();
-        let Some(c) = reactor.conns.find(conn) else { return };
+        let Some(c) = reactor.conn(conn) else { return };
         let takes_any = c.takes_any_short();
         let mut sink = EventSink::new();
         lane.proto().on_receive(short.bytes(), &mut sink);
@@ -575,7 +523,7 @@ impl CoreCell {
         let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
         let bytes = message.length();
         if !ends.send(ReplyHead(reply), message, bytes) {
-            self.queue_short_reply(lane.id, reply, message);
+            self.queue_short_reply(lane.id(), reply, message);
             return None;
         }
         Some(bytes)
@@ -609,7 +557,7 @@ fn xid_in(message: &[u8]) -> Option<Xid> {
 impl Reactor {
     /// The lane of a connection, and true if a short message on it may have the maximum length.
     pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
-        let c = self.conns.find(conn)?;
+        let c = self.conn(conn)?;
         Some((Rc::clone(&c.lane), c.takes_any_short()))
     }
 
@@ -621,15 +569,15 @@ impl Reactor {
         call: &[u8],
         message: &mut [u8],
     ) -> bool {
-        let (c, xid) = (self.conns.find_for_lane(conn), call.first_chunk());
-        let (Some(c), Some(xid)) = (c, xid) else { return false };
+        let (c, xid) = (self.conn_for_lane(conn), call.first_chunk());
+        let (Some((c, core)), Some(xid)) = (c, xid) else { return false };
         if message.len() > c.negotiated.plain_bytes_max(TransportVersion::One) {
             return false;
         }
         let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.lane.proto().responder.grant());
         let (first, pairs) = PlainReply { xid, credits }.emit();
         put_head(message, first, &pairs);
-        if !self.fabric.send_copied(conn, message) {
+        if !core.fabric_mut().send_copied(conn, message) {
             return false;
         }
         match slot {
@@ -639,15 +587,15 @@ impl Reactor {
                 c.lane.proto().responder.end_plain(slot);
             }
         }
-        self.stats.replies_sent += 1;
-        self.stats.bytes_inline += message.len() as u64;
+        self.stats().replies_sent += 1;
+        self.stats().bytes_inline += message.len() as u64;
         true
     }
 
     /// Ends an answered plain call: releases its slot and the room reserved for it.
     #[cold]
     fn end_plain_slot(&mut self, conn: ConnId, slot: SlotId) {
-        if let Some(c) = self.conns.find(conn) {
+        if let Some(c) = self.conn(conn) {
             c.release(slot);
             c.lane.proto().responder.end_plain(slot);
         }
@@ -655,7 +603,7 @@ impl Reactor {
 
     /// As [`CoreCell::queue_short_reply`].
     fn queue_short_reply(&mut self, conn: ConnId, short: &Short) {
-        let Some(message) = self.conns.find(conn).and_then(|c| c.sends.take()) else {
+        let Some(message) = self.conn(conn).and_then(|c| c.sends.take()) else {
             return self.close_overrun(conn, "send buffers");
         };
         self.post_answer(conn, short.put_into(message), None);
@@ -665,16 +613,16 @@ impl Reactor {
     /// room belongs to the slot from now on.
     #[inline(always)]
     pub(super) fn take_slot(&mut self, conn: ConnId) -> Option<SlotId> {
-        let c = self.conns.find(conn)?;
+        let c = self.conn(conn)?;
         let slot = c.lane.proto().responder.place_plain()?;
-        c.serves[usize::from(slot.index)].reserved = 1;
+        c.serves.reserve(slot, 1);
         Some(slot)
     }
 
     /// A call that was served without a slot was not answered: its handler has leaked it.
     #[cold]
     fn forget_plain_call(&mut self, conn: ConnId) {
-        if let Some(c) = self.conns.find(conn) {
+        if let Some(c) = self.conn(conn) {
             c.lane.unreserve(1);
         }
     }
@@ -687,11 +635,11 @@ impl Reactor {
         short: &'m Short,
     ) -> Option<&'m [u8]> {
         let ReplyStream::Inline { header_bytes } = reply.stream else { return None };
-        let c = self.conns.find(conn)?;
+        let c = self.conn(conn)?;
         if !is_plain(header_bytes) || c.calls.has_hold(reply.slot.index) {
             return None;
         }
-        self.stats.replies_received += 1;
+        self.stats().replies_received += 1;
         short.bytes().get(header_bytes..)
     }
 
@@ -704,15 +652,16 @@ impl Reactor {
         short: &Short,
         receive: &mut Option<Buf>,
     ) {
-        let (Some(c), Some(slot)) = (self.conns.find(conn), slot) else { return };
+        let (Some((c, core)), Some(slot)) = (self.conn_and_core(conn), slot) else { return };
         if !c.lane.proto().responder.is_delivered(slot) {
             // Answered within its handler, as an option may be.
             return;
         }
-        let Some(message) = receive.take().or_else(|| self.fabric.receive_of_short(conn)) else {
+        let taken = receive.take().or_else(|| core.fabric_mut().receive_of_short(conn));
+        let Some(message) = taken else {
             return self.close_overrun(conn, "receives");
         };
-        c.serves[usize::from(slot.index)].message = Some(short.put_into(message));
+        c.serves.put_message(slot, short.put_into(message));
         c.promise_send();
     }
 
@@ -725,18 +674,12 @@ impl Reactor {
 
     /// Puts a short message into the receive that it was taken for.
     fn keep(&mut self, conn: ConnId, short: &Short) -> Option<Buf> {
-        let Some(message) = self.fabric.receive_of_short(conn) else {
+        let Some(message) = self.fabric_mut().receive_of_short(conn) else {
             self.close_overrun(conn, "receives");
             return None;
         };
         Some(short.put_into(message))
     }
-}
-
-/// Adds to a counter of the lane; the statistics are published from there.
-#[inline(always)]
-pub(super) fn count(of: &Cell<u64>, more: u64) {
-    of.set(of.get().wrapping_add(more));
 }
 
 /// Writes the first words of a message; pairs are already in memory order.

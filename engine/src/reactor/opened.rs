@@ -4,7 +4,7 @@
 use crate::fabric::ConnId;
 use crate::reactor::pending::gss_work::Finished;
 use crate::reactor::pending::serving::Serving;
-use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::pending::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget};
 use spinrpc_proto::output::SlotId;
@@ -13,18 +13,18 @@ impl CoreCell {
     /// Sends the calls that are sealed, of which a long one is work enough for a turn; returns true if it has sent such a one.
     pub(crate) fn begin_steps(&self) -> bool {
         let has_sent = self.send_sealed_calls();
-        self.reactor().gss_work.begin_steps(has_sent);
+        self.reactor().gss_work().begin_steps(has_sent);
         has_sent
     }
 
     /// Returns true if this turn is to process another part of a body.
     pub(crate) fn goes_on_with_steps(&self) -> bool {
-        self.reactor().gss_work.goes_on()
+        self.reactor().gss_work().goes_on()
     }
 
     /// Processes a part of one body; returns the body if it was the last part. Replies are sent.
     pub(crate) fn step_work(&self) -> Option<Finished> {
-        let finished = self.reactor().gss_work.step();
+        let finished = self.reactor().gss_work().step();
         match finished? {
             Finished::Seal(sealed, end) => self.send_sealed(sealed, end),
             Finished::Send(call, end) => self.take_sealed_call(call, end),
@@ -36,9 +36,9 @@ impl CoreCell {
     /// Tells the dispatch of work that an application has made outside of it.
     #[cold]
     pub(in crate::reactor) fn tell_of_work(&self, up: &mut impl Upcalls) {
-        let is_new = std::mem::take(&mut self.reactor().gss_work.is_new);
+        let is_new = self.reactor().gss_work().take_news();
         if is_new {
-            up.on_context();
+            up.on_event(CoreEvent::Context);
         }
     }
 

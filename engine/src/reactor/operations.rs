@@ -15,7 +15,6 @@ use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::reply_plan::ReplyData;
-use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::Negotiation;
@@ -27,7 +26,7 @@ impl CoreCell {
     /// A call that was refused for this reason waits in the engine: the application was not refused anything.
     pub(crate) fn uncount(&self, refused: Backpressure) {
         if refused == Backpressure::NoCredit {
-            self.reactor().stats.credit_stalls -= 1;
+            self.reactor().stats().credit_stalls -= 1;
         }
     }
 
@@ -48,19 +47,19 @@ impl CoreCell {
 
     /// The core's own registered memory.
     pub(crate) fn pool(&self) -> BulkPool {
-        self.reactor().bulk.clone()
+        self.reactor().bulk().clone()
     }
 
     /// Calls of `conn` that wait for their replies; `None` when it is down.
     pub(crate) fn in_flight(&self, conn: ConnId) -> Option<usize> {
         let mut reactor = self.reactor();
-        let reactor = &mut *reactor;
+        let (conns, core) = reactor.split();
         let count = |requester: &Requester<Box<[CallSlot]>>| {
             requester.credits().in_flight() as usize + requester.held().count()
         };
-        match reactor.conns.find(conn) {
+        match conns.find(conn) {
             Some(c) => Some(count(&c.lane.proto().requester)),
-            None => Some(count(reactor.interrupted.calls_of(conn)?.0)),
+            None => Some(count(core.interrupted().calls_of(conn)?.0)),
         }
     }
 
@@ -82,22 +81,10 @@ impl CoreCell {
     /// The same of a client that has no security context, for this reason.
     #[cfg(feature = "gss")]
     pub(crate) fn close_insecure(&self, conn: ConnId, reason: String) {
-        match self.is_serving(conn) {
+        match self.lane().is_serving(conn) {
             true => self.close(conn),
             false => self.reactor().begin_close(conn, DownCause::Security(reason.into())),
         }
-    }
-
-    /// Asks the control thread for a connection of a client that is known by `instance`; `Upcalls::on_connected` gets
-    /// the returned number. The server may read the slabs in `lent`.
-    pub(crate) fn connect(
-        &self,
-        address: &str,
-        timeout: Duration,
-        instance: Instance,
-        lent: &Arc<[Slab]>,
-    ) -> u64 {
-        (self.connect)(address, timeout, instance, lent)
     }
 
     /// The peer of the connection requested under this number may make reverse calls.
@@ -107,11 +94,11 @@ impl CoreCell {
 
     /// A client makes reverse calls on this accepted connection from now on, inline only if so requested.
     pub(crate) fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse> {
-        match self.is_closing(conn) {
+        match self.lane().is_closing(conn) {
             true => Err(NoReverse::Down),
             false => {
                 // The lane counts a call after it was served.
-                let is_served = self.lane.serving.get() == Some(conn);
+                let is_served = self.lane().is_serving(conn);
                 self.reactor().begin_reverse(conn, is_inline, is_served)
             }
         }
@@ -133,7 +120,7 @@ impl CoreCell {
         self.reactor().make_lasting(conn, resends_max);
     }
 
-    /// Requests `Upcalls::on_retry` after a time.
+    /// Requests `CoreEvent::Retry` after a time.
     pub(crate) fn retry_after(&self, lost: ConnId, after: Duration) {
         self.reactor().retry_after(lost, after);
     }
@@ -147,12 +134,12 @@ impl CoreCell {
         instance: Instance,
         lent: &Arc<[Slab]>,
     ) -> u64 {
-        let request = (self.connect)(address, timeout, instance, lent);
+        let request = self.connect(address, timeout, instance, lent);
         self.reactor().note_request(lost, request);
         request
     }
 
-    /// Ends the held calls of a lost connection, then `Upcalls::on_gone`.
+    /// Ends the held calls of a lost connection, then `CoreEvent::Gone`.
     pub(crate) fn give_up(&self, lost: ConnId, cause: DownCause) {
         self.reactor().give_up(lost, cause);
     }
@@ -160,14 +147,13 @@ impl CoreCell {
     /// Makes the core take a turn after this time, should it sleep then.
     pub(crate) fn look_after(&self, time: Duration) {
         let reactor = self.reactor();
-        let at = reactor.read_clock().0.saturating_add(reactor.clock.from_duration(time));
-        self.lane.next_deadline.set(self.lane.next_deadline.get().min(Instant(at)));
+        self.lane().note_deadline(reactor.in_ticks(reactor.ticks(time)));
     }
 
     /// The core's time, from an arbitrary start.
     pub(crate) fn time(&self) -> Duration {
         let reactor = self.reactor();
-        Duration::from_nanos(reactor.clock.to_ns(reactor.time().0))
+        Duration::from_nanos(reactor.ns(reactor.time().0))
     }
 }
 
@@ -188,7 +174,7 @@ impl ReplyOps for CoreCell {
 
     fn drop_call(&self, to: &ReplyTarget<'_>) {
         let mut reactor = self.reactor();
-        reactor.stats.calls_dropped += 1;
+        reactor.stats().calls_dropped += 1;
         reactor.refuse(to, &SYSTEM_ERR);
     }
 
@@ -213,20 +199,18 @@ impl ReplyOps for CoreCell {
     }
 
     fn count_replay(&self) {
-        self.reactor().stats.replies_replayed += 1;
+        self.reactor().stats().replies_replayed += 1;
     }
 
     fn count_full(&self) {
-        self.reactor().stats.reply_cache_full += 1;
+        self.reactor().stats().reply_cache_full += 1;
     }
 }
 
 impl Reactor {
     /// Ends every connection, including those that are still to come.
     pub(in crate::reactor) fn shut_down(&mut self) {
-        self.is_shut_down = true;
-        // The last report is final: from here on calls are abandoned, not finished.
-        self.leaving = None;
+        self.refuse_connections();
         self.close_all();
         self.give_up_all();
     }

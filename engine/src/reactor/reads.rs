@@ -4,6 +4,7 @@
 use crate::fabric::{ConnId, WrError, WrId};
 use crate::reactor::pending::pulling::Pulling;
 use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
+use crate::reactor::pending::waiting::Waiting;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use spinrpc_proto::output::SlotId;
 
@@ -16,11 +17,11 @@ pub(super) enum Arrived {
 }
 
 impl CoreCell {
-    /// Continues with deferred messages, oldest first, as many as one turn may handle (`poll.budget`).
+    /// Continues with what waits, oldest first, as many as one turn may handle (`poll.budget`).
     pub(super) fn resume(&self, up: &mut impl Upcalls) {
         let waiting = {
             let reactor = self.reactor();
-            reactor.put_off.len().min(reactor.config.poll_budget())
+            reactor.waiting().min(reactor.config().poll_budget())
         };
         for _ in 0..waiting {
             let resumed = self.reactor().resume_next();
@@ -40,12 +41,18 @@ impl CoreCell {
 
 impl Reactor {
     fn resume_next(&mut self) -> Option<Arrived> {
-        let (conn, pulling) = self.put_off.pop_front()?;
-        match pulling {
-            Pulling::Call(slot) => self.resume_call(conn, slot).map(Arrived::Call),
-            Pulling::Reply(slot) => {
+        let (conn, what) = self.next_waiting()?;
+        match what {
+            Waiting::Message(Pulling::Call(slot)) => {
+                self.resume_call(conn, slot).map(Arrived::Call)
+            }
+            Waiting::Message(Pulling::Reply(slot)) => {
                 self.resume_reply(conn, slot);
                 Some(Arrived::Reply(conn, slot))
+            }
+            answer => {
+                self.resume_answer(conn, answer);
+                None
             }
         }
     }
@@ -58,7 +65,7 @@ impl Reactor {
         id: WrId,
         result: Result<(), WrError>,
     ) -> Option<Arrived> {
-        let c = self.conns.find(conn)?;
+        let c = self.conn(conn)?;
         c.reads_outstanding = c.reads_outstanding.saturating_sub(1);
         result.ok()?;
         match Pulling::of(id) {

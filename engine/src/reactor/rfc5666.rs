@@ -10,19 +10,19 @@ impl CoreCell {
     /// client.
     pub(crate) fn configure(&self, conn: ConnId, request: &ConfigRequest) -> ConfigReply {
         let mut reactor = self.reactor();
-        if let Some(c) = reactor.conns.find(conn) {
+        if let Some(c) = reactor.conn(conn) {
             c.configure(request);
         }
-        reactor.config.ccp_reply()
+        reactor.config().ccp_reply()
     }
 
     /// The request to the server of this connection.
     pub(crate) fn config_request(&self) -> ConfigRequest {
-        self.reactor().config.ccp_request()
+        self.reactor().config().ccp_request()
     }
 
     /// The server stated its limits, which bind this side from now on. `None` when it is down.
     pub(crate) fn take_config(&self, conn: ConnId, reply: &ConfigReply) -> Option<Negotiated> {
-        Some(self.reactor().conns.find(conn)?.take_config(reply))
+        Some(self.reactor().conn(conn)?.take_config(reply))
     }
 }

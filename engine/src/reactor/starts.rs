@@ -4,7 +4,7 @@
 //! A call that the lane cannot send, or not now, takes the general path with the encoded arguments.
 
 use crate::fabric::{ConnId, Head, LINE_PAIRS, LineHead, LongHead, Short, ShortEnds};
-use crate::reactor::lane::{count, put_head};
+use crate::reactor::lane::put_head;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{
@@ -14,7 +14,6 @@ use crate::reactor::words::draft::{Draft, EncodeOnce, once};
 use crate::reactor::words::gate::Way;
 use crate::reactor::words::message_memory::{MessageMemory, Undrafted};
 use crate::reactor::words::messages::{ITEMS_DIFFER, NESTED};
-use crate::sys::clock::Ticks;
 use spinrpc_proto::ids::{Instant, Procedure, Xid};
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall, call_head};
@@ -66,7 +65,7 @@ impl CoreCell {
         (message, bytes): (&Short, usize),
         head: impl FnOnce(Xid, u32, &Short) -> H,
     ) -> Option<CallId> {
-        let ends = lane.ends.as_ref().filter(|_| self.lets(lane, Way::SendCalls))?;
+        let ends = lane.ends().filter(|_| self.lets(lane, Way::SendCalls))?;
         let mut proto = lane.proto();
         let next = proto.requester.next_call().ok()?;
         if !ends.send(head(next.xid, next.requested(), message), message, bytes) {
@@ -76,59 +75,31 @@ impl CoreCell {
         let deadline = self.lane_deadline(spec);
         let (call, is_earliest) = next.start(token, deadline);
         if is_earliest {
-            self.note_deadline(deadline);
+            self.lane().note_deadline(deadline);
         }
-        count(&self.lane.counts.calls_sent, 1);
-        count(&self.lane.counts.bytes_inline, bytes as u64);
+        self.lane().counts().count_call_sent(bytes);
         Some(CallId(call))
-    }
-
-    /// Tells the core about a deadline earlier than all others of a connection; it already knows of later ones.
-    #[cold]
-    fn note_deadline(&self, deadline: Instant) {
-        self.lane.next_deadline.set(self.lane.next_deadline.get().min(deadline));
     }
 
     /// Deadline of a call that starts now.
     #[inline(always)]
     fn lane_deadline(&self, spec: &CallSpec) -> Instant {
-        if spec.deadline == Deadline::Default {
-            if let Some(now) = self.lane.stamp.get() {
-                return self.default_deadline(now);
-            }
-            if let Some(now) = self.lane.clock.and_then(|clock| clock.counter()) {
-                self.keep_stamp(now);
-                return self.default_deadline(now);
-            }
+        if spec.deadline == Deadline::Default
+            && let Some(deadline) = self.lane().default_deadline()
+        {
+            return deadline;
         }
         self.other_deadline(spec)
-    }
-
-    #[inline(always)]
-    fn default_deadline(&self, now: Ticks) -> Instant {
-        Instant(now.0.saturating_add(self.lane.default_timeout_ticks))
-    }
-
-    /// Keeps the time for all calls of the turn, if there is a turn: it is not older than the turn, however long the
-    /// application was busy.
-    #[inline(always)]
-    fn keep_stamp(&self, now: Ticks) {
-        if self.lane.in_turn.get() {
-            self.lane.stamp.set(Some(now));
-        }
     }
 
     /// A deadline that is not as configured, or where the processor has no counter or time is simulated.
     #[inline(never)]
     fn other_deadline(&self, spec: &CallSpec) -> Instant {
-        match (spec.deadline, self.lane.clock) {
-            (Deadline::Default, Some(clock)) => {
-                let now = clock.now();
-                self.keep_stamp(now);
-                self.default_deadline(now)
-            }
-            _ => self.reactor().deadline(spec),
-        }
+        let by_clock = match spec.deadline {
+            Deadline::Default => self.lane().deadline_by_clock(),
+            _ => None,
+        };
+        by_clock.unwrap_or_else(|| self.reactor().deadline(spec))
     }
 }
 
@@ -143,7 +114,7 @@ impl Reactor {
     ) -> Option<CallId> {
         let deadline = self.deadline(spec);
         let bytes = message.len();
-        let c = self.conns.find_for_lane(conn)?;
+        let (c, core) = self.conn_for_lane(conn)?;
         if !c.lets(Way::SendCalls) || bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
             return None;
         }
@@ -152,13 +123,13 @@ impl Reactor {
         target.header.write_without_credential(target.procedure, &mut message[MSG_HEADER_BYTES..]);
         let (first, pairs) = call_head(next.xid, next.requested());
         put_head(message, first, &pairs);
-        if !self.fabric.send_copied(conn, message) {
+        if !core.fabric_mut().send_copied(conn, message) {
             return None;
         }
         let (call, _) = next.start(target.token, deadline);
-        self.next_deadline = self.next_deadline.min(deadline);
-        self.stats.calls_sent += 1;
-        self.stats.bytes_inline += bytes as u64;
+        core.wake_by(deadline);
+        core.stats().calls_sent += 1;
+        core.stats().bytes_inline += bytes as u64;
         Some(CallId(call))
     }
 }
@@ -181,8 +152,8 @@ impl CoreCell {
         encode: impl FnOnce(&mut StreamWriter<'_>),
         explain: impl FnOnce(&mut Started),
     ) -> Started {
-        let Ok(mut memory) = self.lane.call.try_borrow_mut() else { return Err(NESTED) };
-        let is_plain = spec.is_plain() && self.lane.takes_calls;
+        let Ok(mut memory) = self.lane().call().try_borrow_mut() else { return Err(NESTED) };
+        let is_plain = spec.is_plain() && self.lane().takes_calls();
         let (Some(lane), true) = (lane, is_plain && header.is_plain()) else {
             let to = (conn, lane.as_deref());
             let (target, encode) = (CallTarget { header, procedure, token }, &mut once(encode));
@@ -194,12 +165,12 @@ impl CoreCell {
         let short_bytes = memory.encode::<CALL_BYTES>(encode);
         if let Some(bytes) = short_bytes
             && let Some(call) =
-                self.send_without_credential(lane, header, call, spec, (&memory.short, bytes))
+                self.send_without_credential(lane, header, call, spec, (memory.short(), bytes))
         {
             return Ok(call);
         }
         drop(memory);
-        let memory = &mut self.lane.call.borrow_mut();
+        let memory = &mut self.lane().call().borrow_mut();
         let (target, is_short) = (CallTarget { header, procedure, token }, short_bytes.is_some());
         let mut outcome = self.start_written_call(conn, &target, spec, memory, is_short);
         explain(&mut outcome);
@@ -244,12 +215,12 @@ impl CoreCell {
             target.header.write(target.procedure, stream);
             encode(stream);
         };
-        if spec.is_plain() && self.lane.takes_calls {
+        if spec.is_plain() && self.lane().takes_calls() {
             let short_bytes = memory.encode::<MSG_HEADER_BYTES>(write);
             if let Some(lane) = lane
                 && let Some(bytes) = short_bytes
                 && let Some(call) =
-                    self.send_with_credential(lane, target, spec, (&memory.short, bytes))
+                    self.send_with_credential(lane, target, spec, (memory.short(), bytes))
             {
                 return Ok(call);
             }
@@ -259,7 +230,7 @@ impl CoreCell {
             return Err(Backpressure::Misuse("more than four data items in one direction"));
         }
         let items = spec.argument_count();
-        let draft = memory.draft(items, self.lane.alignment, &mut once(write));
+        let draft = memory.draft(items, self.lane().alignment(), &mut once(write));
         let draft = draft.map_err(Undrafted::refusal)?;
         if draft.cuts().count() != items {
             return Err(ITEMS_DIFFER);

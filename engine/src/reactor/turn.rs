@@ -4,32 +4,68 @@
 //! at deadlines, and flushes. The state is borrowed for one step at a time and never while a handler
 //! runs, so that handlers may start calls and answer others.
 
-use crate::fabric::{Alone, CompletionKind, ConnId, DownCause, Ends, QpId, Received};
+use crate::fabric::{
+    Alone, CompletionKind, Completions, ConnId, DownCause, Ends, QpId, Received, Short,
+};
 use crate::mem::Buf;
-use crate::reactor::pending::upcalls::{CallFrame, Upcalls};
-use crate::reactor::state::arrived_messages::{ArrivedMessages, LOOK_EVERY};
+use crate::reactor::pending::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::conn_lane::ConnLane;
-use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::state::lane_memory::LaneCounts;
 use crate::reactor::words::calls::{CallEnd, CallKey, Progress};
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::sink::{Event, EventSink};
-use crate::sys::clock::Ticks;
 use crate::sys::journal::event;
-use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, SlotId};
-use spinrpc_proto::version::Verdict;
 use std::cell::RefMut;
 use std::rc::Rc;
 
-/// Turns with work after which the statistics are published; otherwise the next idle turn publishes them.
-const PUBLISH_AFTER: u32 = 64;
-/// Idle turns between two publications.
-const PUBLISH_IDLE_EVERY: u64 = 1024;
-/// Whole turns without work between two looks at the clock.
-const STAMP_EVERY: u32 = 4;
+/// Turns with messages that end early between two looks at the state they leave out (`look_around`).
+const LOOK_EVERY: u32 = 16;
+/// The same for turns without messages.
+const LOOK_IDLE_EVERY: u32 = 8;
+
+/// State of arriving messages that a core keeps between turns, including when a turn looks around. The api holds it.
+pub(crate) struct ArrivedMessages {
+    batch: Completions,
+    short: Short,
+    /// Short messages of one turn.
+    shorts_max: usize,
+    /// Short messages that may be handled before the next look around.
+    shorts_left: usize,
+    /// Turns that have ended early since the last look around, and had no messages.
+    idle_turns: u32,
+    /// Turns that have ended early since the statistics were updated, and had messages.
+    busy_turns: u32,
+    /// The lane of the connection that the last short message arrived on: usually the next one arrives there, too.
+    /// Dropped when a connection ends, because it keeps that connection's memory.
+    lane: Option<Rc<ConnLane>>,
+}
+
+impl ArrivedMessages {
+    /// At most `limit` completions in a turn, and as many short messages.
+    pub(crate) fn with_limit(limit: usize) -> Self {
+        let (batch, short) = (Completions::with_limit(limit), Short::EMPTY);
+        let (idle_turns, busy_turns, lane) = (0, 0, None);
+        Self { batch, short, shorts_max: limit, shorts_left: limit, idle_turns, busy_turns, lane }
+    }
+
+    /// Begins a new interval: all state is checked now.
+    #[inline(always)]
+    fn begin_looks(&mut self) {
+        (self.shorts_left, self.idle_turns) = (self.shorts_max, 0);
+    }
+
+    /// Returns true if the turn with this number of messages has to look around.
+    #[inline(always)]
+    fn is_to_look(&self, shorts: usize) -> bool {
+        let is_due = match shorts {
+            0 => self.idle_turns >= LOOK_IDLE_EVERY,
+            _ => self.busy_turns >= LOOK_EVERY,
+        };
+        is_due || self.shorts_left == shorts
+    }
+}
 
 /// State of a turn after its short messages, with their number.
 enum TurnEnd {
@@ -48,14 +84,12 @@ impl CoreCell {
     pub(crate) fn turn(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Progress {
         // May be left over from a handler that panicked, if the panic ended the turn.
         self.close_if_asked();
-        self.lane.in_turn.set(true);
-        #[cfg(feature = "gss")]
-        self.lane.turns.set(self.lane.turns.get() + 1);
+        self.lane().begin_turn();
         let shorts = match self.take_alone(arrived, up) {
             Some(TurnEnd::Over(shorts)) => return Progress { events: shorts, is_waiting: false },
             Some(TurnEnd::IsWhole(shorts)) => return self.finish_turn(shorts, arrived, up),
             Some(TurnEnd::GoesOn(shorts)) => shorts,
-            None if self.lane.polls_first => return self.finish_turn(0, arrived, up),
+            None if self.lane().polls_first() => return self.finish_turn(0, arrived, up),
             None => self.take_shorts(arrived, up),
         };
         match self.ends_early(shorts, arrived, up) {
@@ -70,7 +104,7 @@ impl CoreCell {
     #[inline(always)]
     fn take_alone(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Option<TurnEnd> {
         let lane = arrived.lane.as_deref()?;
-        let Some(Ends::Shm(ends)) = &lane.ends else { return None };
+        let Some(Ends::Shm(ends)) = lane.ends() else { return None };
         let goes_on = match ends.take_alone(&mut arrived.short) {
             Alone::Taken { goes_on } => goes_on,
             Alone::Silent => return Some(TurnEnd::GoesOn(0)),
@@ -84,7 +118,7 @@ impl CoreCell {
         if arrived.busy_turns >= LOOK_EVERY || arrived.shorts_left == shorts {
             return Some(self.look_around_alone(shorts, arrived));
         }
-        if !self.inbox.is_empty() || !ends.end_turn_alone() {
+        if !self.inbox().is_empty() || !ends.end_turn_alone() {
             return Some(TurnEnd::GoesOn(shorts));
         }
         arrived.shorts_left -= shorts;
@@ -98,9 +132,9 @@ impl CoreCell {
         if !self.look_around(&mut self.reactor(), arrived, false) {
             return TurnEnd::IsWhole(shorts);
         }
-        let ends = arrived.lane.as_ref().and_then(|lane| lane.ends.as_ref());
+        let ends = arrived.lane.as_ref().and_then(|lane| lane.ends());
         let Some(Ends::Shm(ends)) = ends else { return TurnEnd::GoesOn(shorts) };
-        if !self.inbox.is_empty() || !ends.end_turn_alone() {
+        if !self.inbox().is_empty() || !ends.end_turn_alone() {
             return TurnEnd::GoesOn(shorts);
         }
         self.end_busy_turn(arrived);
@@ -111,8 +145,7 @@ impl CoreCell {
     #[inline(always)]
     fn end_busy_turn(&self, arrived: &mut ArrivedMessages) {
         arrived.busy_turns += 1;
-        self.lane.in_turn.set(false);
-        self.lane.stamp.set(None);
+        self.lane().end_turn();
     }
 
     /// Handles short messages that have arrived on any connection, of which the turn may handle one or more. Returns
@@ -123,8 +156,8 @@ impl CoreCell {
         let mut left = at_most;
         while left > 0 {
             let mut reactor = self.reactor();
-            let Some(first) = reactor.fabric.next_short(short) else { break };
-            if last.as_ref().is_none_or(|lane| lane.id != first.qp) {
+            let Some(first) = reactor.fabric_mut().next_short(short) else { break };
+            if last.as_ref().is_none_or(|lane| lane.id() != first.qp) {
                 *last = reactor.short_lane(first.qp);
             }
             drop(reactor);
@@ -156,9 +189,9 @@ impl CoreCell {
         }
         // Answers to short messages of a device do not wait for the rest of the turn, if that sends nothing itself: it
         // takes longer than a flush.
-        let takes_from_device = self.lane.polls_first && self.lane.takes_received;
+        let takes_from_device = self.lane().polls_first() && self.lane().takes_received();
         if takes_from_device && events > shorts && !batch.has_others() && !up.polls() {
-            self.reactor().fabric.flush();
+            self.reactor().fabric_mut().flush();
         }
         let (arrivals, mut is_waiting) = (events, false);
         if batch.has_others() {
@@ -179,9 +212,8 @@ impl CoreCell {
             is_waiting |= up.polls();
             reactor = self.reactor();
         }
-        self.lane.in_turn.set(false);
-        self.lane.stamp.set(None);
-        reactor.end_turn(events, &self.lane.counts);
+        self.lane().end_turn();
+        reactor.end_turn(events, self.lane().counts());
         Progress { events, is_waiting }
     }
 
@@ -189,12 +221,12 @@ impl CoreCell {
     #[inline(always)]
     fn begin_whole_turn(&self, arrived: &mut ArrivedMessages) -> usize {
         let mut reactor = self.reactor();
-        reactor.in_turn = true;
+        reactor.begin_turn();
         if arrived.idle_turns + arrived.busy_turns > 0 {
-            reactor.stamp(arrived);
+            reactor.stamp(std::mem::take(&mut arrived.busy_turns));
         }
         arrived.begin_looks();
-        reactor.fabric.poll(&mut arrived.batch)
+        reactor.fabric_mut().poll(&mut arrived.batch)
     }
 
     /// Ends a turn that has only short messages to handle, if any: a caller that waits for a reply does not wait for
@@ -222,17 +254,16 @@ impl CoreCell {
             return false;
         }
         let is_due = is_idle && self.needs_attention(reactor);
-        if is_due || !reactor.inbox.is_empty() || !reactor.fabric.skip_poll(is_idle) {
+        if is_due || !self.inbox().is_empty() || !reactor.fabric_mut().skip_poll(is_idle) {
             return false;
         }
-        self.lane.in_turn.set(false);
-        self.lane.stamp.set(None);
-        reactor.fabric.flush();
+        self.lane().end_turn();
+        reactor.fabric_mut().flush();
         if is_idle {
             reactor.count_busy_turns(std::mem::take(&mut arrived.busy_turns));
             arrived.idle_turns += 1;
-            reactor.stats.polls += 1;
-            reactor.stats.empty_polls += 1;
+            reactor.stats().polls += 1;
+            reactor.stats().empty_polls += 1;
             return true;
         }
         arrived.busy_turns += 1;
@@ -247,17 +278,16 @@ impl CoreCell {
         arrived: &mut ArrivedMessages,
         is_idle: bool,
     ) -> bool {
-        reactor.stamp(arrived);
+        reactor.stamp(std::mem::take(&mut arrived.busy_turns));
         arrived.begin_looks();
         // First: if it finds work, the poll of this turn does it, whatever made the turn a whole one.
-        let rests = reactor.fabric.rests();
+        let rests = reactor.fabric_mut().rests();
         rests && !self.needs_attention(reactor) && !reactor.is_to_publish(is_idle)
     }
 
     #[inline(always)]
     fn needs_attention(&self, reactor: &mut Reactor) -> bool {
-        let sent = self.lane.next_deadline.replace(Instant(u64::MAX));
-        reactor.next_deadline = reactor.next_deadline.min(sent);
+        reactor.wake_by(self.lane().take_deadline());
         reactor.needs_attention()
     }
 
@@ -283,10 +313,10 @@ impl CoreCell {
     fn on_message(&self, received: Received, up: &mut impl Upcalls) {
         let Received { qp, mut message, invalidated } = received;
         let mut reactor = self.reactor();
-        if reactor.dialect.chains() {
+        if reactor.dialect().chains() {
             reactor.join_unless_padded(qp, &mut message);
         }
-        let Some(c) = reactor.conns.find(qp) else { return };
+        let Some(c) = reactor.conn(qp) else { return };
         let mut sink = EventSink::new();
         c.lane.proto().on_receive(message.bytes(), &mut sink);
         self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
@@ -329,7 +359,7 @@ impl CoreCell {
                 let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
                 drop(reactor);
                 if let Some((call, failure)) = failed {
-                    up.on_call_failed(qp, call, CallEnd::Failed(failure));
+                    up.on_event(CoreEvent::CallFailed(qp, call, CallEnd::Failed(failure)));
                 }
             }
         }
@@ -343,7 +373,6 @@ impl CoreCell {
         #[cfg(feature = "gss")]
         self.tell_of_work(up);
         self.end_overdue(arrivals, up);
-        self.reactor().send_owed_answers();
         self.resume(up);
         self.attend_interrupted(up);
         self.reactor().go_on_leaving();
@@ -359,15 +388,14 @@ impl CoreCell {
             (DownCause::Local, Some(reason)) => reason,
             _ => cause.clone(),
         };
-        if let Some(peer) = &gone.peer {
+        if let Some(peer) = &gone.peer() {
             event!(INFO, %peer, connection = ?conn, reason = %cause, "a connection has ended");
         }
         self.end_given_up(up);
         let verdict = gone.lane.proto().requester.verdict();
-        if verdict != Verdict::Unknown {
-            up.on_verdict(conn, verdict);
-        }
-        if !self.reactor().ending && up.wants_another(conn) {
+        let mut is_wanted = false;
+        up.on_event(CoreEvent::Ending { conn, verdict, wants_another: &mut is_wanted });
+        if is_wanted && !self.reactor().is_ending() {
             return self.suspend(*gone, &cause, up);
         }
         // Those that were still being sealed.
@@ -379,44 +407,38 @@ impl CoreCell {
             .on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
         for (slot, token) in ended {
             // One that is sent again may have been executed on a connection before.
-            let is_unknown =
-                gone.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
+            let is_unknown = gone.calls.lasting().is_some_and(|before| before.is_unknown(slot));
             let end = CallEnd::of(unsent.contains(&slot) && !is_unknown, &cause);
-            up.on_call_failed(conn, CallKey { slot, token }, end);
+            up.on_event(CoreEvent::CallFailed(conn, CallKey { slot, token }, end));
         }
-        up.on_down(conn, &cause);
+        up.on_event(CoreEvent::Down(conn, &cause));
     }
 
     /// Sleeps until there is work, for `at_most`, and not beyond the next deadline.
     pub(crate) fn park(&self, at_most: std::time::Duration) {
         let mut reactor = self.reactor();
         if !self.needs_attention(&mut reactor) {
-            let until_deadline = reactor.until_deadline();
-            reactor.stats.parks += 1;
-            reactor.publish(&self.lane.counts);
-            reactor.fabric.park(at_most.min(until_deadline));
-            reactor.now = reactor.read_clock();
-            reactor.busy_since = reactor.now;
+            reactor.park(at_most, self.lane().counts());
         }
     }
 
     /// The core has stopped: its peers are notified now.
     pub(crate) fn end(&self) {
-        if let Ok(mut reactor) = self.state.try_borrow_mut() {
+        if let Some(mut reactor) = self.try_reactor() {
             // First, so that no connection is assigned to this core whatever fails below.
-            reactor.inbox.close();
-            reactor.publish(&self.lane.counts);
+            self.inbox().close();
+            reactor.publish(self.lane().counts());
             reactor.close_all();
-            reactor.leaving = None;
+            reactor.refuse_connections();
             // Last: a device may take seconds, and no thread may wait for this core meanwhile.
-            reactor.fabric.end();
-            reactor.conns = ConnTable::default();
+            reactor.fabric_mut().end();
+            reactor.drop_conns();
         }
     }
 
     /// Connections that are not down yet.
     pub(crate) fn connections(&self) -> usize {
-        self.reactor().conns.ids().len()
+        self.reactor().conns().ids().len()
     }
 
     /// Tells the application of calls that passed their deadline or were cancelled. Their memory
@@ -455,98 +477,7 @@ impl Reactor {
     /// The lane of the connection that a short message arrived on.
     #[inline]
     pub(super) fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnLane>> {
-        self.conns.lane(conn).cloned()
-    }
-
-    #[inline]
-    fn needs_attention(&self) -> bool {
-        !self.inbox.is_empty()
-            || self.now.0 >= self.next_deadline.0
-            || !self.given_up.is_empty()
-            || !self.put_off.is_empty()
-            || !self.owed_answers.is_empty()
-    }
-
-    /// Flushes, and stamps the time: after the work and not before it, so that a message does not
-    /// wait for the clock. Of turns without work only every fourth reads it.
-    #[inline]
-    fn end_turn(&mut self, events: usize, counts: &LaneCounts) {
-        self.fabric.flush();
-        self.in_turn = false;
-        self.stats.polls += 1;
-        if events > 0 {
-            self.now = self.end_busy_time();
-            self.unpublished += 1;
-            if self.unpublished > PUBLISH_AFTER {
-                self.publish(counts);
-            }
-        } else {
-            self.end_idle_turn(counts);
-        }
-    }
-
-    /// Takes the time, and counts the work of turns that have ended early since the last time stamp.
-    #[inline]
-    fn stamp(&mut self, arrived: &mut ArrivedMessages) {
-        match std::mem::take(&mut arrived.busy_turns) {
-            0 => self.busy_since = self.read_clock(),
-            turns => self.count_busy_turns(turns),
-        }
-        (self.now, self.unstamped) = (self.busy_since, 0);
-    }
-
-    /// Counts turns with work that have ended early.
-    #[inline(always)]
-    fn count_busy_turns(&mut self, turns: u32) {
-        if turns > 0 {
-            self.stats.polls += u64::from(turns);
-            self.unpublished += turns;
-            self.end_busy_time();
-        }
-    }
-
-    /// The time since the last time stamp was spent with work. Returns the time, which the turn does not get before
-    /// its end.
-    fn end_busy_time(&mut self) -> Ticks {
-        let now = self.read_clock();
-        self.stats.busy_ticks += now.0.wrapping_sub(self.busy_since.0);
-        self.busy_since = now;
-        now
-    }
-
-    #[inline]
-    fn end_idle_turn(&mut self, counts: &LaneCounts) {
-        // Whether or not this turn reads the clock: turns that end early do not.
-        self.now = self.busy_since;
-        self.stats.empty_polls += 1;
-        self.unstamped += 1;
-        if self.unstamped >= STAMP_EVERY {
-            self.unstamped = 0;
-            self.now = self.read_clock();
-            self.busy_since = self.now;
-        }
-        if self.is_to_publish(true) {
-            self.publish(counts);
-        }
-    }
-
-    /// Returns true if the statistics have not been published for long.
-    #[inline]
-    fn is_to_publish(&self, is_idle: bool) -> bool {
-        let polls = self.stats.polls.wrapping_sub(self.published_at);
-        let is_idle_for_long = is_idle && (self.unpublished > 0 || polls >= PUBLISH_IDLE_EVERY);
-        is_idle_for_long || self.unpublished > PUBLISH_AFTER
-    }
-
-    fn publish(&mut self, counts: &LaneCounts) {
-        counts.move_into(&mut self.stats);
-        (self.unpublished, self.published_at) = (0, self.stats.polls);
-        self.cells.publish(&self.stats);
-    }
-
-    fn until_deadline(&self) -> std::time::Duration {
-        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
-        std::time::Duration::from_nanos(self.clock.to_ns(ticks))
+        self.conns().lane(conn).cloned()
     }
 
     /// Handles every event except a call and a reply. Failed calls are reported to the application.
@@ -580,12 +511,12 @@ impl Reactor {
             }
             Event::Error(xid, version, error) => self.send_error(qp, xid, version, error),
             Event::Refuse(xid, version) => {
-                self.stats.calls_refused += 1;
+                self.stats().calls_refused += 1;
                 self.send_refusal(qp, xid, version, &SYSTEM_ERR);
             }
             Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
             Event::Dropped(why) => {
-                self.stats.messages_dropped += 1;
+                self.stats().messages_dropped += 1;
                 note_dropped(why);
             }
             Event::FreeExports(slot) => self.on_done(qp, slot),
@@ -608,12 +539,12 @@ impl Reactor {
         slot: Option<SlotId>,
         invalidated: Option<u32>,
     ) -> bool {
-        let Some(c) = self.conns.find(conn) else { return true };
+        let Some((c, core)) = self.conn_and_core(conn) else { return true };
         #[cfg(feature = "gss")]
-        if let (Some(gss), Some(slot)) = (&mut c.gss, slot) {
+        if let (Some(gss), Some(slot)) = (c.gss_mut(), slot) {
             gss.forget(slot.xid());
         }
-        let hold = slot.and_then(|slot| c.end_call(slot, &mut self.fabric));
+        let hold = slot.and_then(|slot| c.end_call(slot, core.fabric_mut()));
         let own = |handle| hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle));
         let allowed = invalidated.is_none_or(own);
         if let Some(hold) = hold {
@@ -623,34 +554,25 @@ impl Reactor {
     }
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
-        let mut gone = self.conns.remove(conn)?;
+        let mut gone = self.conns().remove(conn)?;
         #[cfg(feature = "gss")]
-        self.gss_work.forget_calls(conn);
-        if let Some(caller) = &gone.caller {
-            caller.go();
-        }
-        self.origins.leave(gone.origin, gone.caller.take());
-        self.stats.connections_closed += 1;
+        self.gss_work().forget_calls(conn);
+        let (origin, caller) = (gone.origin(), gone.take_caller());
+        self.origins().leave(origin, caller);
+        self.stats().connections_closed += 1;
         Some(gone)
     }
 
     /// Ends expired calls, exports of replies, and stalled connections.
     fn expire(&mut self, arrivals: usize) {
-        let now = Instant(self.now.0);
-        if now < self.next_deadline {
-            return;
-        }
-        let now = match self.conns.iter_mut().any(|c| c.lane.proto().requester.has_overdue(now)) {
-            true => self.overdue.look(arrivals, now),
-            false => Some(now),
-        };
-        let Some(now) = now else { return };
-        self.next_deadline = Instant(u64::MAX);
+        let (conns, core) = self.split();
+        let has_overdue = |now| conns.iter_mut().any(|c| c.lane.proto().requester.has_overdue(now));
+        let Some(now) = core.take_overdue(arrivals, has_overdue) else { return };
         self.expire_calls(now);
         self.expire_exports(now);
         self.end_stalled(now);
-        let interrupted = self.interrupted.next_deadline(self.pause_ends());
-        self.next_deadline = self.next_deadline.min(interrupted).min(self.stalls.next);
+        let pause_ends = self.pause_ends();
+        self.note_other_deadlines(pause_ends);
     }
 }
 

@@ -77,30 +77,30 @@ impl Start {
 
 /// A call whose stream is being written; nothing but the buffer is taken yet.
 pub(in crate::reactor) struct Stage {
-    pub(in crate::reactor) message: Buf,
+    pub(in crate::reactor::client) message: Buf,
     /// Offset of the stream in the buffer; the transport header will end there.
     stream_at: usize,
     /// Longest message, transport header included.
-    pub(in crate::reactor) threshold_bytes: usize,
+    pub(in crate::reactor::client) threshold_bytes: usize,
     version: TransportVersion,
     /// Transport header with what the spec offers for the reply, and without Read chunks.
-    pub(in crate::reactor) header_bytes: usize,
+    pub(in crate::reactor::client) header_bytes: usize,
     /// Padding of inline data on the connection.
-    pub(in crate::reactor) alignment: Alignment,
+    pub(in crate::reactor::client) alignment: Alignment,
     /// The header for which the padding was written.
-    pub(in crate::reactor) padded_header_bytes: usize,
+    pub(in crate::reactor::client) padded_header_bytes: usize,
     /// Read chunks may be offered (RFC 5666 section 6.2).
-    pub(in crate::reactor) takes_read_chunks: bool,
+    pub(in crate::reactor::client) takes_read_chunks: bool,
     /// No chunks at all may be offered.
     is_inline: bool,
 }
 
 /// Layout of a stream: places of its items, and its padding.
 pub(in crate::reactor) struct Shape {
-    pub(in crate::reactor) placements: [Placement; ITEMS_MAX],
-    pub(in crate::reactor) alignment: Alignment,
+    pub(in crate::reactor::client) placements: [Placement; ITEMS_MAX],
+    pub(in crate::reactor::client) alignment: Alignment,
     /// The transport header before it.
-    pub(in crate::reactor) header_bytes: usize,
+    pub(in crate::reactor::client) header_bytes: usize,
 }
 
 impl Shape {
@@ -161,7 +161,7 @@ impl CoreCell {
         draft: &Draft<'_>,
     ) -> Result<SlotId, Backpressure> {
         let mut stage = self.reactor().stage_call(conn, start, spec)?;
-        let segment_bytes = self.reactor().config.segment_bytes();
+        let segment_bytes = self.reactor().config().segment_bytes();
         let encoded = stage
             .encode_padded(spec, draft, segment_bytes)
             .unwrap_or_else(|| stage.encode(spec, draft, Placement::InlineIfRoom));
@@ -179,7 +179,7 @@ impl CoreCell {
         spec: &mut CallSpec,
         draft: &Draft<'_>,
     ) -> Result<SlotId, Backpressure> {
-        let segment_bytes = self.reactor().config.segment_bytes();
+        let segment_bytes = self.reactor().config().segment_bytes();
         stage.check_reads(&encoded)?;
         if !stage.fits(&encoded, segment_bytes) {
             encoded = stage.encode(spec, draft, Placement::Chunk);
@@ -190,7 +190,7 @@ impl CoreCell {
         let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
         let mut whole = self
             .private_bulk(conn, needed_bytes)
-            .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(&self.reactor().config)))?;
+            .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(&self.reactor().config())))?;
         let shape = Shape::unpadded(Placement::Inline);
         let encoded = encode_call(whole.bytes_mut(), spec, draft, &shape);
         if !encoded.fits {
@@ -209,30 +209,30 @@ impl CoreCell {
     /// any time and the configuration allows it; otherwise private memory, which is copied to and from the
     /// connection's memory.
     pub(in crate::reactor) fn application_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
-        if self.reactor().config.bulk_view() == BulkView::Lent {
+        if self.reactor().config().bulk_view() == BulkView::Lent {
             return self.private_bulk(conn, bytes);
         }
-        self.reactor().bulk.take(bytes)
+        self.reactor().bulk().take(bytes)
     }
 
     /// Memory of the connection for the application, if the configuration allows it.
     pub(crate) fn exposed_bulk(&self, conn: ConnId, bytes: usize) -> Option<ExposedBulk> {
-        let is_lent = self.reactor().config.bulk_view() == BulkView::Lent;
+        let is_lent = self.reactor().config().bulk_view() == BulkView::Lent;
         self.bulk_of(conn, bytes).filter(|_| is_lent).map(ExposedBulk::new)
     }
 
     /// The same memory as a pool, for other threads.
     pub(crate) fn exposed_memory(&self, conn: ConnId) -> Option<BulkPool> {
         let mut reactor = self.reactor();
-        reactor.conns.find(conn)?;
-        let memory = reactor.fabric.memory(conn).arena.unwrap_or(&reactor.bulk);
-        Some(memory.clone()).filter(|_| reactor.config.bulk_view() == BulkView::Lent)
+        reactor.conn(conn)?;
+        let memory = reactor.fabric().memory(conn).arena.unwrap_or(reactor.bulk());
+        Some(memory.clone()).filter(|_| reactor.config().bulk_view() == BulkView::Lent)
     }
 
     pub(in crate::reactor) fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let mut reactor = self.reactor();
-        reactor.conns.find(conn)?;
-        reactor.fabric.bulk(conn, bytes)
+        reactor.conn(conn)?;
+        reactor.fabric_mut().bulk(conn, bytes)
     }
 
     /// Passes a reply to its handler, then frees its memory.
@@ -315,10 +315,10 @@ impl Reactor {
         if !spec.is_reply_assumed {
             return spec.reply_bytes_max;
         }
-        let (known, most) = (spec.reply_bytes_max, self.config.read_bytes_max());
-        let reverse = self.conns.find(conn).map(|c| &c.reverse);
+        let (known, most) = (spec.reply_bytes_max, self.config().read_bytes_max());
+        let reverse = self.conn(conn).map(|c| c.reverse());
         let is_unknown = known == usize::MAX;
-        if reverse.is_some_and(|it| it.is_inline || it.has_client && is_unknown) {
+        if reverse.is_some_and(|it| it.is_inline() || it.has_client() && is_unknown) {
             return 0;
         }
         match spec.results.iter().flatten().map(|room| room.len()).reduce(usize::saturating_add) {
@@ -342,19 +342,19 @@ impl Reactor {
         conn: ConnId,
         has_credit: bool,
     ) -> Result<(Buf, &mut Conn), Backpressure> {
-        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        let Some((c, core)) = self.conn_and_core(conn) else { return Err(Backpressure::Down) };
         if c.closing.is_some() {
             return Err(Backpressure::Down);
         }
         if !has_credit && let Err(refused) = c.lane.proto().requester.check_room() {
-            return Err(self.stats.refuse(refused));
+            return Err(core.stats().refuse(refused));
         }
-        if c.send_room(&self.fabric) == 0 {
-            self.stats.queue_full += 1;
+        if c.send_room(core.fabric()) == 0 {
+            core.stats().queue_full += 1;
             return Err(Backpressure::SendQueueFull);
         }
         let Some(message) = c.take_for_call() else {
-            self.stats.no_buffer += 1;
+            core.stats().no_buffer += 1;
             return Err(Backpressure::NoBuffer);
         };
         Ok((message, c))
@@ -367,13 +367,13 @@ impl Reactor {
         spec: &CallSpec,
     ) -> Result<Stage, Backpressure> {
         let (stream_at, segment_bytes) =
-            (self.config.headroom_bytes(), self.config.segment_bytes());
+            (self.config().headroom_bytes(), self.config().segment_bytes());
         let (message, c) = self.take_buffer(conn, start.has_credit())?;
-        let Conn { negotiated, reverse, .. } = &*c;
+        let (negotiated, reverse) = (&c.negotiated, c.reverse());
         let negotiation = *c.lane.proto().requester.negotiation();
         let version = negotiation.version();
         let lists_bytes = spec.lists_bytes(segment_bytes, negotiated.reply_bytes_max(version));
-        if reverse.is_inline && lists_bytes > 0 {
+        if reverse.is_inline() && lists_bytes > 0 {
             return Err(Backpressure::InlineOnly);
         }
         Ok(Stage {
@@ -384,8 +384,8 @@ impl Reactor {
             header_bytes: version.plain_header_bytes() + lists_bytes,
             alignment: negotiated.alignment(version),
             padded_header_bytes: 0,
-            takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline,
-            is_inline: reverse.is_inline,
+            takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline(),
+            is_inline: reverse.is_inline(),
         })
     }
 
@@ -394,11 +394,11 @@ impl Reactor {
     #[inline(always)]
     pub(in crate::reactor) fn deadline(&self, spec: &CallSpec) -> Instant {
         let ticks = match spec.deadline {
-            Deadline::Default => self.default_timeout_ticks,
-            Deadline::After(time) => self.clock.from_duration(time),
+            Deadline::Default => self.default_timeout_ticks(),
+            Deadline::After(time) => self.ticks(time),
             Deadline::None => return Instant(u64::MAX),
         };
-        Instant(self.read_clock().0.saturating_add(ticks))
+        self.in_ticks(ticks)
     }
 
     /// Sends a call with buffers. On an error the buffers are back in the spec, and the message, if it is to be a chunk of
@@ -413,33 +413,22 @@ impl Reactor {
         spec: &mut CallSpec,
     ) -> Result<SlotId, Backpressure> {
         let deadline = self.deadline(spec);
-        let segment_bytes = self.config.segment_bytes();
-        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        let Some((c, core)) = self.conn_and_core(conn) else { return Err(Backpressure::Down) };
         let may_start = start.check(&c.lane.proto().requester);
-        may_start.map_err(|refused| self.stats.refuse(refused))?;
+        may_start.map_err(|refused| core.stats().refuse(refused))?;
         let Some(mut hold) = c.calls.spare() else { return Err(Backpressure::NoBuffer) };
-        let mut offering = ChunkExposure {
-            fabric: &mut self.fabric,
-            conn,
-            segment_bytes,
-            longest_block_bytes: longest_block_bytes(&self.config),
-            version: stage.version,
-            chunks: CallChunks::EMPTY,
-            hold: &mut hold,
-            copies: 0,
-        };
+        let mut offering = ChunkExposure::new(core, conn, stage.version, &mut hold);
         let next_xid = || c.lane.proto().requester.next_xid();
         let xid = start.slot().map_or_else(next_xid, SlotId::xid);
         let offered = offering
             .offer_all(xid, c.negotiated.reply_bytes_max(stage.version), encoded, whole, spec)
-            .and_then(|()| offering.check(&self.config, stage.threshold_bytes))
-            .and_then(|()| stage.check_padding(encoded, &offering.chunks));
-        let chunks = offering.chunks;
-        self.stats.copies += offering.copies;
+            .and_then(|()| offering.check(stage.threshold_bytes))
+            .and_then(|()| stage.check_padding(encoded, offering.chunks()));
+        let chunks = *offering.chunks();
         if let Err(refused) = offered {
             // The peer does not know them yet: each is killed at once, if the last one goes first.
             for handle in hold.handles().iter().rev() {
-                self.fabric.revoke(conn, *handle);
+                core.fabric_mut().revoke(conn, *handle);
             }
             c.calls.recycle(hold);
             return Err(refused);
@@ -447,14 +436,14 @@ impl Reactor {
         let message = whole.take();
         hold.message = hold.message.take().or(message);
         spec.move_into(&mut hold);
-        self.stats.copies += inlined_items(encoded, &hold);
+        core.stats().copies += inlined_items(encoded, &hold);
         let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
         let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
         let started =
             start_chunked(&mut c.lane.proto().requester, start, deadline, &chunks, header);
-        let (started, header_bytes) = started.map_err(|refused| self.stats.refuse(refused))?;
+        let (started, header_bytes) = started.map_err(|refused| core.stats().refuse(refused))?;
         put_xid(stream, started.xid);
-        if let Some(offer) = &mut c.offer {
+        if let Some(offer) = c.offer() {
             offer.keep(&stream[..stream_bytes]);
         }
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
@@ -462,7 +451,7 @@ impl Reactor {
         message.set_range(header_at..stage.stream_at + stream_bytes);
         c.lane.proto().requester.lend(started.slot);
         c.calls.put(started.slot, hold);
-        self.next_deadline = self.next_deadline.min(c.lane.proto().requester.next_deadline());
+        core.wake_by(c.lane.proto().requester.next_deadline());
         self.post_call(conn, message);
         Ok(started.slot)
     }
@@ -477,9 +466,10 @@ impl Reactor {
         reply: &DeliveredReply,
         invalidated: Option<u32>,
     ) -> Result<Option<Box<CallHold>>, Undelivered> {
-        let c = self.conns.find(conn);
-        let hold = c.and_then(|c| c.end_call(reply.slot, &mut self.fabric));
-        self.stats.replies_received += 1;
+        let hold = self
+            .conn_and_core(conn)
+            .and_then(|(c, core)| c.end_call(reply.slot, core.fabric_mut()));
+        self.stats().replies_received += 1;
         if hold.is_none() && invalidated.is_none() {
             return Ok(None);
         }
@@ -527,20 +517,20 @@ impl Reactor {
             self.close_misbehaving(conn, PeerMisbehaved::ResultNotFetched);
             return Err(CallFailure::Misbehaved(PeerMisbehaved::ResultNotFetched));
         };
-        self.stats.copies += copies;
+        self.stats().copies += copies;
         #[cfg(feature = "gss")]
         if hold.rest.is_some() {
             return Ok(());
         }
         let is_exposed = hold.reply.as_ref().is_some_and(Bulk::is_exposed);
-        if is_exposed || self.config.bulk_view() == BulkView::Copy {
+        if is_exposed || self.config().bulk_view() == BulkView::Copy {
             return self.copy_reply_chunk(hold, reply);
         }
         Ok(())
     }
 
     pub(in crate::reactor) fn recycle_hold(&mut self, conn: ConnId, hold: Option<Box<CallHold>>) {
-        if let (Some(c), Some(hold)) = (self.conns.find(conn), hold) {
+        if let (Some(c), Some(hold)) = (self.conn(conn), hold) {
             c.calls.recycle(hold);
         }
     }
@@ -554,12 +544,12 @@ impl Reactor {
         let ReplyStream::ReplyChunk { length } = reply.stream else { return Ok(()) };
         let Some(shared) = hold.reply.take() else { return Ok(()) };
         let length = (length as usize).min(shared.len());
-        let Some(mut private) = self.bulk.take(length) else {
-            self.stats.no_buffer += 1;
+        let Some(mut private) = self.bulk().take(length) else {
+            self.stats().no_buffer += 1;
             return Err(CallFailure::NoMemory);
         };
         private.copy_from_bulk(&shared, length);
-        self.stats.copies += 1;
+        self.stats().copies += 1;
         hold.reply = Some(private);
         Ok(())
     }
@@ -571,7 +561,7 @@ impl Reactor {
         message: Buf,
         hold: Option<Box<CallHold>>,
     ) {
-        let Some(c) = self.conns.find(conn) else { return };
+        let Some(c) = self.conn(conn) else { return };
         if let Some(hold) = hold {
             c.calls.recycle(hold);
         }
@@ -699,7 +689,7 @@ impl CoreCell {
     /// the drafts of RFC 5666, whose XID counts less (section 4.1).
     pub(crate) fn is_of(&self, message: &[u8], stream: &[u8]) -> bool {
         let (brought, begins) = (message.first_chunk::<4>(), stream.first_chunk::<4>());
-        let profile = || self.reactor().config.protocol().under(version_of(message));
+        let profile = || self.reactor().config().protocol().under(version_of(message));
         brought == begins || (begins.is_some() && profile().prefers_header_xid())
     }
 }

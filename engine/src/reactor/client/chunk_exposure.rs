@@ -1,11 +1,12 @@
 //! Exposes the memory of a call to its responder: arguments by Read chunks, results by Write chunks, long calls and
 //! replies by chunks of their own (RFC 5666 section 3.4). Called when a call is sent.
 
-use crate::config::Config;
-use crate::fabric::{Access, AnyFabric, ConnId, ExposeError};
+use crate::fabric::{Access, ConnId, ExposeError};
 use crate::mem::{Bulk, Lease};
 use crate::reactor::pending::call_table::CallHold;
+use crate::reactor::state::core::Core;
 use crate::reactor::words::calls::{Backpressure, CallSpec};
+use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::{no_block, put_xid};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
@@ -15,18 +16,28 @@ use spinrpc_proto::xdr::roundup4;
 
 /// Makes the memory of one call reachable, chunk by chunk.
 pub(in crate::reactor) struct ChunkExposure<'a> {
-    pub(in crate::reactor) fabric: &'a mut AnyFabric,
-    pub(in crate::reactor) conn: ConnId,
-    pub(in crate::reactor) segment_bytes: usize,
-    pub(in crate::reactor) longest_block_bytes: usize,
-    pub(in crate::reactor) version: TransportVersion,
-    pub(in crate::reactor) chunks: CallChunks,
-    pub(in crate::reactor) hold: &'a mut CallHold,
-    /// Items copied because they lie outside of the connection's memory.
-    pub(in crate::reactor) copies: u64,
+    core: &'a mut Core,
+    conn: ConnId,
+    version: TransportVersion,
+    chunks: CallChunks,
+    hold: &'a mut CallHold,
 }
 
-impl ChunkExposure<'_> {
+impl<'a> ChunkExposure<'a> {
+    pub(in crate::reactor) fn new(
+        core: &'a mut Core,
+        conn: ConnId,
+        version: TransportVersion,
+        hold: &'a mut CallHold,
+    ) -> Self {
+        Self { core, conn, version, chunks: CallChunks::EMPTY, hold }
+    }
+
+    /// The chunks that were exposed.
+    pub(in crate::reactor) fn chunks(&self) -> &CallChunks {
+        &self.chunks
+    }
+
     /// Memory for results is taken first: where there is none, nothing has been copied for the arguments.
     pub(in crate::reactor) fn offer_all(
         &mut self,
@@ -54,11 +65,10 @@ impl ChunkExposure<'_> {
         for (index, result) in spec.results.iter_mut().enumerate() {
             let Some(result) = result else { continue };
             let (offer, copy) = self.expose_item(result, Access::RemoteWrite)?;
-            self.hold.result_copies[index] = copy;
-            self.hold.result_keys[index] = offer.handle;
+            self.hold.note_result(index, offer.handle, copy);
             require_room(self.chunks.push_write(offer))?;
         }
-        let write_list_bytes = spec.write_list_bytes(self.segment_bytes);
+        let write_list_bytes = spec.write_list_bytes(self.core.config().segment_bytes());
         if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, inline_bytes_max) {
             self.offer_reply(bytes).map_err(|refused| match refused {
                 Backpressure::NoBuffer if spec.is_reply_assumed => Backpressure::NoReplyRoom,
@@ -80,11 +90,8 @@ impl ChunkExposure<'_> {
     /// allow for the rest. The header stays within the threshold, which it counts towards (RFC 8166 section 3.3.2). A peer
     /// that takes less than 1 KB of an inline message has a receive of 1 KB for the header of a long one (RFC 5666 sections
     /// 6.1 and 6.2).
-    pub(in crate::reactor) fn check(
-        &self,
-        config: &Config,
-        threshold_bytes: usize,
-    ) -> Result<(), Backpressure> {
+    pub(in crate::reactor) fn check(&self, threshold_bytes: usize) -> Result<(), Backpressure> {
+        let config = self.core.config();
         let (reads, writes) = (self.chunks.reads(), self.chunks.writes());
         let segments = [
             reads.iter().map(|(_, offer)| offer.segment_count()).sum::<usize>(),
@@ -156,7 +163,7 @@ impl ChunkExposure<'_> {
         let mut copy = self.lend(item.len())?;
         if access == Access::RemoteRead {
             copy.copy_from_bulk(item, item.len());
-            self.copies += 1;
+            self.core.stats().copies += 1;
         }
         let home = (access == Access::RemoteWrite).then(|| item.lease(0..item.len()));
         let offer = self.expose(&mut copy, access, home)?;
@@ -164,8 +171,8 @@ impl ChunkExposure<'_> {
     }
 
     fn lend(&mut self, bytes: usize) -> Result<Bulk, Backpressure> {
-        let bulk = self.fabric.bulk(self.conn, bytes);
-        bulk.ok_or_else(|| no_block(bytes, self.longest_block_bytes))
+        let bulk = self.core.fabric_mut().bulk(self.conn, bytes);
+        bulk.ok_or_else(|| no_block(bytes, longest_block_bytes(self.core.config())))
     }
 
     fn expose(
@@ -186,7 +193,7 @@ impl ChunkExposure<'_> {
         home: Option<Lease>,
     ) -> Result<Option<ChunkOffer>, Backpressure> {
         let lease = memory.lease(0..memory.len());
-        let remote = match self.fabric.expose(self.conn, lease, access, home) {
+        let remote = match self.core.fabric_mut().expose(self.conn, lease, access, home) {
             Ok(remote) => remote,
             Err(ExposeError::Foreign) => return Ok(None),
             Err(ExposeError::NoKey) => return Err(Backpressure::NoBuffer),
@@ -197,7 +204,7 @@ impl ChunkExposure<'_> {
             handle: remote.handle,
             length: remote.length,
             offset: remote.offset,
-            segment_bytes: self.segment_bytes as u32,
+            segment_bytes: self.core.config().segment_bytes() as u32,
         };
         Ok(Some(offer))
     }

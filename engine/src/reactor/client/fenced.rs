@@ -7,7 +7,7 @@ use crate::mem::Buf;
 use crate::reactor::client::calls::Undelivered;
 use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::pending::held_replies::FencedReply;
-use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::pending::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallEnd, CallKey};
 use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved};
@@ -25,14 +25,14 @@ impl CoreCell {
     /// The queue pair is gone, and all keys with it: waiting replies are delivered.
     pub(in crate::reactor) fn end_fences(&self, conn: ConnId, up: &mut impl Upcalls) {
         loop {
-            let next = self.reactor().conns.find(conn).and_then(|c| c.fenced.pop_front());
+            let next = self.reactor().conn(conn).and_then(|c| c.fenced.pop_front());
             let Some(fenced) = next else { return };
             self.go_on_with_fenced(conn, fenced, up);
         }
     }
 
     fn go_on_with_fenced(&self, conn: ConnId, fenced: FencedReply, up: &mut impl Upcalls) {
-        let FencedReply { message, reply, hold, invalidated, is_partial } = fenced;
+        let (message, reply, hold, (invalidated, is_partial)) = fenced.into_parts();
         if is_partial {
             if self.reactor().hold_reply(conn, message, reply, Some(hold), invalidated) {
                 self.go_on_with_reply(conn, reply.slot, up);
@@ -52,8 +52,8 @@ impl Reactor {
     /// A whole reply keeps its receive, and so its credit; the credit of a reply with more to fetch stays taken
     /// anyway, for RDMA_DONE.
     pub(in crate::reactor) fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if !fenced.is_partial {
+        let Some(c) = self.conn(conn) else { return };
+        if !fenced.is_partial() {
             c.lane.proto().requester.keep_credit();
         }
         if c.fenced.capacity() == 0 {
@@ -66,16 +66,16 @@ impl Reactor {
     /// The application gets the reply in this turn, and the driver its receive, before any message that the
     /// application sends now is posted.
     fn release_credit(&mut self, conn: ConnId) {
-        if let Some(c) = self.conns.find(conn) {
+        if let Some(c) = self.conn(conn) {
             c.lane.proto().requester.release_credit();
         }
     }
 
     /// The reply that waited for this key only.
     fn free_fenced(&mut self, conn: ConnId, handle: u32) -> Option<FencedReply> {
-        let c = self.conns.find(conn)?;
-        let at = c.fenced.iter().position(|fenced| fenced.hold.handles().contains(&handle))?;
-        if c.fenced[at].hold.key_died() { c.fenced.remove(at) } else { None }
+        let c = self.conn(conn)?;
+        let at = c.fenced.iter().position(|fenced| fenced.has_key(handle))?;
+        if c.fenced[at].key_died() { c.fenced.remove(at) } else { None }
     }
 }
 
@@ -95,8 +95,7 @@ impl CoreCell {
                 self.lose_reply(conn, message, CallKey::of(reply), failure, up);
             }
             Undelivered::Fenced(hold) => {
-                let (reply, is_partial) = (*reply, false);
-                let fenced = FencedReply { message, reply, hold, invalidated, is_partial };
+                let fenced = FencedReply::new(message, *reply, hold, (invalidated, false));
                 self.reactor().fence(conn, fenced);
             }
         }
@@ -130,6 +129,6 @@ impl CoreCell {
         self.reactor().repost(conn, message);
         #[cfg(feature = "gss")]
         self.forget_sent(conn, call.slot.xid());
-        up.on_call_failed(conn, call, CallEnd::Failed(failure));
+        up.on_event(CoreEvent::CallFailed(conn, call, CallEnd::Failed(failure)));
     }
 }

@@ -4,19 +4,18 @@
 
 use crate::fabric::ConnId;
 use crate::reactor::pending::call_table::CallTable;
-use crate::reactor::pending::ended_calls::GivenUp;
-use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::pending::ended_calls::EndedCalls;
+use crate::reactor::pending::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallEnd, CallKey};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, Output, SlotId};
-use std::collections::VecDeque;
 
 /// Collects the calls of one connection that are given up.
 struct GiveUp<'a> {
     conn: ConnId,
     calls: &'a mut CallTable,
-    given_up: &'a mut VecDeque<GivenUp>,
+    ended: &'a mut EndedCalls,
 }
 
 impl Output for GiveUp<'_> {
@@ -29,11 +28,11 @@ impl Output for GiveUp<'_> {
         } else {
             self.calls.free(slot);
         }
-        self.given_up.push_back(GivenUp {
-            #[cfg(feature = "canary")]
-            fenced: fenced.then_some(slot),
-            ..GivenUp::new(self.conn, CallKey { slot, token }, CallEnd::Failed(failure))
-        });
+        #[cfg(feature = "canary")]
+        if fenced {
+            self.ended.note_fenced(self.conn, slot);
+        }
+        self.ended.push(self.conn, CallKey { slot, token }, CallEnd::Failed(failure));
     }
 }
 
@@ -42,11 +41,11 @@ impl CoreCell {
         #[cfg(feature = "canary")]
         self.reactor().free_given_up();
         loop {
-            let ended = self.reactor().given_up.pop_front();
-            let Some(GivenUp { conn, call, end, .. }) = ended else { return };
+            let ended = self.reactor().ended().pop();
+            let Some((conn, call, end)) = ended else { return };
             #[cfg(feature = "gss")]
             self.keep_no_more(conn, call.slot);
-            up.on_call_failed(conn, call, end);
+            up.on_event(CoreEvent::CallFailed(conn, call, end));
         }
     }
 
@@ -60,14 +59,15 @@ impl CoreCell {
 
     /// The same of a call that the requester knows by this slot.
     pub(in crate::reactor) fn cancel_requested(&self, conn: ConnId, slot: SlotId) -> bool {
-        let reactor = &mut *self.reactor();
-        let found = match reactor.conns.find(conn) {
+        let mut reactor = self.reactor();
+        let (conns, core) = reactor.split();
+        let (interrupted, ended) = core.interrupted_and_ended();
+        let found = match conns.find(conn) {
             Some(c) => Some((&mut c.lane.proto().requester, &mut c.calls)),
-            None => reactor.interrupted.calls_of(conn),
+            None => interrupted.calls_of(conn),
         };
         let Some((requester, calls)) = found else { return false };
-        let mut sink = GiveUp { conn, calls, given_up: &mut reactor.given_up };
-        requester.cancel(slot, &mut sink)
+        requester.cancel(slot, &mut GiveUp { conn, calls, ended })
     }
 }
 
@@ -76,10 +76,9 @@ impl Reactor {
     /// once, and the late reply of an honest responder is written over its next user, or finds its key dead.
     #[cfg(feature = "canary")]
     fn free_given_up(&mut self) {
-        for ended in &mut self.given_up {
-            let Some(slot) = ended.fenced.take() else { continue };
-            let Some(c) = self.conns.find(ended.conn) else { continue };
-            if let Some(hold) = c.end_call(slot, &mut self.fabric) {
+        while let Some((conn, slot)) = self.ended().take_fenced() {
+            let Some((c, core)) = self.conn_and_core(conn) else { continue };
+            if let Some(hold) = c.end_call(slot, core.fabric_mut()) {
                 c.calls.recycle(hold);
             }
         }
@@ -92,8 +91,8 @@ impl Reactor {
         slot: SlotId,
         failure: CallFailure,
     ) {
-        let Some(c) = self.conns.find(conn) else { return };
-        let mut sink = GiveUp { conn, calls: &mut c.calls, given_up: &mut self.given_up };
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        let mut sink = GiveUp { conn, calls: &mut c.calls, ended: core.ended() };
         c.lane.proto().requester.give_up_pull(slot, failure, &mut sink);
     }
 }
@@ -102,16 +101,18 @@ impl Reactor {
     /// Fails the calls whose deadline has passed, and finds the next deadline. The cost grows with the number of
     /// connections, but it runs only when a deadline was reached.
     pub(in crate::reactor) fn expire_calls(&mut self, now: Instant) {
-        let before = self.given_up.len();
-        let given_up = &mut self.given_up;
-        for c in self.conns.iter_mut() {
-            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, given_up };
+        let (conns, core) = self.split();
+        let before = core.ended().len();
+        for c in conns.iter_mut() {
+            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, ended: core.ended() };
             c.lane.proto().requester.on_time(now, &mut sink);
-            self.next_deadline = self.next_deadline.min(c.lane.proto().requester.next_deadline());
+            core.wake_by(c.lane.proto().requester.next_deadline());
         }
-        for (conn, requester, calls) in self.interrupted.all() {
-            requester.on_time(now, &mut GiveUp { conn, calls, given_up });
+        let (interrupted, ended) = core.interrupted_and_ended();
+        for (conn, requester, calls) in interrupted.all() {
+            requester.on_time(now, &mut GiveUp { conn, calls, ended });
         }
-        self.stats.timeouts += (self.given_up.len() - before) as u64;
+        let timeouts = core.ended().len() - before;
+        core.stats().timeouts += timeouts as u64;
     }
 }

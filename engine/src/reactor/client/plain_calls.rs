@@ -27,7 +27,7 @@ impl Reactor {
         stream: &[u8],
     ) -> Result<Option<CallId>, Backpressure> {
         #[cfg(feature = "gss")]
-        if self.conns.find_for_lane(conn).is_some_and(|c| c.gss.is_some()) {
+        if self.conns().find_for_lane(conn).is_some_and(|c| c.gss().is_some()) {
             return Ok(None);
         }
         let deadline = self.deadline(spec);
@@ -42,9 +42,9 @@ impl Reactor {
         let (header, place) = message.bytes_mut().split_at_mut(header_bytes);
         place.copy_from_slice(stream);
         let started = c.lane.proto().requester.start_call(token, deadline, &NO_CHUNKS, header);
-        let (started, _) = started.map_err(|refused| self.stats.refuse(refused))?;
+        let (started, _) = started.map_err(|refused| self.stats().refuse(refused))?;
         put_xid(place, started.xid);
-        self.next_deadline = self.next_deadline.min(deadline);
+        self.wake_by(deadline);
         self.post_call(conn, message);
         Ok(Some(CallId::of(started.slot)))
     }
@@ -71,11 +71,11 @@ impl Reactor {
         if context.plain_head_bytes() + arguments.len() > room {
             return Ok(ControlFlow::Continue(context));
         }
-        let Some(gss) = &mut c.gss else { return Ok(ControlFlow::Continue(context)) };
+        let Some(gss) = c.gss_mut() else { return Ok(ControlFlow::Continue(context)) };
         let next = context.context.peek_sequence(context.window);
         let sequence = next.map_err(|_| Backpressure::Connecting)?;
         if !gss.has_room(&context, sequence) {
-            return Err(self.stats.refuse(CallRefused::NoCredit));
+            return Err(self.stats().refuse(CallRefused::NoCredit));
         }
         let xid = c.lane.proto().requester.next_xid();
         let (header, stream) = message.whole_mut().split_at_mut(header_bytes);
@@ -83,13 +83,13 @@ impl Reactor {
         let head_bytes = head_bytes.map_err(|_| NOT_SIGNED)?;
         stream[head_bytes..][..arguments.len()].copy_from_slice(arguments);
         let started = c.lane.proto().requester.start_call(token, deadline, &NO_CHUNKS, header);
-        let (started, _) = started.map_err(|refused| self.stats.refuse(refused))?;
+        let (started, _) = started.map_err(|refused| self.stats().refuse(refused))?;
         debug_assert_eq!(started.xid, xid, "the verifier covers the XID");
         message.set_range(0..header_bytes + head_bytes + arguments.len());
         context.context.take_sequence(sequence);
-        self.next_deadline = self.next_deadline.min(deadline);
+        self.wake_by(deadline);
         let kept = self.keep_for_denial(conn, Start::New(token), spec, draft, &context);
-        if let Some(gss) = self.conns.find(conn).and_then(|c| c.gss.as_mut()) {
+        if let Some(gss) = self.conn(conn).and_then(|c| c.gss_mut()) {
             gss.note((started.slot, sequence), context, deadline, kept);
         }
         self.post_call(conn, message);

@@ -4,13 +4,11 @@
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
-use crate::reactor::pending::ended_calls::GivenUp;
 use crate::reactor::pending::gss_calls::{DeniedCall, GssCalls, InUse, SentCall};
 use crate::reactor::pending::lasting::Retransmit;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline, Resend};
 use crate::reactor::words::draft::Draft;
-use crate::reactor::words::gate::Gate;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::no_block;
 use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
@@ -27,11 +25,11 @@ use std::time::Duration;
 
 /// Context and numbers of a call that may start.
 pub(in crate::reactor) struct Numbered<'a> {
-    pub(in crate::reactor) context: &'a Arc<ClientContext>,
-    pub(in crate::reactor) xid: Xid,
-    pub(in crate::reactor) sequence: u32,
+    pub(in crate::reactor::client) context: &'a Arc<ClientContext>,
+    pub(in crate::reactor::client) xid: Xid,
+    pub(in crate::reactor::client) sequence: u32,
     /// State needed to retransmit it.
-    pub(in crate::reactor) kept: Option<Retransmit>,
+    pub(in crate::reactor::client) kept: Option<Retransmit>,
 }
 
 /// Security context of a call.
@@ -44,10 +42,13 @@ pub(in crate::reactor) enum Under {
 }
 
 impl Reactor {
-    /// Microseconds until a deadline of this side's; none for a call that has none.
-    pub(in crate::reactor) fn time_left(&self, deadline: Instant) -> Option<u64> {
+    /// What is left of the time of a call, in whole microseconds.
+    pub(in crate::reactor) fn rest_of(&self, deadline: Instant) -> Deadline {
         let ticks = deadline.0.saturating_sub(self.read_clock().0);
-        (deadline.0 != u64::MAX).then(|| self.clock.to_ns(ticks) / 1000)
+        match deadline.0 {
+            u64::MAX => Deadline::None,
+            _ => Deadline::After(Duration::from_micros(self.ns(ticks) / 1000)),
+        }
     }
 }
 
@@ -60,13 +61,11 @@ impl CoreCell {
     /// Sets the context of calls from now on; `None` while another one is established.
     pub(crate) fn set_context(&self, conn: ConnId, context: Option<Arc<ClientContext>>) {
         let mut reactor = self.reactor();
-        let Some(c) = reactor.conns.find(conn) else { return };
-        let slots = c.calls.slots();
-        c.gss.get_or_insert_with(|| Box::new(GssCalls::new(slots))).change(context);
-        if let Some(lasting) = &mut c.calls.lasting {
-            lasting.keeps_ended = true;
+        let Some(c) = reactor.conn(conn) else { return };
+        c.set_context(context);
+        if let Some(lasting) = c.calls.lasting_mut() {
+            lasting.keep_ended();
         }
-        c.lane.gate.set(Gate::UNKNOWN);
     }
 
     /// Tells the server of a connection that is about to close that its context is no longer needed. Does not wait
@@ -81,7 +80,7 @@ impl CoreCell {
         let last_words = self.destroy(conn, &context, (program, version)).ok().flatten();
         // A driver discards messages that it has not sent when the connection closes. In a handler, the receive of
         // the reply is posted after that, which matters to this connection only.
-        self.reactor().fabric.flush();
+        self.reactor().fabric_mut().flush();
         last_words
     }
 
@@ -95,7 +94,7 @@ impl CoreCell {
     ) -> Result<Option<(SlotId, Xid)>, InUse> {
         let is_used = {
             let mut reactor = self.reactor();
-            let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_deref());
+            let gss = reactor.conn(conn).and_then(|c| c.gss());
             gss.is_some_and(|gss| gss.is_used(context))
         };
         if is_used { Err(InUse) } else { self.destroy(conn, context, called) }
@@ -137,11 +136,12 @@ impl CoreCell {
     #[inline]
     pub(crate) fn take_sent(&self, conn: ConnId, xid: Xid) -> Option<SentCall> {
         let mut reactor = self.reactor();
-        let c = reactor.conns.find(conn)?;
-        let mut sent = c.gss.as_mut()?.take(xid)?;
-        let ended = c.calls.lasting.as_mut().and_then(|lasting| lasting.ended.take());
-        if let Some((_, kept)) = ended.filter(|(slot, _)| slot.xid() == xid) {
-            sent.kept = Some(kept);
+        let c = reactor.conn(conn)?;
+        let mut sent = c.gss_mut()?.take(xid)?;
+        let is_it = |slot: SlotId| slot.xid() == xid;
+        let ended = c.calls.lasting_mut().and_then(|lasting| lasting.take_ended(is_it));
+        if let Some(kept) = ended {
+            sent.keep(kept);
         }
         Some(sent)
     }
@@ -149,69 +149,51 @@ impl CoreCell {
     /// Cause of the loss of the previous connection, which may have executed a call.
     pub(crate) fn lost_by(&self, conn: ConnId) -> DownCause {
         let mut reactor = self.reactor();
-        let lasting = reactor.conns.find(conn).and_then(|c| c.calls.lasting.as_deref());
-        lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone())
+        let lasting = reactor.conn(conn).and_then(|c| c.calls.lasting());
+        lasting.map_or(DownCause::Local, |lasting| lasting.lost_by().clone())
     }
 
     /// Keeps a denied call that waits for a context: the core checks it in each turn, and at its deadline at the latest.
     pub(crate) fn await_context(&self, denied: DeniedCall) {
         let mut reactor = self.reactor();
-        reactor.next_deadline = reactor.next_deadline.min(denied.deadline);
-        reactor.gss_work.denied.push(denied);
+        reactor.wake_by(denied.deadline());
+        reactor.gss_work().push_denied(denied);
     }
 
     /// The denied calls of a connection.
     pub(crate) fn take_denied(&self, conn: ConnId) -> Vec<DeniedCall> {
-        let denied = &mut self.reactor().gss_work.denied;
-        denied.extract_if(.., |call| call.conn == conn).collect()
+        self.reactor().gss_work().take_denied(|call| call.conn() == conn)
     }
 
     /// Ends denied calls whose time is over.
     pub(crate) fn end_denied(&self) {
         let mut reactor = self.reactor();
-        let mut denied = take(&mut reactor.gss_work.denied);
-        denied.retain(|call| {
-            let is_over = reactor.time_left(call.deadline) == Some(0);
-            if is_over {
-                let key = CallKey { slot: call.slot, token: call.token };
-                let end = CallEnd::Failed(CallFailure::TimedOut);
-                reactor.given_up.push_back(GivenUp::new(call.conn, key, end));
-            }
-            !is_over
-        });
-        reactor.gss_work.denied = denied;
+        let soon = reactor.in_ticks(reactor.ticks(Duration::from_micros(1)).max(1));
+        for call in reactor.gss_work().take_denied(|call| call.deadline() < soon) {
+            let end = CallEnd::Failed(CallFailure::TimedOut);
+            reactor.ended().push(call.conn(), call.key(), end);
+        }
     }
 
     /// Sends a denied call again, with another XID and sequence number. On failure returns its token, and true if its
     /// time is over.
     pub(crate) fn start_denied(&self, conn: ConnId, denied: DeniedCall) -> Result<(), (u64, bool)> {
-        let DeniedCall { slot: denied_as, token, kept, deadline, arguments, results, .. } = denied;
-        let left_us = self.reactor().time_left(deadline);
-        let deadline =
-            left_us.map_or(Deadline::None, |us| Deadline::After(Duration::from_micros(us)));
-        if left_us == Some(0) {
+        let CallKey { slot: denied_as, token } = denied.key();
+        let deadline = self.reactor().rest_of(denied.deadline());
+        if deadline == Deadline::After(Duration::ZERO) {
             return Err((token, true));
         }
-        let (reply_bytes_max, resend) = (kept.reply_bytes_max, kept.resend);
-        let mut spec = CallSpec {
-            is_special: true,
-            reply_bytes_max,
-            resend,
-            deadline,
-            arguments,
-            results,
-            ..CallSpec::short()
-        };
-        let draft = Draft::new(kept.stream.bytes(), kept.cuts);
-        let started = self.start_special_call(conn, Start::New(token), &mut spec, &draft);
+        let (mut spec, kept) = denied.into_spec(deadline);
+        let started = self.start_special_call(conn, Start::New(token), &mut spec, &kept.draft());
         let slot = started.map_err(|_| (token, false))?;
         let mut reactor = self.reactor();
-        reactor.stats.calls_resent += 1;
-        let Some(c) = reactor.conns.find(conn) else { return Ok(()) };
-        if let Some(gss) = &mut c.gss {
+        reactor.stats().calls_resent += 1;
+        let Some(c) = reactor.conn(conn) else { return Ok(()) };
+        if let Some(gss) = c.gss_mut() {
             gss.note_denied(slot, denied_as);
         }
-        if let Some(lasting) = c.calls.lasting.as_mut().filter(|_| kept.resend != Resend::Never) {
+        let is_lasting = kept.resend() != Resend::Never;
+        if let Some(lasting) = c.calls.lasting_mut().filter(|_| is_lasting) {
             lasting.put(slot, kept);
         }
         Ok(())
@@ -219,8 +201,8 @@ impl CoreCell {
 
     pub(in crate::reactor) fn under(&self, conn: ConnId) -> Under {
         let mut reactor = self.reactor();
-        let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_deref());
-        match gss.map(|gss| &gss.context) {
+        let gss = reactor.conn(conn).and_then(|c| c.gss());
+        match gss.map(GssCalls::context) {
             None => Under::Nothing,
             Some(None) => Under::Missing,
             Some(Some(context)) => Under::Context(Arc::clone(context)),
@@ -274,7 +256,7 @@ impl CoreCell {
     ) -> Result<SlotId, Backpressure> {
         let (reply_bytes_max, deadline) = (spec.reply_bytes_max, self.reactor().deadline(spec));
         let mut results = Default::default();
-        let pool = self.reactor().bulk.clone();
+        let pool = self.reactor().bulk().clone();
         let counts = &*self.crypto;
         let protected = if context.service.protects_body() {
             spec.reply_bytes_max = protected_reply_bytes(spec);
@@ -295,7 +277,7 @@ impl CoreCell {
         spec.reply_bytes_max = reply_bytes_max;
         let started = protected.map_err(|why| self.not_protected(why)).and_then(|started| started);
         let mut reactor = self.reactor();
-        let c = reactor.conns.find(conn);
+        let c = reactor.conn(conn);
         match (started, c) {
             (Ok(slot), Some(c)) => {
                 if context.service.protects_body()
@@ -304,7 +286,7 @@ impl CoreCell {
                     hold.arguments = take(&mut spec.arguments);
                     hold.results = results;
                 }
-                if let Some(gss) = &mut c.gss {
+                if let Some(gss) = c.gss_mut() {
                     context.context.take_sequence(sequence);
                     gss.note((slot, sequence), Arc::clone(context), deadline, kept);
                 }
@@ -326,16 +308,16 @@ impl CoreCell {
         let mut reactor = self.reactor();
         // The most frequent refusal is checked before anything is signed.
         drop(reactor.take_send_buffer(conn)?);
-        let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_mut());
+        let gss = reactor.conn(conn).and_then(|c| c.gss_mut());
         if gss.is_some_and(|gss| gss.has_room(context, number)) {
             return Ok(number);
         }
-        Err(reactor.stats.refuse(CallRefused::NoCredit))
+        Err(reactor.stats().refuse(CallRefused::NoCredit))
     }
 
     /// A call ended without a checked reply: its protection is no longer needed.
     pub(in crate::reactor) fn forget_sent(&self, conn: ConnId, xid: Xid) {
-        if let Some(gss) = self.reactor().conns.find(conn).and_then(|c| c.gss.as_mut()) {
+        if let Some(gss) = self.reactor().conn(conn).and_then(|c| c.gss_mut()) {
             gss.forget(xid);
         }
     }
@@ -344,30 +326,29 @@ impl CoreCell {
     /// its state is dropped.
     pub(in crate::reactor) fn keep_no_more(&self, conn: ConnId, slot: SlotId) {
         let mut reactor = self.reactor();
-        let is_unsent = reactor.gss_work.forget_unsent(conn, slot);
-        let Some(c) = reactor.conns.find(conn) else { return };
-        if let Some(gss) = &mut c.gss {
+        let is_unsent = reactor.gss_work().forget_unsent(conn, slot);
+        let Some(c) = reactor.conn(conn) else { return };
+        if let Some(gss) = c.gss_mut() {
             gss.keep_no_more(slot.xid());
             if is_unsent {
                 gss.forget(slot.xid());
             }
         }
-        if let Some(lasting) = &mut c.calls.lasting {
-            lasting.ended.take_if(|(ended, _)| *ended == slot);
+        if let Some(lasting) = c.calls.lasting_mut() {
+            drop(lasting.take_ended(|ended| ended == slot));
         }
     }
 
     /// The XID that the next call gets, if one can be started.
     fn next_xid(&self, conn: ConnId, start: Start) -> Result<Xid, Backpressure> {
         let mut reactor = self.reactor();
-        let reactor = &mut *reactor;
-        let c = reactor.conns.find(conn).ok_or(Backpressure::Down)?;
+        let (c, core) = reactor.conn_and_core(conn).ok_or(Backpressure::Down)?;
         let requester = &c.lane.proto().requester;
         match start {
             Start::Again(slot) | Start::Reserved(slot) => Ok(requester.xid(slot)),
             Start::New(_) => match requester.check_room() {
                 Ok(()) => Ok(requester.next_xid()),
-                Err(refused) => Err(reactor.stats.refuse(refused)),
+                Err(refused) => Err(core.stats().refuse(refused)),
             },
         }
     }
@@ -375,7 +356,7 @@ impl CoreCell {
     pub(in crate::reactor) fn not_protected(&self, why: Unprotected) -> Backpressure {
         match why {
             Unprotected::NoMemory(bytes) => {
-                no_block(bytes, longest_block_bytes(&self.reactor().config))
+                no_block(bytes, longest_block_bytes(&self.reactor().config()))
             }
             _ => NOT_SIGNED,
         }
@@ -400,11 +381,11 @@ impl Reactor {
         if is_kept || is_exposed || !is_new || !context.keeps_call(bytes) {
             return None;
         }
-        let mut fitting = self.bulk.classes().filter(|class| class.block_bytes >= bytes);
-        fitting.next().filter(|class| class.free * 2 > class.total)?;
-        let mut stream = self.bulk.take(bytes)?;
+        let fitting = self.bulk().classes().find(|class| class.block_bytes >= bytes);
+        fitting.filter(|class| class.free * 2 > class.total)?;
+        let mut stream = self.bulk().take(bytes)?;
         stream.bytes_mut().copy_from_slice(draft.stream());
-        Some(Retransmit::new(stream, *draft.cuts(), self.stats.calls_sent, spec))
+        Some(Retransmit::new(stream, *draft.cuts(), self.stats().calls_sent, spec))
     }
 }
 

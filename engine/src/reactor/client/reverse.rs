@@ -11,25 +11,17 @@
 //! on the next one: that connection has a new client, which decides again if it takes them.
 
 use crate::fabric::ConnId;
-use crate::reactor::pending::roles::{NoReverse, ReverseState, Roles};
+use crate::reactor::pending::roles::{NoReverse, Roles};
 use crate::reactor::state::core::Reactor;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::version::Versions;
 
 impl Reactor {
-    /// The connection requested under this number takes reverse calls.
-    pub(in crate::reactor) fn take_reverse_calls(&mut self, request: u64) {
-        self.reverse_requests.push(request);
-    }
-
     /// Takes the roles of this end of the connection requested under this number, when it is up or has failed.
     pub(in crate::reactor) fn roles_of(&mut self, request: u64) -> Roles {
-        let place = self.reverse_requests.iter().position(|asked| *asked == request);
-        if let Some(place) = place {
-            self.reverse_requests.swap_remove(place);
-        }
-        let reverse_calls = place.map_or(0, |_| self.config.reverse_calls());
-        let refuses_reverse = place.is_none() && self.config.refuses_reverse();
+        let takes = self.took_reverse_calls(request);
+        let reverse_calls = if takes { self.config().reverse_calls() } else { 0 };
+        let refuses_reverse = !takes && self.config().refuses_reverse();
         Roles { side: Side::Client, reverse_calls, refuses_reverse }
     }
 
@@ -41,7 +33,7 @@ impl Reactor {
         is_inline: bool,
         is_served: bool,
     ) -> Result<(), NoReverse> {
-        let Some(c) = self.conns.find(conn) else { return Err(NoReverse::Down) };
+        let Some((c, core)) = self.conn_and_core(conn) else { return Err(NoReverse::Down) };
         if c.closing.is_some() {
             return Err(NoReverse::Down);
         }
@@ -51,14 +43,14 @@ impl Reactor {
         if !c.lane.proto().is_two_way() {
             return Err(NoReverse::NotConfigured);
         }
-        if c.reverse.has_client {
+        if c.reverse().has_client() {
             return Err(NoReverse::Taken);
         }
         let was_called = is_served || c.lane.proto().responder.was_called();
-        if self.config.versions() == Versions::Both && !was_called {
+        if core.config().versions() == Versions::Both && !was_called {
             return Err(NoReverse::NotCalled);
         }
-        c.reverse = ReverseState { has_client: true, is_inline };
+        c.begin_reverse(is_inline);
         self.settle_in_reverse(conn);
         Ok(())
     }

@@ -8,10 +8,9 @@ use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::client::protect::{Numbered, protected_reply_bytes};
 use crate::reactor::pending::call_table::CallHold;
-use crate::reactor::pending::ended_calls::GivenUp;
 use crate::reactor::pending::gss_work::{CallSealing, Work};
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline};
+use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::protection::{
@@ -23,7 +22,6 @@ use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::{Encoded, Placement};
 use std::mem::take;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl CoreCell {
     /// The body of this call takes more than one turn, and may have them. A connection that offers no Read chunks sends no
@@ -41,10 +39,10 @@ impl CoreCell {
         let items = spec.arguments.iter().flatten().map(Bulk::len).sum::<usize>();
         let bytes = draft.stream().len() + items;
         let mut reactor = self.reactor();
-        reactor.gss_work.is_long(cost(&context.context, bytes))
-            && reactor.gss_work.has_room(conn)
+        reactor.gss_work().is_long(cost(&context.context, bytes))
+            && reactor.gss_work().has_room(conn)
             && reactor.may_be_chunks(bytes, protected_reply_bytes(spec))
-            && reactor.conns.find(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
+            && reactor.conn(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
     }
 
     /// Starts a call that is sent when it is sealed. On success the buffers of the spec have moved out of it.
@@ -71,13 +69,12 @@ impl CoreCell {
         let own = CallSpec { is_special: true, reply_bytes_max, resend, ..Default::default() };
         reactor.hold_buffers(conn, slot, spec);
         context.context.take_sequence(sequence);
-        if let Some(gss) = reactor.conns.find(conn).and_then(|c| c.gss.as_mut()) {
+        if let Some(gss) = reactor.conn(conn).and_then(|c| c.gss_mut()) {
             gss.note((slot, sequence), Arc::clone(context), deadline, kept);
         }
-        let (message, at) = (Some(laid_out.message), laid_out.at);
         let context = Arc::clone(context);
-        let call = CallSealing { conn, slot, context, message, at, sealing, deadline, spec: own };
-        reactor.gss_work.push(Work::Send(call));
+        let call = CallSealing::new((conn, slot), context, (laid_out, sealing), deadline, own);
+        reactor.gss_work().push(Work::Send(call));
         reactor.announce_work();
         Ok(slot)
     }
@@ -85,21 +82,22 @@ impl CoreCell {
     /// Sends the calls that are sealed, as far as there is room, up to the first long one: that is copied to memory that the
     /// server can read. Those that find no room wait. Returns true if a long one was sent, and there may be more to send.
     pub(in crate::reactor) fn send_sealed_calls(&self) -> bool {
-        let count = self.reactor().gss_work.sealed.len();
+        let count = self.reactor().gss_work().sealed();
         for _ in 0..count {
-            let next = self.reactor().gss_work.sealed.pop_front();
+            let next = self.reactor().gss_work().take_sealed();
             let Some(call) = next else { return false };
-            let bytes = call.message.as_ref().map_or(0, Bulk::len);
+            let bytes = call.bytes();
             match self.send_sealed_call(call) {
-                Some(waits) => self.reactor().gss_work.sealed.push_back(waits),
-                None if self.reactor().gss_work.is_long(bytes) => return true,
+                Some(waits) => self.reactor().gss_work().push_sealed(waits),
+                None if self.reactor().gss_work().is_long(bytes) => return true,
                 None => {}
             }
         }
         let mut reactor = self.reactor();
-        if !reactor.gss_work.sealed.is_empty() {
+        if reactor.gss_work().sealed() > 0 {
             // What they wait for, such as the end of another call, need not be a message.
-            reactor.next_deadline = reactor.next_deadline.min(reactor.pause_ends());
+            let pause_ends = reactor.pause_ends();
+            reactor.wake_by(pause_ends);
         }
         false
     }
@@ -111,16 +109,18 @@ impl CoreCell {
         end: Result<(), Unprotected>,
     ) {
         match end {
-            Ok(()) => self.reactor().gss_work.sealed.push_back(call),
-            Err(_) => self.reactor().end_unsent(call.conn, call.slot),
+            Ok(()) => self.reactor().gss_work().push_sealed(call),
+            Err(_) => {
+                let (conn, slot) = call.place();
+                self.reactor().end_unsent(conn, slot);
+            }
         }
     }
 
     /// Gives the call back if there is no room for it yet.
     fn send_sealed_call(&self, mut call: CallSealing) -> Option<CallSealing> {
-        let (conn, slot) = (call.conn, call.slot);
-        if call.message.as_ref().is_some_and(Bulk::is_leased) {
-            // A key of a try before is not dead yet.
+        let (conn, slot) = call.place();
+        if call.is_leased() {
             return Some(call);
         }
         let reserved = self.reactor().take_reserved(conn, slot);
@@ -129,12 +129,11 @@ impl CoreCell {
             self.forget_sent(conn, slot.xid());
             return None;
         };
-        let left_us = self.reactor().time_left(call.deadline);
-        call.spec.deadline =
-            left_us.map_or(Deadline::None, |us| Deadline::After(Duration::from_micros(us)));
+        let deadline = self.reactor().rest_of(call.deadline());
+        call.message_and_spec().1.deadline = deadline;
         let sent = self.start_sealed_call(&mut call);
         let mut reactor = self.reactor();
-        let c = reactor.conns.find(conn)?;
+        let c = reactor.conn(conn)?;
         match sent {
             Ok(_) => {
                 // Its buffers wait for the reply, which has its data in it.
@@ -166,11 +165,12 @@ impl CoreCell {
 
     /// Sends it from where it lies: inline if that is short enough, else as a chunk of its own.
     fn start_sealed_call(&self, call: &mut CallSealing) -> Result<SlotId, Backpressure> {
-        let CallSealing { conn, slot, ref mut message, ref mut spec, .. } = *call;
+        let (conn, slot) = call.place();
+        let (message, spec) = call.message_and_spec();
         let start = Start::Reserved(slot);
         let mut reactor = self.reactor();
         let mut stage = reactor.stage_call(conn, start, spec)?;
-        let segment_bytes = reactor.config.segment_bytes();
+        let segment_bytes = reactor.config().segment_bytes();
         let bytes = message.as_ref().map_or(&[][..], Bulk::bytes);
         if stage.header_bytes + bytes.len() <= stage.threshold_bytes {
             let encoded = stage.encode(spec, &Draft::plain(bytes), Placement::Inline);
@@ -185,14 +185,14 @@ impl CoreCell {
     /// Gives up a call of which the requester knows nothing, or knows by another slot. Its memory is private.
     pub(in crate::reactor) fn cancel_secured(&self, conn: ConnId, slot: SlotId) -> bool {
         let mut reactor = self.reactor();
-        let work = &mut reactor.gss_work;
+        let work = reactor.gss_work();
         let token = work.forget_denied(conn, slot).or_else(|| work.forget_reply(conn, slot));
         if let Some(token) = token {
             let (call, end) = (CallKey { slot, token }, CallEnd::Failed(CallFailure::Cancelled));
-            reactor.given_up.push_back(GivenUp::new(conn, call, end));
+            reactor.ended().push(conn, call, end);
             return true;
         }
-        let gss = reactor.conns.find(conn).and_then(|c| c.gss.as_deref());
+        let gss = reactor.conn(conn).and_then(|c| c.gss());
         let again = gss.and_then(|gss| gss.sent_again(slot)).filter(|again| *again != slot);
         drop(reactor);
         again.is_some_and(|again| self.cancel_requested(conn, again))
@@ -203,7 +203,7 @@ impl Reactor {
     /// A call with a body of this length, and its reply, are within all limits as chunks. One that is not is refused where it
     /// is made.
     fn may_be_chunks(&self, bytes: usize, reply_bytes: usize) -> bool {
-        let config = &self.config;
+        let config = self.config();
         let call_bytes = bytes + CALL_HEAD_BYTES + FRAME_BYTES;
         let reply_bytes = reply_bytes + CALL_HEAD_BYTES;
         let longest = call_bytes.max(reply_bytes);
@@ -221,25 +221,25 @@ impl Reactor {
     ) -> Result<SlotId, Backpressure> {
         // What would be refused later is refused now.
         drop(self.stage_call(conn, Start::New(token), spec)?);
-        let Some(c) = self.conns.find(conn) else { return Err(Backpressure::Down) };
+        let Some((c, core)) = self.conn_and_core(conn) else { return Err(Backpressure::Down) };
         let Some(hold) = c.calls.spare() else { return Err(Backpressure::NoBuffer) };
         let reserved = c.lane.proto().requester.reserve(token, deadline);
         match reserved {
             Ok(slot) => {
                 c.calls.put(slot, hold);
-                self.next_deadline = self.next_deadline.min(deadline);
+                core.wake_by(deadline);
                 Ok(slot)
             }
             Err(refused) => {
                 c.calls.recycle(hold);
-                Err(self.stats.refuse(refused))
+                Err(self.stats().refuse(refused))
             }
         }
     }
 
     /// The buffers of a call lie in its slot from now on.
     fn hold_buffers(&mut self, conn: ConnId, slot: SlotId, spec: &mut CallSpec) {
-        let hold = self.conns.find(conn).and_then(|c| c.calls.hold(slot));
+        let hold = self.conn(conn).and_then(|c| c.calls.hold(slot));
         let Some(hold) = hold else { return };
         hold.arguments = take(&mut spec.arguments);
         hold.results = take(&mut spec.results);
@@ -248,27 +248,28 @@ impl Reactor {
     /// The buffers of a call that is not sent yet; `None` if it has ended.
     #[expect(clippy::option_option, reason = "a call that goes on may have no buffers")]
     fn take_reserved(&mut self, conn: ConnId, slot: SlotId) -> Option<Option<Box<CallHold>>> {
-        let c = self.conns.find(conn)?;
+        let c = self.conn(conn)?;
         let is_reserved = c.lane.proto().requester.is_reserved(slot);
         is_reserved.then(|| c.calls.take_hold(slot))
     }
 
     /// A call ends that cannot be sent.
     fn end_unsent(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conns.find(conn) else { return };
+        let Some(c) = self.conn(conn) else { return };
         let token = c.lane.proto().requester.release_reserved(slot);
         c.calls.free(slot);
-        if let Some(gss) = &mut c.gss {
+        if let Some(gss) = c.gss_mut() {
             gss.forget(slot.xid());
         }
         let end = CallEnd::Failed(CallFailure::NoMemory);
-        let ended = token.map(|token| GivenUp::new(conn, CallKey { slot, token }, end));
-        self.given_up.extend(ended);
+        if let Some(token) = token {
+            self.ended().push(conn, CallKey { slot, token }, end);
+        }
     }
 
     /// The dispatch is to hear in this turn, or the next one, that there is work.
     pub(in crate::reactor) fn announce_work(&mut self) {
-        self.gss_work.is_new = true;
-        self.next_deadline = Instant(0);
+        self.gss_work().announce();
+        self.wake_by(Instant(0));
     }
 }

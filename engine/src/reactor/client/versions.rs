@@ -6,45 +6,42 @@
 //! they have no chunks and fit the first message.
 
 use crate::fabric::ConnId;
-use crate::reactor::pending::offered::{Offered, Settled};
+use crate::reactor::pending::offered::Settled;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::messages::NO_CHUNKS;
 use spinrpc_proto::output::SlotId;
-use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Versions};
+use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 
 impl Reactor {
     /// Sets the version negotiation of a new connection, before its first call.
     pub(in crate::reactor) fn negotiate(&mut self, conn: ConnId, negotiation: Negotiation) {
-        let Some(c) = self.conns.find(conn) else { return };
-        c.lane.proto().requester.negotiate(negotiation);
-        (c.offer, c.negotiated) = match negotiation.stage() {
-            Stage::Settled => (None, c.negotiated.settled(negotiation.version())),
-            _ => (Some(Offered::new()), c.negotiated.offering()),
-        };
+        if let Some(c) = self.conn(conn) {
+            c.negotiate(negotiation);
+        }
     }
 
     /// The first call was answered: thresholds are those of its version from now on, on the same
     /// connection (version two section 5.2).
     pub(in crate::reactor) fn settle(&mut self, conn: ConnId) -> Option<Settled> {
-        let c = self.conns.find(conn)?;
-        let version = c.lane.proto().requester.negotiation().version();
-        c.offer = None;
-        c.negotiated = c.negotiated.settled(version);
-        self.stats.connections_version_two += u64::from(version == TransportVersion::Two);
-        Some(Settled { negotiated: c.negotiated, verdict: c.lane.proto().requester.verdict() })
+        let settled = self.conn(conn)?.settle();
+        let is_two = settled.negotiated.version() == Some(TransportVersion::Two);
+        self.stats().connections_version_two += u64::from(is_two);
+        Some(settled)
     }
 
     /// Sends the first call again on the same connection, in the version that the responder speaks (version two
     /// section 5.2). The call fits again, because headers of version one are not longer.
     #[cold]
     pub(in crate::reactor) fn send_in_other_version(&mut self, conn: ConnId, slot: SlotId) {
-        let stream_at = self.config.headroom_bytes();
-        let Some(c) = self.conns.find(conn) else { return };
-        let (Some(offer), Some(mut message)) = (c.offer.as_deref(), c.sends.take()) else {
+        let stream_at = self.config().headroom_bytes();
+        let Some(c) = self.conn(conn) else { return };
+        let message = c.sends.take();
+        let (Some(offer), Some(mut message)) = (c.offer(), message) else {
             return self.close_overrun(conn, "send buffers");
         };
-        let end = stream_at + offer.0.len();
-        message.whole_mut()[stream_at..end].copy_from_slice(&offer.0);
+        let stream = offer.stream();
+        let end = stream_at + stream.len();
+        message.whole_mut()[stream_at..end].copy_from_slice(stream);
         let header = &mut message.whole_mut()[..stream_at];
         let resent = c.lane.proto().requester.resend(slot, &NO_CHUNKS, header);
         match resent {
@@ -59,8 +56,8 @@ impl Reactor {
     /// Settles the version of calls on an accepted connection: the version in which it is called, or the only one
     /// spoken (version two section 5.3).
     pub(in crate::reactor) fn settle_in_reverse(&mut self, conn: ConnId) {
-        let versions = self.config.versions();
-        let Some(c) = self.conns.find(conn) else { return };
+        let versions = self.config().versions();
+        let Some(c) = self.conn(conn) else { return };
         let version = match versions {
             Versions::One | Versions::Two => versions.high(),
             Versions::Both => c.lane.proto().responder.version(),

@@ -48,22 +48,23 @@ impl Reactor {
     ) {
         let ReplyStream::ReplyChunk { length } = reply.stream else { return };
         let is_exposed = hold.reply.as_ref().is_some_and(Bulk::is_exposed);
-        let is_copied = is_exposed || self.config.bulk_view() == BulkView::Copy;
+        let is_copied = is_exposed || self.config().bulk_view() == BulkView::Copy;
         if !is_copied || !self.has_protected_body(conn, reply) {
             return;
         }
         let Some(from) = hold.reply.take() else { return };
         let bytes = (length as usize).min(from.len());
-        let work = &self.gss_work;
-        let takes_steps = work.is_long(bytes) && work.has_room(conn);
-        let private = if takes_steps { take(&self.bulk, bytes).ok() } else { None };
+        let work = self.gss_work();
+        let (takes_steps, step_bytes) =
+            (work.is_long(bytes) && work.has_room(conn), work.step_bytes());
+        let private = if takes_steps { take(self.bulk(), bytes).ok() } else { None };
         let Some(mut private) = private else {
             hold.reply = Some(from);
             return;
         };
-        let mut rest = PartCopied { from, bytes: 0 };
-        rest.copy(private.bytes_mut(), work.step_bytes());
-        self.stats.copies += 1;
+        let mut rest = PartCopied::new(from);
+        rest.copy(private.bytes_mut(), step_bytes);
+        self.stats().copies += 1;
         (hold.reply, hold.rest) = (Some(private), Some(rest));
     }
 
@@ -83,7 +84,7 @@ impl Reactor {
     }
 
     fn has_protected_body(&mut self, conn: ConnId, reply: &DeliveredReply) -> bool {
-        let gss = self.conns.find(conn).and_then(|c| c.gss.as_deref());
+        let gss = self.conn(conn).and_then(|c| c.gss());
         gss.is_some_and(|gss| gss.protects_body(reply.slot.xid()))
     }
 }

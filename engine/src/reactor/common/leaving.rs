@@ -10,7 +10,6 @@ use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::ReplyTarget;
 use spinrpc_proto::connection::Side;
-use spinrpc_proto::ids::Instant;
 use std::time::Duration;
 
 /// Interval at which the core checks if replies were sent.
@@ -22,13 +21,14 @@ impl Reactor {
     /// that a thread that has seen one end can rely on it.
     #[cold]
     pub(in crate::reactor) fn go_on_leaving(&mut self) {
-        if self.leaving.is_none() {
+        if self.leaving().is_none() {
             return;
         }
-        self.fabric.flush();
-        let (mut unfinished, mut is_over, mut done) = (self.deferred, true, Vec::new());
-        for place in 0..self.conns.places() {
-            let Some(c) = self.conns.at(place) else { continue };
+        self.fabric_mut().flush();
+        let (mut unfinished, mut is_over, mut done) = (self.deferred(), true, Vec::new());
+        let (conns, core) = self.split();
+        for place in 0..conns.places() {
+            let Some(c) = conns.at(place) else { continue };
             let is_client = c.lane.proto().side() == Side::Client;
             if is_client && !c.lane.proto().is_two_way() {
                 continue;
@@ -38,19 +38,19 @@ impl Reactor {
                 continue;
             }
             let (id, held) =
-                (c.id, c.replies_held() + usize::from(self.fabric.outstanding(c.id).is_unsent));
+                (c.id, c.replies_held() + usize::from(core.fabric().outstanding(c.id).is_unsent));
             unfinished += held;
             if !is_client && held == 0 && c.sends_promised == 0 {
                 done.push(id);
             }
         }
-        let Some(leaving) = &mut self.leaving else { return };
+        let Some(leaving) = self.leaving() else { return };
         leaving.tell(unfinished);
         if is_over && unfinished == 0 {
-            leaving.request = None;
+            leaving.end();
         } else {
-            let look_at = self.read_clock().0.saturating_add(self.clock.from_duration(LOOK_EVERY));
-            self.next_deadline = self.next_deadline.min(Instant(look_at));
+            let look_at = self.in_ticks(self.ticks(LOOK_EVERY));
+            self.wake_by(look_at);
         }
         for id in done {
             self.begin_close(id, DownCause::Local);
@@ -58,18 +58,18 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn close_all(&mut self) {
-        self.ending = true;
-        for conn in self.conns.ids() {
+        self.begin_ending();
+        for conn in self.conns().ids() {
             self.begin_close(conn, DownCause::Local);
         }
     }
 
     /// Leaves a call unexecuted and unanswered: its connection will close.
     pub(in crate::reactor) fn leave_call(&mut self, to: &ReplyTarget<'_>) {
-        let Some(c) = self.conns.find(to.conn) else { return };
+        let Some(c) = self.conn(to.conn) else { return };
         if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
-            self.stats.calls_left += 1;
+            self.stats().calls_left += 1;
         }
     }
 }
@@ -79,7 +79,7 @@ impl Conn {
     /// their RDMA_DONE, or for an earlier one.
     pub(in crate::reactor) fn replies_held(&self) -> usize {
         self.answers_owed
-            + self.dialect.kept.len()
+            + self.dialect().kept().len()
             + self.lane.proto().responder.dones_owed() as usize
     }
 }

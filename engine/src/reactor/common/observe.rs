@@ -15,22 +15,21 @@ impl Reactor {
     /// Answers; the next request of the same letter continues behind the connections already seen.
     #[cold]
     pub(in crate::reactor) fn observe(&mut self, mut to: Box<Observation>) {
-        (to.deferred, to.put_off) = (self.deferred, self.put_off.len());
+        (to.deferred, to.put_off) = (self.deferred(), self.waiting());
         to.memory.clear();
-        to.memory.extend(self.bulk.classes().take(CLASSES_MAX));
+        to.memory.extend(self.bulk().classes().take(CLASSES_MAX));
         to.rows.clear();
-        let (places, mut slots) = (self.conns.places(), 0);
-        while to.from < places && to.rows.len() < ROWS_MAX && slots < SLOTS_MAX {
-            if let Some(c) = self.conns.at(to.from) {
-                slots += c.calls.slots() + c.serves.len();
-                to.rows.push(c.row(&self.fabric));
+        let (conns, core) = self.split();
+        let (places, mut slots) = (conns.places(), 0);
+        while to.from() < places && to.rows.len() < ROWS_MAX && slots < SLOTS_MAX {
+            if let Some(c) = conns.at(to.from()) {
+                slots += c.calls.slots() + c.serves.slots();
+                to.rows.push(c.row(core.fabric()));
             }
-            to.from += 1;
+            to.pass_place();
         }
-        to.is_whole = to.from >= places;
-        let back = to.back.clone();
-        // The observer has stopped waiting, or has room for each of its letters.
-        let _ = back.try_send(to);
+        to.is_whole = to.from() >= places;
+        to.give_back();
     }
 }
 
@@ -51,7 +50,7 @@ impl Conn {
         ConnRow {
             place: self.id.index(),
             generation: self.id.generation(),
-            peer: self.peer,
+            peer: self.peer(),
             is_ours,
             version: version.to_wire(),
             is_closing: self.closing.is_some(),
@@ -62,7 +61,7 @@ impl Conn {
             calls_received: responder.calls_taken(),
             in_progress: responder.in_progress(),
             grant: responder.grant(),
-            moved: self.moved,
+            moved: self.moved(),
             receives: self.receives(),
             sends: Buffers {
                 buf_bytes: self.sends.buf_bytes(),
@@ -76,24 +75,21 @@ impl Conn {
     }
 
     fn receives(&self) -> Buffers {
-        let of_calls = self.serves.iter().filter(|hold| hold.message.is_some()).count();
-        let of_replies = self.dialect.pulling() + self.fenced.len();
+        let of_replies = self.dialect().pulling() + self.fenced.len();
         Buffers {
             buf_bytes: self.recvs.buf_bytes(),
             total: self.recvs.capacity(),
             free: self.recvs.available(),
-            kept: of_calls + of_replies,
+            kept: self.serves.messages() + of_replies,
         }
     }
 
     fn blocks(&self) -> Blocks {
-        let waiting = self.serves.iter().filter(|hold| hold.message.is_some());
-        let sinks = waiting.filter_map(|hold| hold.sinks.as_ref());
         Blocks {
             calls: self.calls.blocks(),
-            fetches: sinks.map(|sinks| sinks.blocks()).sum(),
-            pulls: self.dialect.pull_blocks(),
-            exports: self.dialect.export_keys(),
+            fetches: self.serves.blocks(),
+            pulls: self.dialect().pull_blocks(),
+            exports: self.dialect().export_keys(),
         }
     }
 }

@@ -16,9 +16,9 @@ impl CoreCell {
     pub(crate) fn take_panic(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
         let (log, policy, now_ns) = {
             let mut reactor = self.reactor();
-            reactor.stats.handler_panics += 1;
-            let now_ns = reactor.clock.to_ns(reactor.read_clock().0);
-            (Arc::clone(&reactor.panics), reactor.config.on_panic(), now_ns)
+            reactor.stats().handler_panics += 1;
+            let now_ns = reactor.now_ns();
+            (Arc::clone(reactor.panics()), reactor.config().on_panic(), now_ns)
         };
         let text = message_of(&*payload);
         if let Some(panics) = log.add(place, text, now_ns) {
@@ -36,8 +36,7 @@ impl CoreCell {
 
     /// The turn ends here. A call that the application starts later, outside of turns, reads the clock.
     fn leave_turn(&self) {
-        self.lane.stamp.set(None);
-        self.lane.in_turn.set(false);
-        self.reactor().in_turn = false;
+        self.lane().end_turn();
+        self.reactor().leave_turn();
     }
 }

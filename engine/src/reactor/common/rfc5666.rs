@@ -7,9 +7,9 @@ use crate::reactor::state::core::Reactor;
 impl Reactor {
     /// Posts an RDMA_DONE.
     pub(in crate::reactor) fn post_done(&mut self, conn: ConnId, message: Buf) {
-        self.stats.dones_sent += 1;
-        self.stats.bytes_inline += message.len() as u64;
-        if self.fabric.post(conn, SendWr::Send { message, invalidate: None }).is_err() {
+        self.stats().dones_sent += 1;
+        self.stats().bytes_inline += message.len() as u64;
+        if self.fabric_mut().post(conn, SendWr::Send { message, invalidate: None }).is_err() {
             self.close_overrun(conn, "send queue");
         }
     }

@@ -8,12 +8,12 @@ impl Reactor {
     /// Posts a call.
     #[inline]
     pub(in crate::reactor) fn post_call(&mut self, conn: ConnId, message: Buf) {
-        self.stats.calls_sent += 1;
-        self.stats.bytes_inline += message.len() as u64;
-        if self.fabric.send_copied(conn, message.bytes()) {
+        self.stats().calls_sent += 1;
+        self.stats().bytes_inline += message.len() as u64;
+        if self.fabric_mut().send_copied(conn, message.bytes()) {
             return;
         }
-        if self.fabric.post(conn, SendWr::Send { message, invalidate: None }).is_err() {
+        if self.fabric_mut().post(conn, SendWr::Send { message, invalidate: None }).is_err() {
             // There was room when it was written. The call is in flight by now, and ends once, with the connection.
             self.close_overrun(conn, "send queue");
         }
@@ -27,12 +27,12 @@ impl Reactor {
         message: Buf,
         invalidate: Option<u32>,
     ) {
-        self.stats.replies_sent += 1;
-        self.stats.bytes_inline += message.len() as u64;
-        if invalidate.is_none() && self.fabric.send_copied(conn, message.bytes()) {
+        self.stats().replies_sent += 1;
+        self.stats().bytes_inline += message.len() as u64;
+        if invalidate.is_none() && self.fabric_mut().send_copied(conn, message.bytes()) {
             return;
         }
-        if self.fabric.post(conn, SendWr::Send { message, invalidate }).is_err() {
+        if self.fabric_mut().post(conn, SendWr::Send { message, invalidate }).is_err() {
             self.close_overrun(conn, "send queue");
         }
     }

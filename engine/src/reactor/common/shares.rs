@@ -19,17 +19,18 @@ impl Reactor {
         conn: ConnId,
         bytes: usize,
     ) -> Option<Bulk> {
-        let (now, ticks) = (self.time(), self.clock.from_duration(COUNT_EVERY));
-        let held = self.conns.iter().map(|c| (c.origin, c.sends_promised));
-        self.origins.count(now, ticks, held);
-        let own = self.conns.find(conn)?;
-        let of_origin = self.origins.deferred(own.origin)?;
-        let fitting = self.bulk.classes().filter(|class| class.block_bytes >= bytes);
+        let (conns, core) = self.split();
+        let (now, ticks) = (core.time(), core.ticks(COUNT_EVERY));
+        let held = conns.iter().map(|c| (c.origin(), c.sends_promised));
+        core.origins().count(now, ticks, held);
+        let own = conns.find(conn)?;
+        let fitting = core.bulk().classes().filter(|class| class.block_bytes >= bytes);
         let blocks: usize = fitting.map(|class| class.free).sum();
-        let free = blocks.min(self.deferred_places.all.saturating_sub(self.deferred));
-        let is_admitted = DeferredPlaces::admit(own.sends_promised, *of_origin, free);
-        let stage = is_admitted.then(|| self.bulk.take(bytes)).flatten()?;
-        *of_origin += 1;
+        let free = blocks.min(core.deferred_room());
+        let of_origin = *core.origins().deferred(own.origin())?;
+        let is_admitted = DeferredPlaces::admit(own.sends_promised, of_origin, free);
+        let stage = is_admitted.then(|| core.bulk().take(bytes)).flatten()?;
+        *core.origins().deferred(own.origin())? += 1;
         Some(stage)
     }
 
@@ -40,9 +41,9 @@ impl Reactor {
         data: &ReplyData,
         bytes: usize,
     ) -> bool {
-        let Self { conns, bulk, .. } = self;
         let lengths = std::iter::once(bytes);
-        conns.find(conn).is_some_and(|c| bulk.admits_all(data.owned(), lengths, &c.share))
+        self.conn_and_core(conn)
+            .is_some_and(|(c, core)| core.bulk().admits_all(data.owned(), lengths, c.share()))
     }
 
     /// Counts the memory of a reply, and returns true if the connection may hold that until its client has fetched it.
@@ -53,19 +54,19 @@ impl Reactor {
         stream: Option<&Bulk>,
     ) -> bool {
         self.charge_reply(conn, data, stream);
-        let Self { conns, bulk, .. } = self;
-        let own = data.owned().chain(stream);
-        conns.find(conn).is_some_and(|c| bulk.admits_all(own, std::iter::empty(), &c.share))
+        let (own, none) = (data.owned().chain(stream), std::iter::empty());
+        self.conn_and_core(conn)
+            .is_some_and(|(c, core)| core.bulk().admits_all(own, none, c.share()))
     }
 
     /// Memory for the results of a call; none beyond its share.
     pub(in crate::reactor) fn charged_bulk(&mut self, conn: ConnId, bytes: usize) -> Option<Bulk> {
-        let c = self.conns.find(conn)?;
-        let has_share = self.bulk.admits(bytes, &c.share);
+        let (c, core) = self.conn_and_core(conn)?;
+        let has_share = core.bulk().admits(bytes, c.share());
         has_share
-            .then(|| self.bulk.take(bytes))
+            .then(|| core.bulk().take(bytes))
             .flatten()
-            .inspect(|block| self.bulk.charge(block, &c.share))
+            .inspect(|block| core.bulk().charge(block, c.share()))
     }
 
     /// Counts the memory of a reply in the share of its connection, until it is sent. Shared memory is the application's
@@ -76,8 +77,7 @@ impl Reactor {
         data: &ReplyData,
         long: Option<&Bulk>,
     ) {
-        let Self { conns, bulk, .. } = self;
-        let Some(c) = conns.find(conn) else { return };
-        data.owned().chain(long).for_each(|block| bulk.charge(block, &c.share));
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        data.owned().chain(long).for_each(|block| core.bulk().charge(block, c.share()));
     }
 }

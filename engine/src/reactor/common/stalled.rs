@@ -8,18 +8,18 @@ impl Reactor {
     /// Looks at the outstanding requests of each connection, if that is due, and closes the connections with a request that
     /// has been outstanding for too long.
     pub(in crate::reactor) fn end_stalled(&mut self, now: Instant) {
-        if !self.stalls.take_due(now) {
+        if !self.takes_stalls(now) {
             return;
         }
-        let Self { conns, fabric, stalls, .. } = self;
+        let (conns, core) = self.split();
         let mut stalled: Vec<ConnId> = Vec::new();
         for c in conns.iter_mut().filter(|c| c.closing.is_none()) {
-            stalls.begin(now);
-            if c.outstanding.is_stalled(fabric.outstanding(c.id).numbers) {
+            core.begin_stalls(now);
+            if c.is_stalled(core.fabric()) {
                 stalled.push(c.id);
             }
         }
-        self.stats.connections_stalled += stalled.len() as u64;
+        self.stats().connections_stalled += stalled.len() as u64;
         for conn in stalled {
             self.begin_close(conn, DownCause::Stalled);
         }

@@ -29,7 +29,7 @@ pub(crate) struct CallHold {
     pub(crate) argument_copies: [Option<Bulk>; ITEMS_MAX],
     pub(crate) result_copies: [Option<Bulk>; ITEMS_MAX],
     /// Keys of the results.
-    pub(in crate::reactor) result_keys: [u32; ITEMS_MAX],
+    result_keys: [u32; ITEMS_MAX],
     /// Bytes of results that were placed directly in their final memory, past their copies.
     home_bytes: [Option<u32>; ITEMS_MAX],
     handles: [u32; KEYS_PER_CALL_MAX],
@@ -43,6 +43,11 @@ impl CallHold {
     pub(crate) fn add_handle(&mut self, handle: u32) {
         self.handles[usize::from(self.handle_count)] = handle;
         self.handle_count += 1;
+    }
+
+    /// Remembers the key of a result, and the memory that stands in for it.
+    pub(in crate::reactor) fn note_result(&mut self, index: usize, key: u32, copy: Option<Bulk>) {
+        (self.result_keys[index], self.result_copies[index]) = (key, copy);
     }
 
     /// Revokes its keys, and notes which results were placed directly, past their copies. The copies stay: if the call
@@ -154,7 +159,7 @@ pub(crate) struct CallTable {
     /// Boxes for the calls that need them.
     spare: Spares<CallHold>,
     /// Set if the client's calls may outlive the connection.
-    pub(in crate::reactor) lasting: Option<Box<Lasting>>,
+    lasting: Option<Box<Lasting>>,
 }
 
 impl CallTable {
@@ -166,6 +171,38 @@ impl CallTable {
             spare: Spares::new(slots + slots.min(1)),
             lasting: None,
         }
+    }
+
+    /// Stored state, if the client's calls may outlive the connection.
+    pub(in crate::reactor) fn lasting(&self) -> Option<&Lasting> {
+        self.lasting.as_deref()
+    }
+
+    pub(in crate::reactor) fn lasting_mut(&mut self) -> Option<&mut Lasting> {
+        self.lasting.as_deref_mut()
+    }
+
+    /// Calls may outlive the connection from now on, and be sent again so often.
+    pub(in crate::reactor) fn make_lasting(&mut self, resends_max: u8) {
+        let slots = self.slots();
+        let lasting = self.lasting.get_or_insert_with(|| Lasting::new(slots, resends_max));
+        lasting.set_resends_max(resends_max);
+    }
+
+    /// Returns true if the call in this slot may be sent again; removes the resources of the lost connection.
+    pub(in crate::reactor) fn detach(&mut self, slot: SlotId) -> bool {
+        let Self { holds, lasting, .. } = self;
+        let Some(lasting) = lasting.as_deref_mut().filter(|lasting| lasting.may_resend(slot))
+        else {
+            return false;
+        };
+        let Some(kept) = lasting.kept_mut(slot) else { return false };
+        if !kept.is_in_flight() {
+            return true;
+        }
+        let hold = holds.get_mut(usize::from(slot.index)).and_then(|hold| hold.as_deref_mut());
+        let rooms = hold.map(|hold| hold.detach(kept.result_bytes()));
+        rooms.map(|rooms| kept.detach(rooms)).is_some()
     }
 
     /// Number of calls that fit.

@@ -62,17 +62,17 @@ impl Caller {
 
 /// State that encoding a reply outside of its core needs.
 pub(in crate::reactor) struct Room {
-    pub(in crate::reactor) pool: BulkPool,
+    pool: BulkPool,
     /// The share of the connection.
-    pub(in crate::reactor) share: Share,
-    pub(in crate::reactor) stage: Bulk,
-    pub(in crate::reactor) plan: ReplyPlan,
+    share: Share,
+    stage: Bulk,
+    plan: ReplyPlan,
     /// Protection of the reply, if its call came under RPCSEC_GSS, and where its sealing is counted.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) protection: Option<(Protection, Arc<CryptoCounts>)>,
+    protection: Option<(Protection, Arc<CryptoCounts>)>,
     /// The thread of the core, and the cost of a body above which the core decides when it is sealed.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) core: (std::thread::ThreadId, usize),
+    core: (std::thread::ThreadId, usize),
 }
 
 impl DeferTicket {
@@ -182,6 +182,34 @@ impl Drop for DeferTicket {
 }
 
 impl Room {
+    pub(in crate::reactor) fn new(
+        pool: BulkPool,
+        share: Share,
+        stage: Bulk,
+        plan: ReplyPlan,
+    ) -> Self {
+        Self {
+            pool,
+            share,
+            stage,
+            plan,
+            #[cfg(feature = "gss")]
+            protection: None,
+            #[cfg(feature = "gss")]
+            core: (std::thread::current().id(), usize::MAX),
+        }
+    }
+
+    /// Sets the protection of the reply, and the cost of a body up to which it is sealed at once on this thread.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn under(
+        self,
+        protection: Option<(Protection, Arc<CryptoCounts>)>,
+        free_bytes: usize,
+    ) -> Self {
+        Self { protection, core: (self.core.0, free_bytes), ..self }
+    }
+
     /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
     /// directly to the memory they are sent from.
     fn encode_once(
@@ -192,10 +220,10 @@ impl Room {
         encode: EncodeOnce<'_>,
     ) -> DeferredAnswer {
         let has_more = data.count() > 0 || data.allows_read_chunks() || self.is_protected();
-        if keep.is_none() && !has_more && self.plan.alignment == Alignment::NONE {
+        if keep.is_none() && !has_more && self.plan.alignment() == Alignment::NONE {
             return self.encode_plain(long, encode);
         }
-        let alignment = self.plan.alignment;
+        let alignment = self.plan.alignment();
         let (encoded, cuts) = Cuts::encode(long, data.count(), alignment, encode);
         let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
         if let Some(keep) = keep {

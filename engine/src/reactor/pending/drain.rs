@@ -13,7 +13,7 @@ pub(crate) struct DrainRequest {
 
 /// A core that shuts down gracefully.
 pub(in crate::reactor) struct Leaving {
-    pub(in crate::reactor) request: Option<DrainRequest>,
+    request: Option<DrainRequest>,
     told: Option<usize>,
 }
 
@@ -29,5 +29,10 @@ impl Leaving {
             // An error means that no thread waits any longer.
             let _ = report.send((*core, unfinished));
         }
+    }
+
+    /// No call is unfinished, and no connection of a client is left.
+    pub(in crate::reactor) fn end(&mut self) {
+        self.request = None;
     }
 }

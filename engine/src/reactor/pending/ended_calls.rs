@@ -1,45 +1,53 @@
-//! Calls that have ended without an answer, and answers that found no buffer.
+//! Calls that have ended without an answer, in the order in which the application is told.
 
 use crate::fabric::ConnId;
 use crate::reactor::words::calls::{CallEnd, CallKey};
-use spinrpc_proto::ids::Xid;
 #[cfg(feature = "canary")]
 use spinrpc_proto::output::SlotId;
-use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::version::TransportVersion;
+use std::collections::VecDeque;
 
-/// A call whose end was not yet reported to the application.
-pub(in crate::reactor) struct GivenUp {
-    pub(in crate::reactor) conn: ConnId,
-    pub(in crate::reactor) call: CallKey,
-    pub(in crate::reactor) end: CallEnd,
-    /// The slot that keeps its memory until the responder answers.
+/// Calls whose ends were not yet reported to the application.
+pub(in crate::reactor) struct EndedCalls {
+    calls: VecDeque<(ConnId, CallKey, CallEnd)>,
+    /// Slots that keep their memory until the responder answers.
     #[cfg(feature = "canary")]
-    pub(in crate::reactor) fenced: Option<SlotId>,
+    fenced: VecDeque<(ConnId, SlotId)>,
 }
 
-impl GivenUp {
-    pub(in crate::reactor) fn new(conn: ConnId, call: CallKey, end: CallEnd) -> Self {
+impl EndedCalls {
+    pub(in crate::reactor) fn with_capacity(calls: usize) -> Self {
         Self {
-            conn,
-            call,
-            end,
+            calls: VecDeque::with_capacity(calls),
             #[cfg(feature = "canary")]
-            fenced: None,
+            fenced: VecDeque::new(),
         }
     }
-}
 
-/// An answer that found no buffer.
-pub(in crate::reactor) struct OwedAnswer {
-    pub(in crate::reactor) conn: ConnId,
-    pub(in crate::reactor) xid: Xid,
-    pub(in crate::reactor) kind: OwedKind,
-}
+    pub(in crate::reactor) fn push(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
+        self.calls.push_back((conn, call, end));
+    }
 
-pub(in crate::reactor) enum OwedKind {
-    /// RDMA_ERROR, to a message with that version word.
-    Error(u32, RdmaError),
-    /// PROG_UNAVAIL.
-    NoProgram(TransportVersion),
+    pub(in crate::reactor) fn pop(&mut self) -> Option<(ConnId, CallKey, CallEnd)> {
+        self.calls.pop_front()
+    }
+
+    pub(in crate::reactor) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    #[inline]
+    pub(in crate::reactor) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// The responder of this call has not answered, and may still use its memory.
+    #[cfg(feature = "canary")]
+    pub(in crate::reactor) fn note_fenced(&mut self, conn: ConnId, slot: SlotId) {
+        self.fenced.push_back((conn, slot));
+    }
+
+    #[cfg(feature = "canary")]
+    pub(in crate::reactor) fn take_fenced(&mut self) -> Option<(ConnId, SlotId)> {
+        self.fenced.pop_front()
+    }
 }

@@ -4,7 +4,7 @@
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
 use crate::reactor::pending::lasting::Retransmit;
-use crate::reactor::words::calls::{ReplyBuffers, Resend};
+use crate::reactor::words::calls::{CallKey, CallSpec, Deadline, ReplyBuffers, Resend};
 use crate::reactor::words::protection::ClientContext;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// See the module.
 pub(crate) struct GssCalls {
     /// None before the first, and while another one is being established.
-    pub(in crate::reactor) context: Option<Arc<ClientContext>>,
+    context: Option<Arc<ClientContext>>,
     /// No call in flight under this context has a lower number.
     lowest: u32,
     /// By the index of the slot.
@@ -28,14 +28,14 @@ pub(crate) struct GssCalls {
 
 /// A call in flight.
 pub(crate) struct SentCall {
-    pub(in crate::reactor) slot: SlotId,
+    slot: SlotId,
     pub(crate) context: Arc<ClientContext>,
     pub(crate) sequence: u32,
     deadline: Instant,
     /// The slot in which it was denied before, under another context: the application knows it by that.
     denied_as: Option<SlotId>,
     /// Data to send it again. For a call that outlives its connection it is only present once its reply has arrived.
-    pub(in crate::reactor) kept: Option<Retransmit>,
+    kept: Option<Retransmit>,
 }
 
 /// Calls under a context are in flight.
@@ -44,20 +44,40 @@ pub(crate) struct InUse;
 /// A call that the server has not executed because it has lost the context, and that is sent again under another
 /// context.
 pub(crate) struct DeniedCall {
-    pub(in crate::reactor) conn: ConnId,
+    conn: ConnId,
     /// The slot that it had.
-    pub(in crate::reactor) slot: SlotId,
+    slot: SlotId,
     pub(crate) token: u64,
-    pub(in crate::reactor) kept: Retransmit,
-    pub(in crate::reactor) deadline: Instant,
-    pub(in crate::reactor) arguments: [Option<Bulk>; ITEMS_MAX],
-    pub(in crate::reactor) results: [Option<Bulk>; ITEMS_MAX],
+    kept: Retransmit,
+    deadline: Instant,
+    arguments: [Option<Bulk>; ITEMS_MAX],
+    results: [Option<Bulk>; ITEMS_MAX],
 }
 
 impl DeniedCall {
     /// Returns true if an earlier connection was lost on which it may have been executed.
     pub(crate) fn is_unclear(&self) -> bool {
-        self.kept.is_unknown
+        self.kept.is_unknown()
+    }
+
+    pub(in crate::reactor) fn conn(&self) -> ConnId {
+        self.conn
+    }
+
+    /// Its token, and the slot that it had.
+    pub(in crate::reactor) fn key(&self) -> CallKey {
+        CallKey { slot: self.slot, token: self.token }
+    }
+
+    pub(in crate::reactor) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The spec and the stored state with which it is sent again.
+    pub(in crate::reactor) fn into_spec(self, deadline: Deadline) -> (CallSpec, Retransmit) {
+        let Self { kept, arguments, results, .. } = self;
+        let spec = CallSpec { deadline, arguments, results, ..kept.spec() };
+        (spec, kept)
     }
 }
 
@@ -70,7 +90,8 @@ impl SentCall {
         (conn, token): (ConnId, u64),
         buffers: Option<&mut ReplyBuffers<'_>>,
     ) -> Option<DeniedCall> {
-        let is_unclear = |kept: &Retransmit| kept.is_unknown && kept.resend == Resend::AtMostOnce;
+        let is_unclear =
+            |kept: &Retransmit| kept.is_unknown() && kept.resend() == Resend::AtMostOnce;
         let was_denied = self.denied_as.is_some();
         let kept = self.kept.take_if(|kept| !was_denied && !is_unclear(kept))?;
         let (mut arguments, mut results) = Default::default();
@@ -78,7 +99,7 @@ impl SentCall {
             arguments = take_all(buffers.arguments);
             results = take_all(buffers.results);
         }
-        for (result, bytes) in results.iter_mut().zip(kept.result_bytes) {
+        for (result, bytes) in results.iter_mut().zip(*kept.result_bytes()) {
             if let Some(result) = result {
                 result.set_len(bytes);
             }
@@ -98,7 +119,12 @@ impl SentCall {
 
     /// Returns true if an earlier connection was lost on which it may have been executed.
     pub(crate) fn is_unclear(&self) -> bool {
-        self.kept.as_ref().is_some_and(|kept| kept.is_unknown)
+        self.kept.as_ref().is_some_and(Retransmit::is_unknown)
+    }
+
+    /// Keeps the stored state of a call that outlives its connection, whose reply has arrived.
+    pub(in crate::reactor) fn keep(&mut self, kept: Retransmit) {
+        self.kept = Some(kept);
     }
 
     /// Drops all state of the call except the protection of its reply.
@@ -120,6 +146,11 @@ impl GssCalls {
     pub(in crate::reactor) fn new(slots: usize) -> Self {
         let sent = (0..slots).map(|_| None).collect();
         Self { context: None, lowest: 0, sent, earlier: VecDeque::with_capacity(slots) }
+    }
+
+    /// None before the first, and while another one is being established.
+    pub(in crate::reactor) fn context(&self) -> Option<&Arc<ClientContext>> {
+        self.context.as_ref()
     }
 
     /// Calls go under this context from now on.

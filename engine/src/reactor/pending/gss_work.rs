@@ -46,17 +46,51 @@ pub(crate) enum Work {
 
 /// A call whose arguments are being sealed, and which has its slot.
 pub(crate) struct CallSealing {
-    pub(in crate::reactor) conn: ConnId,
-    pub(in crate::reactor) slot: SlotId,
-    pub(in crate::reactor) context: Arc<ClientContext>,
+    conn: ConnId,
+    slot: SlotId,
+    context: Arc<ClientContext>,
     /// The whole RPC message; none after an end that should not be.
-    pub(in crate::reactor) message: Option<Bulk>,
+    message: Option<Bulk>,
     /// The body begins there.
-    pub(in crate::reactor) at: usize,
-    pub(in crate::reactor) sealing: BodySealing,
-    pub(in crate::reactor) deadline: Instant,
+    at: usize,
+    sealing: BodySealing,
+    deadline: Instant,
     /// Spec of the application, without its buffers, which are in the slot.
-    pub(in crate::reactor) spec: CallSpec,
+    spec: CallSpec,
+}
+
+impl CallSealing {
+    pub(in crate::reactor) fn new(
+        (conn, slot): (ConnId, SlotId),
+        context: Arc<ClientContext>,
+        (laid_out, sealing): (LaidOut, BodySealing),
+        deadline: Instant,
+        spec: CallSpec,
+    ) -> Self {
+        let (message, at) = (Some(laid_out.message), laid_out.at);
+        Self { conn, slot, context, message, at, sealing, deadline, spec }
+    }
+
+    pub(in crate::reactor) fn place(&self) -> (ConnId, SlotId) {
+        (self.conn, self.slot)
+    }
+
+    pub(in crate::reactor) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(in crate::reactor) fn bytes(&self) -> usize {
+        self.message.as_ref().map_or(0, Bulk::len)
+    }
+
+    /// A key of an earlier try to send it is not dead yet.
+    pub(in crate::reactor) fn is_leased(&self) -> bool {
+        self.message.as_ref().is_some_and(Bulk::is_leased)
+    }
+
+    pub(in crate::reactor) fn message_and_spec(&mut self) -> (&mut Option<Bulk>, &mut CallSpec) {
+        (&mut self.message, &mut self.spec)
+    }
 }
 
 /// A verified call, whose arguments are being opened.
@@ -118,7 +152,7 @@ pub(crate) struct GssWork {
     /// Answers of deferred calls, whose replies this turn may not seal any more. No more than calls may be deferred.
     put_off: VecDeque<DeferredReply>,
     /// Sealed calls that could not be sent yet.
-    pub(in crate::reactor) sealed: VecDeque<CallSealing>,
+    sealed: VecDeque<CallSealing>,
     /// Largest number of long bodies: each holds memory that calls and replies need.
     long_max: usize,
     /// The same for short bodies.
@@ -126,9 +160,9 @@ pub(crate) struct GssWork {
     /// Index of the connection that had the last step.
     last: u32,
     /// Calls that were denied, and wait for another context.
-    pub(in crate::reactor) denied: Vec<DeniedCall>,
+    denied: Vec<DeniedCall>,
     /// There is work of which the dispatch has not heard.
-    pub(in crate::reactor) is_new: bool,
+    is_new: bool,
     /// Longest part that is processed in one turn.
     step_bytes: usize,
     /// A turn, and the cost of bodies that were processed in it where they arrived.
@@ -136,7 +170,7 @@ pub(crate) struct GssWork {
     /// Bytes of waiting bodies that this turn may still process.
     left: usize,
     /// Bytes and times of all bodies of the core.
-    pub(in crate::reactor) crypto: Arc<CryptoCounts>,
+    crypto: Arc<CryptoCounts>,
 }
 
 impl GssWork {
@@ -169,6 +203,49 @@ impl GssWork {
             left,
             crypto: Arc::new(crypto),
         }
+    }
+
+    pub(in crate::reactor) fn crypto(&self) -> &Arc<CryptoCounts> {
+        &self.crypto
+    }
+
+    /// The dispatch is to hear of work.
+    pub(in crate::reactor) fn announce(&mut self) {
+        self.is_new = true;
+    }
+
+    /// Returns true once if it is.
+    pub(in crate::reactor) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.is_new)
+    }
+
+    /// Number of sealed calls that wait to be sent.
+    pub(in crate::reactor) fn sealed(&self) -> usize {
+        self.sealed.len()
+    }
+
+    pub(in crate::reactor) fn push_sealed(&mut self, call: CallSealing) {
+        self.sealed.push_back(call);
+    }
+
+    pub(in crate::reactor) fn take_sealed(&mut self) -> Option<CallSealing> {
+        self.sealed.pop_front()
+    }
+
+    pub(in crate::reactor) fn push_denied(&mut self, call: DeniedCall) {
+        self.denied.push(call);
+    }
+
+    pub(in crate::reactor) fn has_denied(&self) -> bool {
+        !self.denied.is_empty()
+    }
+
+    /// Takes denied calls out, those for which `is_meant` returns true.
+    pub(in crate::reactor) fn take_denied(
+        &mut self,
+        is_meant: impl Fn(&DeniedCall) -> bool,
+    ) -> Vec<DeniedCall> {
+        self.denied.extract_if(.., |call| is_meant(call)).collect()
     }
 
     pub(in crate::reactor) fn step_bytes(&self) -> usize {
@@ -338,7 +415,7 @@ impl GssWork {
 
     /// Forgets a call that was denied, and gives its token.
     pub(in crate::reactor) fn forget_denied(&mut self, conn: ConnId, slot: SlotId) -> Option<u64> {
-        let is_it = |call: &DeniedCall| (call.conn, call.slot) == (conn, slot);
+        let is_it = |call: &DeniedCall| call.conn() == conn && call.key().slot == slot;
         let index = self.denied.iter().position(is_it)?;
         Some(self.denied.remove(index).token)
     }
@@ -677,7 +754,7 @@ mod tests {
                         sent: sent(service, enctype),
                         message,
                         at: 0,
-                        rest: Some(PartCopied { from, bytes: 0 }),
+                        rest: Some(PartCopied::new(from)),
                         opening: None,
                         arguments: [const { None }; ITEMS_MAX],
                         results: [const { None }; ITEMS_MAX],
@@ -688,7 +765,7 @@ mod tests {
                         if steps == changed_after
                             && let Some(rest) = &mut reply.rest
                         {
-                            rest.from.copy_from(place, &[!sealed[place]]);
+                            rest.source().copy_from(place, &[!sealed[place]]);
                         }
                         if let Some(end) = reply.step(STEP) {
                             break end;

@@ -8,23 +8,61 @@ use spinrpc_proto::requester::{CallSlot, Requester};
 
 /// A client between two connections.
 pub(crate) struct Suspended {
-    pub(in crate::reactor) lost: ConnId,
+    lost: ConnId,
     /// The requested connection.
-    pub(in crate::reactor) request: Option<u64>,
-    pub(in crate::reactor) retry_at: Instant,
-    pub(in crate::reactor) requester: Requester<Box<[CallSlot]>>,
-    pub(in crate::reactor) calls: CallTable,
-    pub(in crate::reactor) server: PeerId,
-    pub(in crate::reactor) cause: DownCause,
+    request: Option<u64>,
+    retry_at: Instant,
+    requester: Requester<Box<[CallSlot]>>,
+    calls: CallTable,
+    server: PeerId,
+    cause: DownCause,
     /// The api has given it up.
-    pub(in crate::reactor) is_given_up: bool,
+    is_given_up: bool,
+}
+
+impl Suspended {
+    /// A client that has lost this connection to this server.
+    pub(in crate::reactor) fn new(
+        lost: ConnId,
+        (requester, calls): (Requester<Box<[CallSlot]>>, CallTable),
+        server: PeerId,
+        cause: DownCause,
+    ) -> Self {
+        let (request, retry_at, is_given_up) = (None, Instant(u64::MAX), false);
+        Self { lost, request, retry_at, requester, calls, server, cause, is_given_up }
+    }
+
+    pub(in crate::reactor) fn lost(&self) -> ConnId {
+        self.lost
+    }
+
+    /// The server of the lost connection, and the cause of the loss.
+    pub(in crate::reactor) fn server(&self) -> (&PeerId, &DownCause) {
+        (&self.server, &self.cause)
+    }
+
+    pub(in crate::reactor) fn into_calls(self) -> (Requester<Box<[CallSlot]>>, CallTable) {
+        (self.requester, self.calls)
+    }
+
+    pub(in crate::reactor) fn retry_at(&mut self, at: Instant) {
+        self.retry_at = at;
+    }
+
+    pub(in crate::reactor) fn note_request(&mut self, request: u64) {
+        self.request = Some(request);
+    }
+
+    pub(in crate::reactor) fn give_up(&mut self, cause: DownCause) {
+        (self.cause, self.is_given_up) = (cause, true);
+    }
 }
 
 /// The clients of a core between two connections, and those that send their calls again.
 #[derive(Default)]
 pub(crate) struct Interrupted {
-    pub(in crate::reactor) suspended: Vec<Suspended>,
-    pub(in crate::reactor) resending: Vec<ConnId>,
+    suspended: Vec<Suspended>,
+    resending: Vec<ConnId>,
 }
 
 impl Interrupted {
@@ -36,6 +74,53 @@ impl Interrupted {
         };
         let earliest = self.suspended.iter().map(of).min().unwrap_or(Instant(u64::MAX));
         if self.resending.is_empty() { earliest } else { earliest.min(pause_ends) }
+    }
+
+    pub(in crate::reactor) fn push(&mut self, client: Suspended) {
+        self.end_resending(client.lost);
+        self.suspended.push(client);
+    }
+
+    /// The client that requested this connection.
+    pub(in crate::reactor) fn take_requested(&mut self, request: u64) -> Option<Suspended> {
+        self.take_first(|client| client.request == Some(request) && !client.is_given_up)
+    }
+
+    pub(in crate::reactor) fn take_given_up(&mut self) -> Option<Suspended> {
+        self.take_first(|client| client.is_given_up)
+    }
+
+    fn take_first(&mut self, is_meant: impl FnMut(&Suspended) -> bool) -> Option<Suspended> {
+        let index = self.suspended.iter().position(is_meant)?;
+        Some(self.suspended.swap_remove(index))
+    }
+
+    /// The lost connection of a client whose next attempt is due.
+    pub(in crate::reactor) fn take_due(&mut self, now: Instant) -> Option<ConnId> {
+        let due = self.suspended.iter_mut().find(|client| client.retry_at <= now)?;
+        due.retry_at = Instant(u64::MAX);
+        Some(due.lost)
+    }
+
+    /// Gives all clients up; returns true if there are any.
+    pub(in crate::reactor) fn give_up_all(&mut self) -> bool {
+        self.suspended.iter_mut().for_each(|client| client.give_up(DownCause::Local));
+        !self.suspended.is_empty()
+    }
+
+    /// Connections whose held calls are being sent again.
+    pub(in crate::reactor) fn resending(&self) -> &[ConnId] {
+        &self.resending
+    }
+
+    pub(in crate::reactor) fn begin_resending(&mut self, conn: ConnId) {
+        if !self.resending.contains(&conn) {
+            self.resending.push(conn);
+        }
+    }
+
+    pub(in crate::reactor) fn end_resending(&mut self, conn: ConnId) {
+        self.resending.retain(|other| *other != conn);
     }
 
     pub(in crate::reactor) fn find(&mut self, lost: ConnId) -> Option<&mut Suspended> {

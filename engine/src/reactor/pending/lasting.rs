@@ -3,43 +3,43 @@
 use crate::fabric::DownCause;
 use crate::mem::Bulk;
 use crate::reactor::words::calls::{CallSpec, Resend};
-use crate::reactor::words::draft::Cuts;
+use crate::reactor::words::draft::{Cuts, Draft};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::SlotId;
 
 /// Data to send a call again.
 pub(in crate::reactor) struct Retransmit {
     /// The RPC message from its XID on, its data items taken out.
-    pub(in crate::reactor) stream: Bulk,
-    pub(in crate::reactor) cuts: Cuts,
-    pub(in crate::reactor) resend: Resend,
+    stream: Bulk,
+    cuts: Cuts,
+    resend: Resend,
     /// Number of times it was sent again.
-    pub(in crate::reactor) resends: u8,
+    resends: u8,
     /// Sent on the present connection.
-    pub(in crate::reactor) in_flight: bool,
+    in_flight: bool,
     /// A connection was lost on which it may have been executed.
-    pub(in crate::reactor) is_unknown: bool,
+    is_unknown: bool,
     /// Rises from call to call.
-    pub(in crate::reactor) order: u64,
-    pub(in crate::reactor) reply_bytes_max: usize,
+    order: u64,
+    reply_bytes_max: usize,
     /// Room for each result.
-    pub(in crate::reactor) result_bytes: [usize; ITEMS_MAX],
+    result_bytes: [usize; ITEMS_MAX],
     /// Original room of results that the lost connection's peer could reach.
-    pub(in crate::reactor) rooms: [Option<usize>; ITEMS_MAX],
+    rooms: [Option<usize>; ITEMS_MAX],
 }
 
 /// The kept calls of a client that outlives its connections.
 pub(crate) struct Lasting {
-    pub(in crate::reactor) kept: Box<[Option<Retransmit>]>,
-    pub(in crate::reactor) resends_max: u8,
+    kept: Box<[Option<Retransmit>]>,
+    resends_max: u8,
     /// Cause of the loss of the last connection.
-    pub(in crate::reactor) lost_by: DownCause,
+    lost_by: DownCause,
     /// Stored state of the call that ended last. Only on connections with a security context: the server may have
     /// denied the call because it has lost the context.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) ended: Option<(SlotId, Retransmit)>,
+    ended: Option<(SlotId, Retransmit)>,
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) keeps_ended: bool,
+    keeps_ended: bool,
 }
 
 impl Lasting {
@@ -56,9 +56,41 @@ impl Lasting {
         })
     }
 
+    pub(in crate::reactor) fn set_resends_max(&mut self, resends_max: u8) {
+        self.resends_max = resends_max;
+    }
+
+    /// Cause of the loss of the last connection.
+    pub(in crate::reactor) fn lost_by(&self) -> &DownCause {
+        &self.lost_by
+    }
+
+    pub(in crate::reactor) fn note_lost_by(&mut self, cause: DownCause) {
+        self.lost_by = cause;
+    }
+
+    /// The connection has a security context.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn keep_ended(&mut self) {
+        self.keeps_ended = true;
+    }
+
+    /// Stored state of the call that ended last, if that is meant.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn take_ended(
+        &mut self,
+        is_meant: impl FnOnce(SlotId) -> bool,
+    ) -> Option<Retransmit> {
+        self.ended.take_if(|(slot, _)| is_meant(*slot)).map(|(_, kept)| kept)
+    }
+
+    pub(in crate::reactor) fn take(&mut self, slot: SlotId) -> Option<Retransmit> {
+        self.kept[usize::from(slot.index)].take()
+    }
+
     /// The call in this slot has ended.
     pub(in crate::reactor) fn forget(&mut self, slot: SlotId) {
-        let kept = self.kept[usize::from(slot.index)].take();
+        let kept = self.take(slot);
         #[cfg(feature = "gss")]
         if self.keeps_ended {
             self.ended = kept.map(|kept| (slot, kept));
@@ -123,5 +155,56 @@ impl Retransmit {
             result_bytes,
             rooms: [None; ITEMS_MAX],
         }
+    }
+
+    /// The RPC message.
+    pub(in crate::reactor) fn draft(&self) -> Draft<'_> {
+        Draft::new(self.stream.bytes(), self.cuts)
+    }
+
+    /// A spec as that of the call, without buffers.
+    pub(in crate::reactor) fn spec(&self) -> CallSpec {
+        let (reply_bytes_max, resend) = (self.reply_bytes_max, self.resend);
+        CallSpec { is_special: true, reply_bytes_max, resend, ..CallSpec::short() }
+    }
+
+    pub(in crate::reactor) fn resend(&self) -> Resend {
+        self.resend
+    }
+
+    /// Rises from call to call.
+    pub(in crate::reactor) fn order(&self) -> u64 {
+        self.order
+    }
+
+    /// A connection was lost on which it may have been executed.
+    pub(in crate::reactor) fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
+    /// Room for each result.
+    pub(in crate::reactor) fn result_bytes(&self) -> &[usize; ITEMS_MAX] {
+        &self.result_bytes
+    }
+
+    /// Original room of results that the lost connection's peer could reach.
+    pub(in crate::reactor) fn rooms(&self) -> &[Option<usize>; ITEMS_MAX] {
+        &self.rooms
+    }
+
+    /// Sent on the present connection.
+    pub(in crate::reactor) fn is_in_flight(&self) -> bool {
+        self.in_flight
+    }
+
+    /// Its connection is lost, and so is this memory.
+    pub(in crate::reactor) fn detach(&mut self, rooms: [Option<usize>; ITEMS_MAX]) {
+        (self.rooms, self.in_flight) = (rooms, false);
+    }
+
+    /// It was sent again.
+    pub(in crate::reactor) fn count_resend(&mut self) {
+        self.in_flight = true;
+        self.resends += 1;
     }
 }

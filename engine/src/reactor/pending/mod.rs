@@ -27,3 +27,4 @@ pub(crate) mod sinks;
 pub(crate) mod spares;
 pub(crate) mod stalls;
 pub(crate) mod upcalls;
+pub(crate) mod waiting;

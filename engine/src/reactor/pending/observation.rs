@@ -20,7 +20,7 @@ pub(crate) struct Observation {
     pub(crate) core: usize,
     pub(crate) round: u64,
     /// The place of connections to begin at.
-    pub(in crate::reactor) from: usize,
+    from: usize,
     /// All connections have been seen.
     pub(crate) is_whole: bool,
     /// Connections seen.
@@ -31,7 +31,7 @@ pub(crate) struct Observation {
     pub(crate) deferred: usize,
     /// Calls that wait for memory or room.
     pub(crate) put_off: usize,
-    pub(in crate::reactor) back: SyncSender<Box<Self>>,
+    back: SyncSender<Box<Self>>,
 }
 
 /// One connection as it is now.
@@ -89,6 +89,22 @@ pub(crate) struct Blocks {
 }
 
 impl Observation {
+    /// Place of the next connection to look at.
+    pub(in crate::reactor) fn from(&self) -> usize {
+        self.from
+    }
+
+    /// The connection at that place, if there is one, has been seen.
+    pub(in crate::reactor) fn pass_place(&mut self) {
+        self.from += 1;
+    }
+
+    /// Goes back with the answer. The observer has stopped waiting, or has room for each of its letters.
+    pub(in crate::reactor) fn give_back(self: Box<Self>) {
+        let back = self.back.clone();
+        let _ = back.try_send(self);
+    }
+
     pub(crate) fn new(core: usize, round: u64, back: SyncSender<Box<Self>>) -> Self {
         Self {
             core,

@@ -5,11 +5,15 @@ use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::version::Verdict;
 
 /// The RPC message of the call that offers a version.
-pub(crate) struct Offered(pub(in crate::reactor) Vec<u8>);
+pub(crate) struct Offered(Vec<u8>);
 
 impl Offered {
     pub(in crate::reactor) fn new() -> Box<Self> {
         Box::new(Self(Vec::with_capacity(INLINE_THRESHOLD_MIN_BYTES as usize)))
+    }
+
+    pub(in crate::reactor) fn stream(&self) -> &[u8] {
+        &self.0
     }
 
     /// Replaces the previous call, which has ended.

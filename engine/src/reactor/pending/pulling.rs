@@ -36,8 +36,8 @@ pub(in crate::reactor) struct ReadSink<'a> {
     conn: ConnId,
     kind: fn(SlotId) -> Pulling,
     sinks: &'a mut Sinks,
-    pub(in crate::reactor) bytes: u64,
-    pub(in crate::reactor) overrun: bool,
+    bytes: u64,
+    overrun: bool,
 }
 
 impl<'a> ReadSink<'a> {
@@ -48,6 +48,11 @@ impl<'a> ReadSink<'a> {
         sinks: &'a mut Sinks,
     ) -> Self {
         Self { fabric, conn, kind, sinks, bytes: 0, overrun: false }
+    }
+
+    /// Bytes that were requested, and true if the send queue had no room for a request.
+    pub(in crate::reactor) fn end(self) -> (u64, bool) {
+        (self.bytes, self.overrun)
     }
 }
 

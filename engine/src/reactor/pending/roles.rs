@@ -83,7 +83,21 @@ pub enum NoReverse {
 #[derive(Default)]
 pub(crate) struct ReverseState {
     /// The server's application has its client.
-    pub(in crate::reactor) has_client: bool,
+    has_client: bool,
     /// The client's calls have no chunks.
-    pub(in crate::reactor) is_inline: bool,
+    is_inline: bool,
+}
+
+impl ReverseState {
+    pub(in crate::reactor) fn of_client(is_inline: bool) -> Self {
+        Self { has_client: true, is_inline }
+    }
+
+    pub(in crate::reactor) fn has_client(&self) -> bool {
+        self.has_client
+    }
+
+    pub(in crate::reactor) fn is_inline(&self) -> bool {
+        self.is_inline
+    }
 }

@@ -14,12 +14,17 @@ const LOOKS: usize = 4;
 pub(in crate::reactor) struct StallTimer {
     limit_ticks: u64,
     /// The next look; none while there is no connection.
-    pub(in crate::reactor) next: Instant,
+    next: Instant,
 }
 
 impl StallTimer {
     pub(in crate::reactor) fn new(limit_ticks: u64) -> Self {
         Self { limit_ticks, next: Instant(u64::MAX) }
+    }
+
+    /// Time of the next look.
+    pub(in crate::reactor) fn next(&self) -> Instant {
+        self.next
     }
 
     /// There is a connection to look at. Returns the time of the next look.

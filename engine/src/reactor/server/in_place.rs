@@ -25,12 +25,15 @@ impl CoreCell {
         }
         let protection = self.protection_of(to).filter(|own| own.service.protects_body())?;
         let mut reactor = self.reactor();
-        let c = reactor.conns.find(to.conn)?;
+        let c = reactor.conn(to.conn)?;
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let offered = usize::try_from(view.reply_chunk()?.total_length()).ok()?;
-        let bytes = offered.min(reactor.bulk.largest());
-        let memory =
-            if reactor.gss_work.is_long(bytes) { take(&reactor.bulk, bytes) } else { return None };
+        let bytes = offered.min(reactor.bulk().largest());
+        let memory = if reactor.gss_work().is_long(bytes) {
+            take(reactor.bulk(), bytes)
+        } else {
+            return None;
+        };
         Some((protection, memory.ok()?))
     }
 
@@ -46,7 +49,7 @@ impl CoreCell {
         let room = message.bytes_mut().get_mut(place).unwrap_or_default();
         match memory.encode_to(room, encode) {
             // A short reply must not hold memory as long as the peer likes until it is sent.
-            Ok(Written::There(bytes)) if !self.reactor().gss_work.is_long(bytes) => {
+            Ok(Written::There(bytes)) if !self.reactor().gss_work().is_long(bytes) => {
                 let place = protection.content_place(message.len());
                 self.send_results(to, data, &Draft::plain(&message.bytes()[place][..bytes]));
             }

@@ -50,15 +50,14 @@ fn is_under_gss(message: &[u8]) -> bool {
 impl CoreCell {
     /// The call in this slot is verified: every answer to it is protected from now on.
     pub(crate) fn protect(&self, to: &ReplyTarget<'_>, protection: Protection) {
-        if let Some(c) = self.reactor().conns.find(to.conn) {
-            c.is_secured = true;
-            c.serves[usize::from(to.slot.index)].protection = Some(protection);
+        if let Some(c) = self.reactor().conn(to.conn) {
+            c.protect(to.slot, protection);
         }
     }
 
     pub(in crate::reactor) fn protection_of(&self, to: &ReplyTarget<'_>) -> Option<Protection> {
         let mut reactor = self.reactor();
-        reactor.conns.find(to.conn)?.serves[usize::from(to.slot.index)].protection.clone()
+        reactor.conn(to.conn)?.serves.protection(to.slot).cloned()
     }
 
     /// Answers a call with these results, under the protection of the call.
@@ -76,7 +75,7 @@ impl CoreCell {
             }
             return protection.behind_header(draft, |draft| self.send_reply(to, data, draft));
         }
-        let pool = self.reactor().bulk.clone();
+        let pool = self.reactor().bulk().clone();
         let in_steps = self.is_sealed_in_steps(to, protection, &data, draft);
         let laid_out = protection.lay_out(&pool, &data, draft);
         self.send_laid_out(to, protection, (laid_out, in_steps), data.without_items());
@@ -109,7 +108,7 @@ impl CoreCell {
         if let Err(why) = sent {
             event!(DEBUG, %why, "a reply cannot be protected");
             let mut reactor = self.reactor();
-            reactor.stats.no_buffer += 1;
+            reactor.stats().no_buffer += 1;
             reactor.refuse(to, &SYSTEM_ERR);
         }
     }
@@ -129,24 +128,24 @@ impl CoreCell {
 
     /// Adds a body that is processed in parts, one each turn.
     pub(crate) fn push_work(&self, work: Work) {
-        self.reactor().gss_work.push(work);
+        self.reactor().gss_work().push(work);
     }
 
     /// Returns true if a sealed body of this size is not to be processed in this turn, or not in one, and the connection has not
     /// reached its share.
     pub(crate) fn takes_steps(&self, conn: ConnId, context: &Context, bytes: usize) -> bool {
         let mut reactor = self.reactor();
-        reactor.gss_work.enter(self.lane.turns.get());
-        reactor.gss_work.is_to_wait(conn, cost(context, bytes))
+        reactor.gss_work().enter(self.lane().turns());
+        reactor.gss_work().is_to_wait(conn, cost(context, bytes))
     }
 
     /// The answer of a deferred call arrived by mail. One that has to be sealed waits if this turn has sealed enough.
     pub(in crate::reactor) fn finish_deferred_in_budget(&self, reply: DeferredReply) {
         let mut reactor = self.reactor();
-        reactor.gss_work.enter(self.lane.turns.get());
+        reactor.gss_work().enter(self.lane().turns());
         let is_sealed = matches!(reply.answer, DeferredAnswer::Unsealed { .. });
-        match is_sealed && reactor.gss_work.puts_off() {
-            true => reactor.gss_work.put_off(reply),
+        match is_sealed && reactor.gss_work().puts_off() {
+            true => reactor.gss_work().put_off(reply),
             false => reactor.finish_deferred(reply),
         }
     }
@@ -154,10 +153,10 @@ impl CoreCell {
     /// Seals answers that were put off: one at least, as other bodies may use up each turn.
     pub(crate) fn finish_put_off(&self) {
         let mut reactor = self.reactor();
-        reactor.gss_work.enter(self.lane.turns.get());
-        while let Some(reply) = reactor.gss_work.take_put_off() {
+        reactor.gss_work().enter(self.lane().turns());
+        while let Some(reply) = reactor.gss_work().take_put_off() {
             reactor.finish_deferred(reply);
-            if reactor.gss_work.is_spent() {
+            if reactor.gss_work().is_spent() {
                 return;
             }
         }
@@ -166,12 +165,12 @@ impl CoreCell {
     /// The engine shuts down: answers that were given are sent.
     pub(in crate::reactor) fn finish_all_seals(&self) {
         loop {
-            let reply = self.reactor().gss_work.take_put_off();
+            let reply = self.reactor().gss_work().take_put_off();
             let Some(reply) = reply else { break };
             self.reactor().finish_deferred(reply);
         }
         loop {
-            let finished = self.reactor().gss_work.finish_any_seal();
+            let finished = self.reactor().gss_work().finish_any_seal();
             let Some(Finished::Seal(sealed, end)) = finished else { return };
             self.send_sealed(sealed, end);
         }
@@ -179,7 +178,7 @@ impl CoreCell {
 
     /// The rules for messages of that version.
     pub(crate) fn rules(&self, version: TransportVersion) -> Profile {
-        self.reactor().config.protocol().under(version)
+        self.reactor().config().protocol().under(version)
     }
 
     /// Outcome of a call that was served: one whose reply is being sealed is answered later.
@@ -192,35 +191,35 @@ impl CoreCell {
 
     /// Returns true if there are unfinished bodies.
     pub(crate) fn has_bodies(&self) -> bool {
-        !self.reactor().gss_work.is_empty()
+        !self.reactor().gss_work().is_empty()
     }
 
     /// Returns true if this turn has a body to seal or open: sealed calls that wait for a peer do not keep a core awake.
     pub(crate) fn has_steps(&self) -> bool {
-        self.reactor().gss_work.has_steps()
+        self.reactor().gss_work().has_steps()
     }
 
     /// Returns true if each turn has work to do or to check: denied calls end by their deadline.
     pub(crate) fn has_work(&self) -> bool {
-        let reactor = self.reactor();
-        !reactor.gss_work.denied.is_empty() || !reactor.gss_work.is_empty()
+        let mut reactor = self.reactor();
+        reactor.gss_work().has_denied() || !reactor.gss_work().is_empty()
     }
 
     /// Completes the first unfinished reply of a connection at once.
     pub(crate) fn finish_work(&self, conn: ConnId) -> Option<Finished> {
-        self.reactor().gss_work.finish_reply(conn)
+        self.reactor().gss_work().finish_reply(conn)
     }
 
     /// Completes and sends the replies of a connection before it is closed at the request of its handler.
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: ConnId) {
         loop {
-            let reply = self.reactor().gss_work.take_put_off_of(conn);
+            let reply = self.reactor().gss_work().take_put_off_of(conn);
             let Some(reply) = reply else { break };
             self.reactor().finish_deferred(reply);
         }
         loop {
-            let finished = self.reactor().gss_work.finish_seal(conn);
+            let finished = self.reactor().gss_work().finish_seal(conn);
             let Some(Finished::Seal(sealed, end)) = finished else { return };
             self.send_sealed(sealed, end);
         }
@@ -245,7 +244,7 @@ impl CoreCell {
     /// A number for the host at the other end, by which its contexts are counted.
     pub(crate) fn host_of(&self, conn: ConnId) -> u64 {
         let mut reactor = self.reactor();
-        let peer = reactor.conns.find(conn).and_then(|c| c.peer);
+        let peer = reactor.conn(conn).and_then(|c| c.peer());
         let mut hasher = DefaultHasher::new();
         match peer {
             Some(Peer::Socket(address)) => return host_number(address.ip()),
@@ -264,8 +263,8 @@ impl Reactor {
         protection: &Protection,
         results: &[u8],
     ) -> bool {
-        let Some(c) = self.conns.find(to.conn) else {
-            self.stats.stale += 1;
+        let Some(c) = self.conn(to.conn) else {
+            self.stats().stale += 1;
             return true;
         };
         let version = version_of(to.message);
@@ -288,7 +287,7 @@ impl Reactor {
         protection.put_head(xid, head);
         place.copy_from_slice(results);
         if c.lane.proto().responder.reply_plain(to.slot, xid, header).is_err() {
-            self.stats.stale += 1;
+            self.stats().stale += 1;
             return true;
         }
         self.post_answer(to.conn, message, None);
@@ -304,10 +303,10 @@ impl Reactor {
         (reply, sealing): (LaidOut, BodySealing),
     ) {
         let (conn, slot, protection) = (to.conn, to.slot, protection.clone());
-        let Some(c) = self.conns.find(conn) else { return };
-        c.serves[usize::from(slot.index)].is_sealing = true;
+        let Some(c) = self.conn(conn) else { return };
+        c.serves.begin_sealing(slot);
         let sealed = ReplySealing { conn, slot, protection, reply, sealing, data };
-        self.gss_work.push(Work::Seal(sealed));
+        self.gss_work().push(Work::Seal(sealed));
     }
 
     /// Sends a reply from where it was sealed.
@@ -324,16 +323,15 @@ impl Reactor {
         mut reply: LaidOut,
         data: ReplyData,
     ) {
-        let hold = self.conns.find(conn).map(|c| &c.serves[usize::from(slot.index)]);
-        let protection = hold.and_then(|hold| hold.protection.clone());
+        let protection = self.conn(conn).and_then(|c| c.serves.protection(slot).cloned());
         let begun = protection.and_then(|protection| {
             let mut sealing = protection.begin_sealing(&mut reply).ok()?;
             let sealed = protection.sealed_bytes(reply.content_bytes);
-            let waits = self.gss_work.is_to_wait(conn, cost(&protection.context, sealed));
+            let waits = self.gss_work().is_to_wait(conn, cost(&protection.context, sealed));
             if !waits {
                 let body = &mut reply.message.bytes_mut()[reply.at..];
                 let sealed = (&*protection.context, protection.service);
-                finish_sealing(sealed, &mut sealing, body, &self.gss_work.crypto).ok()?;
+                finish_sealing(sealed, &mut sealing, body, self.gss_work().crypto()).ok()?;
             }
             Some((protection, sealing, waits))
         });
@@ -347,13 +345,13 @@ impl Reactor {
         };
         self.finish_plain_call(conn, slot, message, CallOutcome::Deferred);
         let sealed = ReplySealing { conn, slot, protection, reply, sealing, data };
-        self.gss_work.push(Work::Seal(sealed));
+        self.gss_work().push(Work::Seal(sealed));
     }
 
     /// The message of a call that is answered now, if it is still there.
     pub(in crate::reactor) fn take_deferred(&mut self, conn: ConnId, slot: SlotId) -> Option<Buf> {
-        let message = self.conns.find(conn).and_then(|c| c.take_deferred(slot));
-        self.stats.stale += u64::from(message.is_none());
+        let message = self.conn(conn).and_then(|c| c.take_deferred(slot));
+        self.stats().stale += u64::from(message.is_none());
         message
     }
 
@@ -364,8 +362,7 @@ impl Reactor {
         slot: SlotId,
         outcome: CallOutcome,
     ) -> CallOutcome {
-        let hold = self.conns.find(conn).map(|c| &mut c.serves[usize::from(slot.index)]);
-        match hold.is_some_and(|hold| std::mem::take(&mut hold.is_sealing)) {
+        match self.conn(conn).is_some_and(|c| c.serves.take_sealing(slot)) {
             true => CallOutcome::Deferred,
             false => outcome,
         }
@@ -374,13 +371,11 @@ impl Reactor {
     /// How a call whose Read chunks find no memory is to be answered.
     #[cold]
     pub(in crate::reactor) fn starved(&mut self, conn: ConnId, slot: SlotId) -> Starved {
-        let Some(c) = self.conns.find(conn) else { return Starved::Unprotected };
-        let Some(message) = &c.serves[usize::from(slot.index)].message else {
-            return Starved::Unprotected;
-        };
+        let Some(c) = self.conn(conn) else { return Starved::Unprotected };
+        let Some(message) = c.serves.message(slot) else { return Starved::Unprotected };
         let proto = c.lane.proto();
         match HeaderView::new_checked(message.bytes(), proto.limits()) {
-            Ok(view) if view.message_type() == MessageType::Nomsg && c.is_secured => {
+            Ok(view) if view.message_type() == MessageType::Nomsg && c.is_secured() => {
                 Starved::Hidden
             }
             Ok(view) if is_under_gss(view.payload()) => Starved::Verifiable,
@@ -395,14 +390,13 @@ impl Reactor {
         conn: ConnId,
         slot: SlotId,
     ) -> Option<CallFrame> {
-        let c = self.conns.find(conn)?;
-        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+        let (c, core) = self.conn_and_core(conn)?;
+        if c.send_room(core.fabric()) == 0 || !c.has_spare_send() {
             self.put_off(conn, slot);
             return None;
         }
-        let hold = &mut c.serves[usize::from(slot.index)];
-        hold.is_starved = false;
-        let message = hold.message.take()?;
+        c.serves.end_starving(slot);
+        let message = c.serves.take_message(slot)?;
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         let header_bytes = view.header_bytes() as u32;
         let admitted = Admitted { header_bytes, plain: false, long: false };

@@ -7,6 +7,7 @@ use crate::mem::{Buf, BulkPool, Share};
 use crate::reactor::pending::pulling::{Pulling, ReadSink};
 use crate::reactor::pending::sinks::SinkPools;
 use crate::reactor::pending::upcalls::CallFrame;
+use crate::reactor::pending::waiting::Waiting;
 #[cfg(feature = "gss")]
 use crate::reactor::server::protect::Starved;
 use crate::reactor::state::core::Reactor;
@@ -21,17 +22,16 @@ use spinrpc_proto::responder::Pulled;
 impl Reactor {
     /// A call with Read chunks arrived: its message waits in its slot while they are fetched.
     pub(in crate::reactor) fn begin_pull(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
-        let Some(c) = self.conns.find(conn) else { return };
-        c.serves[usize::from(slot.index)].message = Some(message);
+        let Some(c) = self.conn(conn) else { return };
+        c.serves.put_message(slot, message);
         self.pull(conn, slot);
     }
 
     /// Defers a call, which is retried in whole turns. It is in the list at most once.
     pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conns.find(conn) else { return };
-        let hold = &mut c.serves[usize::from(slot.index)];
-        if !std::mem::replace(&mut hold.put_off, true) {
-            self.put_off.push_back((conn, Pulling::Call(slot)));
+        let Some(c) = self.conn(conn) else { return };
+        if c.serves.begin_wait(slot) {
+            self.wait(conn, Waiting::Message(Pulling::Call(slot)));
         }
     }
 
@@ -43,20 +43,18 @@ impl Reactor {
         if !self.find_memory(conn, slot) {
             return self.wait_for_memory(conn, slot);
         }
-        let Some(c) = self.conns.find(conn) else { return };
-        let room = usize::from(c.reads_room()).min(c.send_room(&self.fabric)) as u16;
-        let hold = &mut c.serves[usize::from(slot.index)];
-        let (Some(message), Some(sinks)) = (&hold.message, &mut hold.sinks) else { return };
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        let room = usize::from(c.reads_room()).min(c.send_room(core.fabric())) as u16;
+        let Some((message, sinks)) = c.serves.fetched(slot) else { return };
         let Ok(view) = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()) else {
             return;
         };
-        let fabric = &mut self.fabric;
-        let mut sink = ReadSink::new(fabric, conn, Pulling::Call, sinks);
+        let mut sink = ReadSink::new(core.fabric_mut(), conn, Pulling::Call, sinks);
         let asked = c.lane.proto().responder.pull(slot, &view, room, &mut sink);
-        let (bytes, overrun) = (sink.bytes, sink.overrun);
+        let (bytes, overrun) = sink.end();
         c.reads_outstanding += asked;
-        c.moved.read += bytes;
-        self.stats.bytes_read += bytes;
+        c.count_read(bytes);
+        core.stats().bytes_read += bytes;
         if overrun {
             return self.close_overrun(conn, "send queue");
         }
@@ -71,11 +69,11 @@ impl Reactor {
     /// memory gets ERR_CHUNK (`mem.arena_mib`).
     #[cold]
     fn wait_for_memory(&mut self, conn: ConnId, slot: SlotId) {
-        self.stats.no_buffer += 1;
-        let Some(c) = self.conns.find(conn) else { return };
+        self.stats().no_buffer += 1;
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
         let proto = c.lane.proto();
         let Some(plan) = proto.responder.pull_plan(slot) else { return };
-        let pools = SinkPools::of(&self.fabric, conn, &self.bulk);
+        let pools = SinkPools::of(core.fabric(), conn, core.bulk());
         let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
         drop(proto);
         if !could_hold {
@@ -91,47 +89,44 @@ impl Reactor {
     /// Returns true if the Read chunks of a call wait for other calls of its peer, which hold their share of memory: it
     /// waits as long as they do, because an error would end calls of a client whose server is merely slow.
     fn is_beyond_share(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let Self { conns, bulk, .. } = self;
-        let Some(c) = conns.find(conn) else { return false };
+        let Some((c, core)) = self.conn_and_core(conn) else { return false };
         let proto = c.lane.proto();
         let Some(plan) = proto.responder.pull_plan(slot) else { return false };
-        !admits_chunks(bulk, &c.share, plan.chunks())
+        !admits_chunks(core.bulk(), c.share(), plan.chunks())
     }
 
     /// Returns true if Reads of the connection are on their way to memory of its own (iWARP), which is free after them.
     fn fills_own_sinks(&mut self, conn: ConnId) -> bool {
-        let has_own = self.fabric.memory(conn).read_sinks.is_some();
-        has_own && self.conns.find(conn).is_some_and(|c| c.reads_outstanding > 0)
+        let has_own = self.fabric().memory(conn).read_sinks.is_some();
+        has_own && self.conn(conn).is_some_and(|c| c.reads_outstanding > 0)
     }
 
     /// Returns true if a call may keep waiting for memory.
     fn has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let now = self.read_clock();
-        let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
-        let Some(c) = self.conns.find(conn) else { return false };
-        Instant(now.0) < c.serves[usize::from(slot.index)].patience.of(slot, ends)
+        let (now, ends) = (self.read_clock(), self.memory_wait_ends());
+        self.conn(conn).is_some_and(|c| Instant(now.0) < c.serves.wait_ends(slot, ends))
     }
 
     /// Answers a call that has waited for memory too long, or defers that while there is no room for the answer.
     #[cold]
     fn refuse_starved(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        if c.send_room(core.fabric()) == 0 || !c.has_spare_send() {
             return self.put_off(conn, slot);
         }
         #[cfg(feature = "gss")]
         match self.starved(conn, slot) {
             Starved::Unprotected => {}
             Starved::Verifiable => {
-                if let Some(c) = self.conns.find(conn) {
-                    c.serves[usize::from(slot.index)].is_starved = true;
+                if let Some(c) = self.conn(conn) {
+                    c.serves.starve(slot);
                 }
                 return self.put_off(conn, slot);
             }
             Starved::Hidden => return self.refuse_pull(conn, slot),
         }
-        let Some(c) = self.conns.find(conn) else { return };
-        let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
+        let Some(c) = self.conn(conn) else { return };
+        let Some(message) = c.serves.take_message(slot) else { return };
         let limits = *c.lane.proto().limits();
         if let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) {
             let (xid, version) = (view.xid(), view.transport_version());
@@ -143,7 +138,7 @@ impl Reactor {
 
     /// The peer has stated that zero RDMA Reads may be active at it (RFC 5666 section 6.2).
     fn peer_takes_no_reads(&mut self, conn: ConnId) -> bool {
-        self.conns.find(conn).is_some_and(|c| c.negotiated.reads_max() == 0)
+        self.conn(conn).is_some_and(|c| c.negotiated.reads_max() == 0)
     }
 
     /// The Read chunks of this call can never be fetched: ERR_CHUNK. RDMA Reads posted earlier complete first, so
@@ -151,33 +146,29 @@ impl Reactor {
     /// list of deferred calls never names a free slot.
     #[cold]
     fn refuse_pull(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conns.find(conn) else { return };
-        let hold = &mut c.serves[usize::from(slot.index)];
-        if c.reads_outstanding > 0 || hold.put_off {
+        let Some(c) = self.conn(conn) else { return };
+        if c.reads_outstanding > 0 || c.serves.waits(slot) {
             return self.put_off(conn, slot);
         }
-        c.clear_sinks(slot);
-        let Some(message) = c.serves[usize::from(slot.index)].message.take() else { return };
+        c.serves.clear_sinks(slot);
+        let Some(message) = c.serves.take_message(slot) else { return };
         self.refuse_chunk(&ReplyTarget { conn, slot, message: message.bytes(), plain: false });
         self.repost(conn, message);
     }
 
     /// Finds memory for all Read chunks of the call; returns true if it has that.
     fn find_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let Some(c) = self.conns.find(conn) else { return false };
-        let proto = c.lane.proto();
+        let Some((c, core)) = self.conn_and_core(conn) else { return false };
+        let (serves, share, lane) = c.serving_parts();
+        let proto = lane.proto();
         let Some(plan) = proto.responder.pull_plan(slot) else { return false };
-        let hold = &mut c.serves[usize::from(slot.index)];
-        if hold.sinks.is_none() {
-            hold.sinks = c.sinks.take();
-        }
-        let Some(sinks) = &mut hold.sinks else { return false };
+        let Some(sinks) = serves.sinks(slot) else { return false };
         if sinks.count == plan.chunks().len() {
             return true;
         }
-        let has_all = admits_chunks(&self.bulk, &c.share, plan.chunks())
-            && sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk));
-        sinks.charge(&self.bulk, &c.share);
+        let has_all = admits_chunks(core.bulk(), share, plan.chunks())
+            && sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.bulk()));
+        sinks.charge(core.bulk(), share);
         has_all
     }
 }
@@ -208,13 +199,13 @@ impl Reactor {
         conn: ConnId,
         slot: SlotId,
     ) -> Option<CallFrame> {
-        let c = self.conns.find(conn)?;
-        c.serves[usize::from(slot.index)].put_off = false;
+        let c = self.conn(conn)?;
+        c.serves.end_wait(slot);
         #[cfg(feature = "gss")]
-        if c.serves[usize::from(slot.index)].is_starved {
+        if c.serves.is_starved(slot) {
             return self.frame_starved(conn, slot);
         }
-        let c = self.conns.find(conn)?;
+        let c = self.conn(conn)?;
         if c.lane.proto().responder.pull_plan(slot).is_some() {
             self.pull(conn, slot);
             return None;
@@ -223,23 +214,24 @@ impl Reactor {
             return None;
         }
         if !self.has_share_for_reply(conn, slot) {
-            self.stats.no_buffer += 1;
+            self.stats().no_buffer += 1;
             self.put_off(conn, slot);
             return None;
         }
-        let c = self.conns.find(conn)?;
-        let message = c.serves[usize::from(slot.index)].message.take()?;
+        let c = self.conn(conn)?;
+        let message = c.serves.take_message(slot)?;
         self.frame_call(conn, slot, message)
     }
 
     /// Returns true if the connection may take memory for the reply of a call whose message is in its slot.
     fn has_share_for_reply(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let Some(c) = self.conns.find(conn) else { return true };
-        let hold = &c.serves[usize::from(slot.index)];
-        let (Some(message), None) = (&hold.message, &hold.sinks) else { return true };
+        let Some((c, core)) = self.conn_and_core(conn) else { return true };
+        let Some(message) = c.serves.message(slot).filter(|_| !c.serves.has_sinks(slot)) else {
+            return true;
+        };
         let proto = c.lane.proto();
         let view = HeaderView::new_checked(message.bytes(), proto.limits());
-        view.is_ok_and(|view| may_take(&self.bulk, &c.share, &view))
+        view.is_ok_and(|view| may_take(core.bulk(), c.share(), &view))
     }
 
     /// An RDMA Read of a call is done. Returns the call if that was the last one.
@@ -248,13 +240,13 @@ impl Reactor {
         conn: ConnId,
         slot: SlotId,
     ) -> Option<CallFrame> {
-        let c = self.conns.find(conn)?;
-        let message = c.serves.get_mut(usize::from(slot.index))?.message.take()?;
+        let c = self.conn(conn)?;
+        let message = c.serves.take_message(slot)?;
         let pulled = c.lane.proto().responder.on_read_done(slot, &mut Quiet);
         if pulled == Pulled::Complete {
             return self.frame_call(conn, slot, message);
         }
-        c.serves[usize::from(slot.index)].message = Some(message);
+        c.serves.put_message(slot, message);
         if c.lane.proto().responder.wants_reads(slot) {
             self.pull(conn, slot);
         }

@@ -3,7 +3,7 @@
 //! that cannot be answered.
 
 use crate::fabric::{ConnId, DownCause};
-use crate::reactor::pending::ended_calls::{OwedAnswer, OwedKind};
+use crate::reactor::pending::waiting::Waiting;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::words::messages::SYSTEM_ERR;
@@ -24,15 +24,15 @@ impl Reactor {
         version: u32,
         error: RdmaError,
     ) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
-            return self.owe(OwedAnswer { conn, xid, kind: OwedKind::Error(version, error) });
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        if c.send_room(core.fabric()) == 0 || !c.has_spare_send() {
+            return self.owe(conn, Waiting::Error(xid, version, error));
         }
         let Some(mut message) = c.sends.take() else { return };
         let grant = c.lane.proto().responder.grant();
         let length = v1::emit_error(message.whole_mut(), xid, version, grant, error);
         message.set_range(0..length);
-        self.stats.errors_sent += 1;
+        self.stats().errors_sent += 1;
         self.post_answer(conn, message, None);
     }
 
@@ -44,37 +44,33 @@ impl Reactor {
         xid: Xid,
         version: TransportVersion,
     ) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if c.send_room(&self.fabric) == 0 || !c.has_spare_send() {
-            return self.owe(OwedAnswer { conn, xid, kind: OwedKind::NoProgram(version) });
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        if c.send_room(core.fabric()) == 0 || !c.has_spare_send() {
+            return self.owe(conn, Waiting::NoProgram(xid, version));
         }
-        self.stats.calls_refused += 1;
+        self.stats().calls_refused += 1;
         self.send_refusal(conn, xid, version, &PROG_UNAVAIL);
     }
 
     /// Defers an answer. A peer that is owed as many answers as it has credits has exceeded them, and gets none.
     #[cold]
-    fn owe(&mut self, answer: OwedAnswer) {
-        let Some(c) = self.conns.find(answer.conn) else { return };
-        if c.answers_owed < c.serves.len().max(1) {
+    fn owe(&mut self, conn: ConnId, answer: Waiting) {
+        let Some(c) = self.conn(conn) else { return };
+        if c.answers_owed < c.serves.slots().max(1) {
             c.answers_owed += 1;
-            self.owed_answers.push_back(answer);
+            self.wait(conn, answer);
         }
     }
 
-    /// Tries again to send the answers that found no buffer.
+    /// Tries again to send an answer that found no buffer.
     #[cold]
-    pub(in crate::reactor) fn send_owed_answers(&mut self) {
-        for _ in 0..self.owed_answers.len() {
-            let Some(OwedAnswer { conn, xid, kind }) = self.owed_answers.pop_front() else {
-                return;
-            };
-            let Some(c) = self.conns.find(conn) else { continue };
-            c.answers_owed = c.answers_owed.saturating_sub(1);
-            match kind {
-                OwedKind::Error(version, error) => self.send_error(conn, xid, version, error),
-                OwedKind::NoProgram(version) => self.refuse_program(conn, xid, version),
-            }
+    pub(in crate::reactor) fn resume_answer(&mut self, conn: ConnId, answer: Waiting) {
+        let Some(c) = self.conn(conn) else { return };
+        c.answers_owed = c.answers_owed.saturating_sub(1);
+        match answer {
+            Waiting::Error(xid, version, error) => self.send_error(conn, xid, version, error),
+            Waiting::NoProgram(xid, version) => self.refuse_program(conn, xid, version),
+            Waiting::Message(_) => {}
         }
     }
 
@@ -102,8 +98,8 @@ impl Reactor {
         version: TransportVersion,
         header: &ReplyHeader<'_>,
     ) {
-        let Some(c) = self.conns.find(conn) else { return };
-        let has_room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        let has_room = c.send_room(core.fabric()) > 0 && c.has_spare_send();
         if version.plain_header_bytes() + header.buffer_len()
             > c.negotiated.send_bytes_max_in(version)
         {
@@ -123,10 +119,10 @@ impl Reactor {
 impl Reactor {
     /// Answers a call whose handler panicked, if it has no answer yet.
     pub(in crate::reactor) fn fail_call(&mut self, to: &ReplyTarget<'_>) {
-        let Some(c) = self.conns.find(to.conn) else { return };
+        let Some(c) = self.conn(to.conn) else { return };
         // Its reply may already be in progress, in steps.
         #[cfg(feature = "gss")]
-        if c.serves[usize::from(to.slot.index)].is_sealing {
+        if c.serves.is_sealing(to.slot) {
             return;
         }
         if c.lane.proto().responder.is_delivered(to.slot) {
@@ -136,7 +132,7 @@ impl Reactor {
 
     /// See [`ReplyOps::leave_repeated`](crate::reactor::pending::serving::ReplyOps::leave_repeated).
     pub(in crate::reactor) fn leave_repeated(&mut self, to: &ReplyTarget<'_>) {
-        let Some(c) = self.conns.find(to.conn) else { return };
+        let Some(c) = self.conn(to.conn) else { return };
         if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
             self.begin_close(to.conn, DownCause::Local);

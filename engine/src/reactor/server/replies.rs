@@ -31,8 +31,8 @@ use std::sync::Arc;
 /// A reply whose stream is being written. It holds the send buffer of its call: dropped before the
 /// call is answered in another way, which takes one.
 pub(in crate::reactor) struct Stage {
-    pub(in crate::reactor) message: Buf,
-    pub(in crate::reactor) plan: ReplyPlan,
+    pub(in crate::reactor::server) message: Buf,
+    pub(in crate::reactor::server) plan: ReplyPlan,
 }
 
 /// Place of the stream of a finished reply.
@@ -53,14 +53,14 @@ impl CoreCell {
         encode: EncodeOnce<'_>,
     ) {
         // Only in use by an encoder, which has no other call of this core to answer.
-        let Ok(mut memory) = self.lane.reply.try_borrow_mut() else {
+        let Ok(mut memory) = self.lane().reply().try_borrow_mut() else {
             return self.reactor().refuse(to, &SYSTEM_ERR);
         };
         #[cfg(feature = "gss")]
         if let Some(place) = self.place_for_sealed(to, &data, keep.as_ref()) {
             return self.encode_in_place(to, data, place, (&mut memory, encode));
         }
-        let draft = memory.draft(data.count(), self.lane.alignment, encode);
+        let draft = memory.draft(data.count(), self.lane().alignment(), encode);
         if let Some(keep) = keep {
             keep.record(&data, draft.as_ref().ok());
         }
@@ -127,11 +127,11 @@ impl CoreCell {
         if !stage.plan.takes_long(first.stream_bytes) {
             return self.send_read_reply(to, stage, first, data, draft);
         }
-        let pool = self.reactor().bulk.clone();
+        let pool = self.reactor().bulk().clone();
         let Some(mut stream) = pool.take(first.stream_bytes) else {
             drop(stage);
             let mut reactor = self.reactor();
-            reactor.stats.no_buffer += 1;
+            reactor.stats().no_buffer += 1;
             return reactor.refuse(to, &SYSTEM_ERR);
         };
         let encoded = stage.plan.encode(stream.bytes_mut(), &data, Form::Direct, draft);
@@ -165,12 +165,12 @@ impl Reactor {
     /// Admits a call with chunks or padding.
     #[inline(never)]
     fn admit_other_call(&mut self, conn: ConnId, slot: SlotId, message: &Buf) -> Option<Admitted> {
-        let c = self.conns.find(conn)?;
+        let (c, core) = self.conn_and_core(conn)?;
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         // A call that was fetched has been admitted.
-        let is_fetched = c.serves[usize::from(slot.index)].sinks.is_some();
-        if !is_fetched && !may_take(&self.bulk, &c.share, &view) {
-            self.stats.no_buffer += 1;
+        let is_fetched = c.serves.has_sinks(slot);
+        if !is_fetched && !may_take(core.bulk(), c.share(), &view) {
+            core.stats().no_buffer += 1;
             return None;
         }
         let owes_done = owes_done(c.lane.proto().profile().under(view.transport_version()), &view);
@@ -193,7 +193,7 @@ impl Reactor {
         needed: usize,
         dones: usize,
     ) -> Option<()> {
-        let send_room = self.fabric.room(conn);
+        let send_room = self.fabric().room(conn);
         self.reserve_of(conn, slot, needed, dones, send_room)
     }
 
@@ -207,23 +207,23 @@ impl Reactor {
         dones: usize,
         send_room: usize,
     ) -> Option<()> {
-        let c = self.conns.find(conn)?;
+        let (c, core) = self.conn_and_core(conn)?;
         let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
-        if send_room < c.lane.send_reserved.get() + needed + dones || spare_sends <= dones {
-            self.stats.queue_full += 1;
+        if send_room < c.lane.reserved() + needed + dones || spare_sends <= dones {
+            core.stats().queue_full += 1;
             return None;
         }
         c.lane.reserve(needed);
-        c.serves[usize::from(slot.index)].reserved = needed as u16;
-        self.stats.calls_received += 1;
+        c.serves.reserve(slot, needed);
+        self.stats().calls_received += 1;
         Some(())
     }
 
     /// There is no place or buffer for the reply of this call: it is retried in whole turns.
     #[cold]
     pub(in crate::reactor) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
-        let Some(c) = self.conns.find(conn) else { return };
-        c.serves[usize::from(slot.index)].message = Some(message);
+        let Some(c) = self.conn(conn) else { return };
+        c.serves.put_message(slot, message);
         self.put_off(conn, slot);
     }
 
@@ -238,10 +238,9 @@ impl Reactor {
         if admitted.plain {
             return None;
         }
-        let c = self.conns.find(conn)?;
-        let fetched = c.serves[usize::from(slot.index)].sinks.take();
-        let mut sinks = fetched.or_else(|| c.sinks.take())?;
-        self.stats.copies += sinks.take_home();
+        let (c, core) = self.conn_and_core(conn)?;
+        let mut sinks = c.serves.take_sinks(slot)?;
+        core.stats().copies += sinks.take_home();
         Some(sinks)
     }
 
@@ -265,13 +264,13 @@ impl Reactor {
     pub(in crate::reactor) fn finish_call(&mut self, mut frame: CallFrame, outcome: CallOutcome) {
         #[cfg(feature = "gss")]
         let outcome = self.outcome_of(frame.conn, frame.slot, outcome);
-        let Some(c) = self.conns.find(frame.conn) else { return };
+        let Some((c, core)) = self.conn_and_core(frame.conn) else { return };
         if let Some(sinks) = frame.sinks.take() {
-            self.stats.joins += u64::from(sinks.joined.replace(false));
+            core.stats().joins += u64::from(sinks.joined.replace(false));
             let goes_on = outcome == CallOutcome::Deferred && !c.has_copy(frame.slot);
-            c.serves[usize::from(frame.slot.index)].sinks = Some(sinks);
+            c.serves.put_sinks(frame.slot, sinks);
             if !goes_on {
-                c.clear_sinks(frame.slot);
+                c.serves.clear_sinks(frame.slot);
             }
         }
         self.finish_plain_call(frame.conn, frame.slot, frame.message, outcome);
@@ -289,12 +288,12 @@ impl Reactor {
         if outcome != CallOutcome::Deferred {
             return self.repost(conn, message);
         }
-        let Some(c) = self.conns.find(conn) else { return };
+        let Some(c) = self.conn(conn) else { return };
         if !c.lane.proto().responder.is_delivered(slot) {
             // Answered within its handler, as an option may be.
             return self.repost(conn, message);
         }
-        c.serves[usize::from(slot.index)].message = Some(message);
+        c.serves.put_message(slot, message);
         c.promise_send();
     }
 
@@ -312,15 +311,15 @@ impl Reactor {
         if !plan.takes_long(bytes + SUCCESS_HEADER.len()) && !plan.allows_reads(data) {
             return self.refuse_chunk(to);
         }
-        self.stats.no_buffer += 1;
+        self.stats().no_buffer += 1;
         self.refuse(to, &SYSTEM_ERR);
     }
 
     /// Handles the common case: the call had no chunks, and the reply has no data items. Returns `false`, and does
     /// nothing, if the reply does not fit inline.
     fn send_plain_reply(&mut self, to: &ReplyTarget<'_>, results: &[u8]) -> bool {
-        let Some(c) = self.conns.find(to.conn) else {
-            self.stats.stale += 1;
+        let Some(c) = self.conn(to.conn) else {
+            self.stats().stale += 1;
             return true;
         };
         let version = version_of(to.message);
@@ -342,7 +341,7 @@ impl Reactor {
     }
 
     fn post_plain_reply(&mut self, to: &ReplyTarget<'_>, mut message: Buf, header_bytes: usize) {
-        let Some(c) = self.conns.find(to.conn) else { return };
+        let Some(c) = self.conn(to.conn) else { return };
         c.release(to.slot);
         let (header, stream) = message.bytes_mut().split_at_mut(header_bytes);
         stream[..SUCCESS_HEADER.len()].copy_from_slice(&SUCCESS_HEADER);
@@ -351,19 +350,19 @@ impl Reactor {
         // With the word behind it, which says REPLY: as the pair that will be copied on.
         stream[..8].copy_from_slice(&(u64::from(xid) << 32 | 1).to_be_bytes());
         if c.lane.proto().responder.reply_plain(to.slot, Xid(xid), header).is_err() {
-            self.stats.stale += 1;
+            self.stats().stale += 1;
             return;
         }
         self.post_answer(to.conn, message, None);
     }
 
     fn stage_reply(&mut self, to: &ReplyTarget<'_>) -> Option<Stage> {
-        let Some(c) = self.conns.find(to.conn) else {
-            self.stats.stale += 1;
+        let Some((c, core)) = self.conn_and_core(to.conn) else {
+            self.stats().stale += 1;
             return None;
         };
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
-        let plan = self.config.reply_plan(&c.negotiated, &view);
+        let plan = core.config().reply_plan(&c.negotiated, &view);
         // A call is admitted only while there is one for it.
         let message = c.sends.take();
         if message.is_none() {
@@ -384,11 +383,11 @@ impl Reactor {
         if data.count() > 0 || long.is_some() {
             self.charge_reply(to.conn, &data, long);
         }
-        let Some(c) = self.conns.find(to.conn) else { return };
+        let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         c.release(to.slot);
-        let plan = self.config.reply_plan(&c.negotiated, &view);
-        let (header_bytes, stream_at) = (plan.header_bytes, plan.stream_at());
+        let plan = core.config().reply_plan(&c.negotiated, &view);
+        let (header_bytes, stream_at) = (plan.header_bytes(), plan.stream_at());
         let (mut message, mut long) = match stream {
             StreamAt::Message(message) => (message, None),
             StreamAt::Long(message, stream) => (message, Some(stream)),
@@ -403,19 +402,19 @@ impl Reactor {
         for item in encoded.reduced() {
             placed[usize::from(item.index)] = item.length;
         }
-        self.stats.copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
+        core.stats().copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
         let long_bytes = long.as_ref().map(|_| encoded.stream_bytes as u32);
         let shape = ReplyShape { placed: &placed[..data.count()], long_bytes };
-        let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, long);
+        let mut sink = WriteSink::new(core.fabric_mut(), to.conn, data, long);
         let is_padded = encoded.padded && long_bytes.is_none();
         let header = &mut message.whole_mut()[stream_at - header_bytes..stream_at];
         let written = c.lane.proto().responder.reply(to.slot, &view, &shape, header, &mut sink);
-        let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
-        self.stats.bytes_written += bytes_written;
-        c.moved.written += bytes_written;
+        let (bytes_written, overrun) = sink.end();
+        core.stats().bytes_written += bytes_written;
+        c.count_written(bytes_written);
         match written {
             _ if overrun => self.close_overrun(to.conn, "send queue"),
-            Err(ReplyRefused::Stale) => self.stats.stale += 1,
+            Err(ReplyRefused::Stale) => core.stats().stale += 1,
             Err(ReplyRefused::ChunkTooSmall) => {
                 drop(message);
                 let version = view.transport_version();
@@ -425,7 +424,7 @@ impl Reactor {
             Ok(length) => {
                 let mut header_at = stream_at - length;
                 if is_padded {
-                    header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment);
+                    header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment());
                 }
                 message.set_range(header_at..stream_at + stream_bytes);
                 let invalidate = self.key_to_invalidate(to.conn, &view);
@@ -441,7 +440,7 @@ impl Reactor {
         conn: ConnId,
         view: &HeaderView<'_>,
     ) -> Option<u32> {
-        let c = self.conns.find(conn)?;
+        let c = self.conn(conn)?;
         if view.is_plain() || !c.negotiated.remote_invalidate() {
             return None;
         }
@@ -454,15 +453,15 @@ impl Reactor {
 
     /// Answers a call with an RPC error and frees its slot.
     pub(in crate::reactor) fn refuse(&mut self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
-        let Some(c) = self.conns.find(to.conn) else { return };
+        let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         let (xid, version) = (view.xid(), view.transport_version());
         if !c.lane.proto().responder.abandon(to.slot) {
-            self.stats.stale += 1;
+            core.stats().stale += 1;
             return;
         }
         #[cfg(feature = "gss")]
-        let protection = c.serves[usize::from(to.slot.index)].protection.take();
+        let protection = c.serves.take_protection(to.slot);
         c.release(to.slot);
         #[cfg(feature = "gss")]
         if let Some(protection) = protection
@@ -475,7 +474,7 @@ impl Reactor {
 
     /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
     pub(in crate::reactor) fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
-        let Some(c) = self.conns.find(to.conn) else { return };
+        let Some(c) = self.conn(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         let (xid, version) = (view.xid(), view.transport_version());
         if c.lane.proto().responder.abandon(to.slot) {
@@ -487,37 +486,27 @@ impl Reactor {
     /// The ticket with which another thread answers a call; `None` when the connection or its origin has its share of
     /// the places for deferred calls, or no memory for the reply is left.
     pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
-        let c = self.conns.find(to.conn)?;
-        let caller = Arc::clone(c.caller.as_ref()?);
+        let (c, core) = self.conn_and_core(to.conn)?;
+        let caller = Arc::clone(c.caller()?);
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
-        let plan = self.config.reply_plan(&c.negotiated, &view);
-        let share = c.share.clone();
+        let plan = core.config().reply_plan(&c.negotiated, &view);
+        let share = c.share().clone();
         #[cfg(feature = "gss")]
-        let protection = c.serves[usize::from(to.slot.index)].protection.clone();
+        let protection = c.serves.protection(to.slot).cloned();
         let bytes = plan.inline_bytes();
-        let stage = if self.deferred < self.deferred_places.common
-            && let Some(stage) = self.bulk.take_fitting(bytes)
-        {
-            stage
-        } else {
-            self.uncommon_stage(to.conn, bytes)?
+        let stage = match core.common_stage(bytes) {
+            Some(stage) => stage,
+            None => self.uncommon_stage(to.conn, bytes)?,
         };
-        self.deferred += 1;
-        let room = Room {
-            pool: self.bulk.clone(),
-            share,
-            stage,
-            plan,
-            #[cfg(feature = "gss")]
-            protection: protection
-                .map(|protection| (protection, Arc::clone(&self.gss_work.crypto))),
-            #[cfg(feature = "gss")]
-            core: (std::thread::current().id(), self.gss_work.free_bytes()),
-        };
-        // Measured until the answer arrives by mail, not until the handler returns.
-        if self.timer.is_some() {
-            let c = self.conns.find(to.conn)?;
-            c.serves[usize::from(to.slot.index)].timer = self.timer.take();
+        self.add_deferred();
+        let room = Room::new(self.bulk().clone(), share, stage, plan);
+        #[cfg(feature = "gss")]
+        let room = room.under(
+            protection.map(|protection| (protection, Arc::clone(self.gss_work().crypto()))),
+            self.gss_work().free_bytes(),
+        );
+        if let Some(timer) = self.take_timer() {
+            self.conn(to.conn)?.serves.set_timer(to.slot, timer);
         }
         Some(DeferTicket::new(caller, to.conn, to.slot, room))
     }
@@ -525,14 +514,15 @@ impl Reactor {
     /// The answer of a deferred call arrived by mail.
     pub(in crate::reactor) fn finish_deferred(&mut self, reply: DeferredReply) {
         // Each ticket was counted, and posts once.
-        self.deferred -= 1;
+        self.remove_deferred();
         let (conn, slot) = (reply.conn, reply.slot);
-        let Some(message) = self.conns.find(conn).and_then(|c| c.take_deferred(slot)) else {
-            self.stats.stale += 1;
+        let deferred = |c: &mut Conn| Some((c.take_deferred(slot)?, c.serves.take_timer(slot)));
+        let Some((message, timer)) = self.conn(conn).and_then(deferred) else {
+            self.stats().stale += 1;
             return;
         };
-        if self.latencies.is_some() {
-            self.count_deferred(conn, slot);
+        if let Some(timer) = timer {
+            self.count_duration(timer);
         }
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         match reply.answer {
@@ -546,7 +536,7 @@ impl Reactor {
             }
             DeferredAnswer::Plain { stream } => self.post_plain_deferred(to, stream),
             DeferredAnswer::TooLate => {
-                self.stats.calls_late += 1;
+                self.stats().calls_late += 1;
                 self.refuse(&to, &SYSTEM_ERR);
             }
         }
@@ -596,8 +586,7 @@ impl Conn {
     /// Returns true if the body of the call is protected: its handler sees a copy of the fetched data.
     #[cfg(feature = "gss")]
     fn has_copy(&self, slot: SlotId) -> bool {
-        let protection = self.serves[usize::from(slot.index)].protection.as_ref();
-        protection.is_some_and(|protection| protection.service.protects_body())
+        self.serves.protection(slot).is_some_and(|protection| protection.service.protects_body())
     }
 
     #[cfg(not(feature = "gss"))]
@@ -611,8 +600,8 @@ impl Conn {
             return None;
         }
         self.redeem_send();
-        self.clear_sinks(slot);
-        self.serves[usize::from(slot.index)].message.take()
+        self.serves.clear_sinks(slot);
+        self.serves.take_message(slot)
     }
 }
 
@@ -642,8 +631,8 @@ pub(in crate::reactor) struct WriteSink<'a> {
     conn: ConnId,
     data: ReplyData,
     long: Option<Bulk>,
-    pub(in crate::reactor) bytes_written: u64,
-    pub(in crate::reactor) overrun: bool,
+    bytes_written: u64,
+    overrun: bool,
 }
 
 impl<'a> WriteSink<'a> {
@@ -655,6 +644,12 @@ impl<'a> WriteSink<'a> {
         long: Option<Bulk>,
     ) -> Self {
         Self { fabric, conn, data, long, bytes_written: 0, overrun: false }
+    }
+
+    /// Bytes that were written, and true if the send queue had no room for a request.
+    #[inline]
+    pub(in crate::reactor) fn end(self) -> (u64, bool) {
+        (self.bytes_written, self.overrun)
     }
 }
 

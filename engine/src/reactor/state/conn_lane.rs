@@ -14,12 +14,12 @@ use std::cell::{Cell, RefCell, RefMut};
 #[repr(C)]
 pub(crate) struct ConnLane {
     /// Ends for receiving and sending short messages, if these go by value.
-    pub(in crate::reactor) ends: Option<Ends>,
-    pub(in crate::reactor) id: ConnId,
+    ends: Option<Ends>,
+    id: ConnId,
     /// Send-queue places kept for replies.
-    pub(in crate::reactor) send_reserved: Cell<usize>,
+    send_reserved: Cell<usize>,
     /// The ways that the lane may take.
-    pub(in crate::reactor) gate: Cell<Gate>,
+    gate: Cell<Gate>,
     protocol: RefCell<Protocol>,
 }
 
@@ -40,10 +40,44 @@ impl ConnLane {
         self.protocol.borrow_mut()
     }
 
+    #[inline(always)]
+    pub(in crate::reactor) fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// Ends for short messages, if these go by value.
+    #[inline(always)]
+    pub(in crate::reactor) fn ends(&self) -> Option<&Ends> {
+        self.ends.as_ref()
+    }
+
+    /// The connection may have changed: its gate is closed until the lane looks again.
+    #[inline(always)]
+    pub(in crate::reactor) fn forget_gate(&self) {
+        self.gate.set(Gate::UNKNOWN);
+    }
+
+    /// Returns true if the lane has to look before it takes a way.
+    #[inline(always)]
+    pub(in crate::reactor) fn is_unknown(&self) -> bool {
+        self.gate.get() == Gate::UNKNOWN
+    }
+
+    /// Sets which ways are open.
+    pub(in crate::reactor) fn set_gate(&self, ways: &[(Way, bool)]) {
+        self.gate.set(Gate::of(ways));
+    }
+
     /// Returns true if the gate is known to let a message through.
     #[inline(always)]
     pub(in crate::reactor) fn is_open(&self, way: Way) -> bool {
         self.gate.get().is_open(way)
+    }
+
+    /// Places in the send queue that are reserved for replies.
+    #[inline(always)]
+    pub(in crate::reactor) fn reserved(&self) -> usize {
+        self.send_reserved.get()
     }
 
     /// Reserves places in the send queue.

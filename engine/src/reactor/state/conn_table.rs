@@ -3,7 +3,6 @@
 use crate::fabric::ConnId;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::connection::Conn;
-use crate::reactor::words::gate::Gate;
 use std::rc::Rc;
 
 /// The connections of a core by queue pair.
@@ -19,7 +18,7 @@ impl ConnTable {
     #[inline]
     pub(crate) fn find(&mut self, id: ConnId) -> Option<&mut Conn> {
         let conn = self.find_for_lane(id)?;
-        conn.lane.gate.set(Gate::UNKNOWN);
+        conn.lane.forget_gate();
         Some(conn)
     }
 
@@ -34,11 +33,11 @@ impl ConnTable {
     /// The lane of a connection, for a short message.
     #[inline(always)]
     pub(in crate::reactor) fn lane(&self, id: ConnId) -> Option<&Rc<ConnLane>> {
-        self.lanes.get(id.index() as usize)?.as_ref().filter(|lane| lane.id == id)
+        self.lanes.get(id.index() as usize)?.as_ref().filter(|lane| lane.id() == id)
     }
 
     pub(in crate::reactor) fn insert(&mut self, conn: Conn) {
-        conn.lane.gate.set(Gate::UNKNOWN);
+        conn.lane.forget_gate();
         let index = conn.id.index() as usize;
         if self.conns.len() <= index {
             self.conns.resize_with(index + 1, || None);
@@ -62,13 +61,13 @@ impl ConnTable {
     /// The connection at a place.
     pub(in crate::reactor) fn at(&mut self, place: usize) -> Option<&mut Conn> {
         let conn = self.conns.get_mut(place)?.as_deref_mut()?;
-        conn.lane.gate.set(Gate::UNKNOWN);
+        conn.lane.forget_gate();
         Some(conn)
     }
 
     pub(in crate::reactor) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Conn> {
         self.conns.iter_mut().flatten().map(|conn| {
-            conn.lane.gate.set(Gate::UNKNOWN);
+            conn.lane.forget_gate();
             &mut **conn
         })
     }

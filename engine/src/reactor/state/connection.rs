@@ -7,30 +7,27 @@ use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Region, Share};
 use crate::reactor::pending::call_table::{CallHold, CallTable};
 use crate::reactor::pending::deferred::Caller;
-use crate::reactor::pending::expiry::Expiry;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_calls::GssCalls;
 use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::observation::Moved;
-use crate::reactor::pending::offered::Offered;
+use crate::reactor::pending::offered::{Offered, Settled};
 use crate::reactor::pending::origins::OriginIndex;
 use crate::reactor::pending::roles::{ReverseState, Roles};
-use crate::reactor::pending::sinks::Sinks;
-use crate::reactor::pending::spares::Spares;
 use crate::reactor::pending::stalls::Outstanding;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::rfc5666::Dialect;
-use crate::reactor::words::latency::CallTimer;
+use crate::reactor::state::serve_table::ServeTable;
 use crate::reactor::words::negotiate::{Negotiated, Terms};
 #[cfg(feature = "gss")]
-use crate::reactor::words::protection::Protection;
+use crate::reactor::words::protection::{ClientContext, Protection};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Connection;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
-use spinrpc_proto::version::TransportVersion;
+use spinrpc_proto::version::{Negotiation, Stage, TransportVersion};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,45 +35,19 @@ use std::sync::Arc;
 /// Protocol state with slots on the heap, allocated when the connection opens.
 pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
 
-/// A call being fetched or deferred: its message stays, because the reply echoes its lists.
-pub(crate) struct ServeHold {
-    pub(crate) message: Option<Buf>,
-    /// Set while Read chunks are fetched, or are kept for a deferred call. Lent to the handler while it runs.
-    pub(crate) sinks: Option<Box<Sinks>>,
-    /// Send-queue places kept for its reply.
-    pub(crate) reserved: u16,
-    /// It is in the list of calls that wait for memory or room.
-    pub(crate) put_off: bool,
-    /// End of its wait for memory, if it waits.
-    pub(in crate::reactor) patience: Expiry,
-    /// Set if the call is deferred and measured.
-    pub(in crate::reactor) timer: Option<CallTimer>,
-    /// Protection of its reply, if the call came under RPCSEC_GSS.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) protection: Option<Protection>,
-    /// Its reply is being sealed in steps, so the call counts as one that is answered later.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) is_sealing: bool,
-    /// Its chunks found no memory in time: it is refused when it is resumed.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) is_starved: bool,
-}
-
 /// One connection of a core.
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
     /// State that short messages need.
     pub(crate) lane: Rc<ConnLane>,
     /// Peer at the other end, for observers.
-    pub(in crate::reactor) peer: Option<Peer>,
+    peer: Option<Peer>,
     /// Shared with threads that answer its calls later.
-    pub(in crate::reactor) caller: Option<Arc<Caller>>,
+    caller: Option<Arc<Caller>>,
     pub(crate) calls: CallTable,
-    pub(crate) serves: Box<[ServeHold]>,
-    /// For calls with chunks, at most one for each slot.
-    pub(in crate::reactor) sinks: Spares<Sinks>,
+    pub(crate) serves: ServeTable,
     /// State of the dialects of RFC 5666.
-    pub(in crate::reactor) dialect: Dialect,
+    dialect: Dialect,
     /// Replies that have arrived while keys of their calls are being killed, in order of arrival.
     pub(crate) fenced: VecDeque<FencedReply>,
     pub(crate) recvs: BufPool,
@@ -86,31 +57,31 @@ pub(crate) struct Conn {
     /// Terms from which `negotiated` follows, apart from the Connection Configuration Protocol.
     pub(crate) terms: Terms,
     /// For observers.
-    pub(in crate::reactor) moved: Moved,
-    pub(in crate::reactor) origin: OriginIndex,
+    moved: Moved,
+    origin: OriginIndex,
     /// Blocks of the core's memory that its calls hold.
-    pub(in crate::reactor) share: Share,
+    share: Share,
     pub(crate) reads_outstanding: u16,
     /// At the last looks of the timer.
-    pub(in crate::reactor) outstanding: Outstanding,
+    outstanding: Outstanding,
     /// Deferred calls, for each of which a send buffer is reserved.
     pub(crate) sends_promised: usize,
     /// Send buffers that calls leave free: those of deferred calls, and one for a handler, which may start calls
     /// before it answers its own, if this side both calls and serves.
     sends_left_by_calls: u32,
-    pub(in crate::reactor) reverse: ReverseState,
+    reverse: ReverseState,
     /// The first call, while it may have to be sent in another version.
-    pub(in crate::reactor) offer: Option<Box<Offered>>,
+    offer: Option<Box<Offered>>,
     /// Answers without a slot that wait for a buffer; at most one for each slot, and at least one.
     pub(crate) answers_owed: usize,
     /// Cause for which this side began to close it; the first one is kept.
     pub(crate) closing: Option<DownCause>,
     /// Set if its calls go under RPCSEC_GSS.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) gss: Option<Box<GssCalls>>,
+    gss: Option<Box<GssCalls>>,
     /// A call under RPCSEC_GSS has arrived whose verifier checks.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) is_secured: bool,
+    is_secured: bool,
 }
 
 impl Conn {
@@ -142,8 +113,7 @@ impl Conn {
             peer: None,
             caller: None,
             calls: CallTable::new(calls),
-            serves: (0..serves).map(|_| ServeHold::new()).collect(),
-            sinks: Spares::new(serves),
+            serves: ServeTable::new(serves),
             dialect,
             fenced: VecDeque::new(),
             recvs: buffers("receive", recv_bytes, recvs, &mut memory)?,
@@ -187,7 +157,7 @@ impl Conn {
     /// Work requests that may be posted without using those reserved for replies.
     #[inline]
     pub(crate) fn send_room(&self, fabric: &AnyFabric) -> usize {
-        fabric.room(self.id).saturating_sub(self.lane.send_reserved.get())
+        fabric.room(self.id).saturating_sub(self.lane.reserved())
     }
 
     /// RDMA Reads that may be posted now without exceeding the number that the driver takes and the peer has stated:
@@ -261,52 +231,160 @@ impl Conn {
         return true;
     }
 
-    /// Drops what was fetched for a call.
-    #[inline]
-    pub(in crate::reactor) fn clear_sinks(&mut self, slot: SlotId) {
-        if self.serves[usize::from(slot.index)].sinks.is_some() {
-            self.give_sinks(slot);
-        }
-    }
-
-    #[inline(never)]
-    fn give_sinks(&mut self, slot: SlotId) {
-        if let Some(mut sinks) = self.serves[usize::from(slot.index)].sinks.take() {
-            sinks.clear();
-            self.sinks.give(sinks);
-        }
-    }
-
     /// Releases the send-queue places reserved for a reply.
     #[inline]
     pub(in crate::reactor) fn release(&mut self, slot: SlotId) {
-        let hold = &mut self.serves[usize::from(slot.index)];
-        self.lane.unreserve(usize::from(hold.reserved));
-        hold.reserved = 0;
-        #[cfg(feature = "gss")]
-        {
-            hold.is_sealing = false;
-            drop(hold.protection.take());
-        }
+        self.lane.unreserve(self.serves.release(slot));
     }
 }
 
-impl ServeHold {
-    fn new() -> Self {
-        Self {
-            message: None,
-            sinks: None,
-            reserved: 0,
-            put_off: false,
-            patience: Expiry::NONE,
-            timer: None,
-            #[cfg(feature = "gss")]
-            protection: None,
-            #[cfg(feature = "gss")]
-            is_sealing: false,
-            #[cfg(feature = "gss")]
-            is_starved: false,
-        }
+/// Its peer, and what is shared with the peer's other connections.
+impl Conn {
+    /// Sets the peer, its origin and the share of the connection, and the handle of threads that answer its calls.
+    pub(in crate::reactor) fn belong_to(
+        &mut self,
+        peer: Peer,
+        (origin, share): (OriginIndex, Share),
+        caller: Arc<Caller>,
+    ) {
+        (self.peer, self.caller) = (Some(peer), Some(caller));
+        (self.origin, self.share) = (origin, share);
+    }
+
+    pub(in crate::reactor) fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
+    pub(in crate::reactor) fn origin(&self) -> OriginIndex {
+        self.origin
+    }
+
+    pub(in crate::reactor) fn share(&self) -> &Share {
+        &self.share
+    }
+
+    /// Handle of threads that answer calls later.
+    pub(in crate::reactor) fn caller(&self) -> Option<&Arc<Caller>> {
+        self.caller.as_ref()
+    }
+
+    /// The connection has gone: threads learn it.
+    pub(in crate::reactor) fn take_caller(&mut self) -> Option<Arc<Caller>> {
+        self.caller.take().inspect(|caller| caller.go())
+    }
+
+    /// Returns true if its outstanding requests have not completed for too long.
+    pub(in crate::reactor) fn is_stalled(&mut self, fabric: &AnyFabric) -> bool {
+        self.outstanding.is_stalled(fabric.outstanding(self.id).numbers)
+    }
+
+    /// Counts bytes that were moved by RDMA Read.
+    pub(in crate::reactor) fn count_read(&mut self, bytes: u64) {
+        self.moved.read += bytes;
+    }
+
+    /// Counts bytes that were moved by RDMA Write.
+    pub(in crate::reactor) fn count_written(&mut self, bytes: u64) {
+        self.moved.written += bytes;
+    }
+
+    pub(in crate::reactor) fn moved(&self) -> Moved {
+        self.moved
+    }
+}
+
+/// Parts that one step needs together.
+impl Conn {
+    /// Memory of its calls, and of the replies that are fetched, when it is gone.
+    pub(in crate::reactor) fn into_calls(self) -> (CallTable, Dialect) {
+        (self.calls, self.dialect)
+    }
+
+    /// Calls that are served.
+    pub(in crate::reactor) fn serving_parts(&mut self) -> (&mut ServeTable, &Share, &ConnLane) {
+        (&mut self.serves, &self.share, &self.lane)
+    }
+
+    /// Replies that are fetched.
+    pub(in crate::reactor) fn pulling_parts(&mut self) -> (&mut Dialect, &Share, &ConnLane) {
+        (&mut self.dialect, &self.share, &self.lane)
+    }
+
+    pub(in crate::reactor) fn dialect(&self) -> &Dialect {
+        &self.dialect
+    }
+
+    pub(in crate::reactor) fn dialect_mut(&mut self) -> &mut Dialect {
+        &mut self.dialect
+    }
+}
+
+/// Its calls.
+impl Conn {
+    /// Restrictions of calls in reverse.
+    pub(in crate::reactor) fn reverse(&self) -> &ReverseState {
+        &self.reverse
+    }
+
+    /// The application has a client in reverse on it from now on.
+    pub(in crate::reactor) fn begin_reverse(&mut self, is_inline: bool) {
+        self.reverse = ReverseState::of_client(is_inline);
+    }
+
+    /// Sets the negotiation of a new connection, before its first call.
+    pub(in crate::reactor) fn negotiate(&mut self, negotiation: Negotiation) {
+        self.lane.proto().requester.negotiate(negotiation);
+        (self.offer, self.negotiated) = match negotiation.stage() {
+            Stage::Settled => (None, self.negotiated.settled(negotiation.version())),
+            _ => (Some(Offered::new()), self.negotiated.offering()),
+        };
+    }
+
+    /// The first call was answered: thresholds are those of its version from now on, on the same connection (version
+    /// two section 5.2).
+    pub(in crate::reactor) fn settle(&mut self) -> Settled {
+        let version = self.lane.proto().requester.negotiation().version();
+        self.offer = None;
+        self.negotiated = self.negotiated.settled(version);
+        Settled { negotiated: self.negotiated, verdict: self.lane.proto().requester.verdict() }
+    }
+
+    /// The first call, while it may have to be sent in another version.
+    pub(in crate::reactor) fn offer(&mut self) -> Option<&mut Offered> {
+        self.offer.as_deref_mut()
+    }
+}
+
+/// RPCSEC_GSS.
+#[cfg(feature = "gss")]
+impl Conn {
+    /// Its calls, if they go under RPCSEC_GSS.
+    #[inline]
+    pub(in crate::reactor) fn gss(&self) -> Option<&GssCalls> {
+        self.gss.as_deref()
+    }
+
+    #[inline]
+    pub(in crate::reactor) fn gss_mut(&mut self) -> Option<&mut GssCalls> {
+        self.gss.as_deref_mut()
+    }
+
+    /// Sets the context of calls from now on; `None` while another one is established.
+    pub(in crate::reactor) fn set_context(&mut self, context: Option<Arc<ClientContext>>) {
+        let slots = self.calls.slots();
+        self.gss.get_or_insert_with(|| Box::new(GssCalls::new(slots))).change(context);
+        self.lane.forget_gate();
+    }
+
+    /// The call in this slot is verified: every answer to it is protected from now on.
+    pub(in crate::reactor) fn protect(&mut self, slot: SlotId, protection: Protection) {
+        self.is_secured = true;
+        self.serves.protect(slot, protection);
+    }
+
+    /// Returns true if a call under RPCSEC_GSS has arrived whose verifier checks.
+    pub(in crate::reactor) fn is_secured(&self) -> bool {
+        self.is_secured
     }
 }
 

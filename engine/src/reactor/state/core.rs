@@ -1,10 +1,14 @@
 //! A core's state: everything that one thread owns, and the steps that all parts of it share.
 
+mod latency;
+mod time;
+
 use crate::config::Config;
-use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, ShortEnds};
+use crate::fabric::{AnyFabric, ConnId, DownCause, Endpoint, Ends, FabricError, ShortEnds};
 use crate::mem::{Buf, Bulk, BulkPool, Slab};
-use crate::reactor::pending::drain::Leaving;
-use crate::reactor::pending::ended_calls::{GivenUp, OwedAnswer};
+use crate::reactor::pending::deferred::Caller;
+use crate::reactor::pending::drain::{DrainRequest, Leaving};
+use crate::reactor::pending::ended_calls::EndedCalls;
 use crate::reactor::pending::expiry::Overdue;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_work::GssWork;
@@ -13,32 +17,36 @@ use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::mailbox::Inbox;
 use crate::reactor::pending::origins::Origins;
 use crate::reactor::pending::panic_log::PanicLog;
-use crate::reactor::pending::pulling::Pulling;
+use crate::reactor::pending::roles::Roles;
 use crate::reactor::pending::stalls::StallTimer;
+use crate::reactor::pending::waiting::Waiting;
 use crate::reactor::state::conn_table::ConnTable;
+use crate::reactor::state::connection::Conn;
 use crate::reactor::state::lane_memory::Lane;
 use crate::reactor::state::rfc5666::CoreDialect;
 #[cfg(feature = "gss")]
 use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::latency::CallTimer;
-use crate::reactor::words::memory::{DeferredPlaces, longest_block_bytes};
-use crate::reactor::words::negotiate::Offer;
+use crate::reactor::words::memory::{DeferredPlaces, longest_block_bytes, message_bytes};
+use crate::reactor::words::negotiate::{Offer, Terms};
 use crate::reactor::words::stats::{StatsCells, StatsSnapshot};
 use crate::sys::clock::{Clock, Ticks};
+use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::PeerMisbehaved;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// A core's state: what handlers and the turn share.
 pub(crate) struct CoreCell {
-    pub(in crate::reactor) state: RefCell<Reactor>,
-    pub(in crate::reactor) lane: Lane,
-    pub(in crate::reactor) connect: ConnectRequests,
+    state: RefCell<Reactor>,
+    lane: Lane,
+    connect: ConnectRequests,
     /// Mailbox of the state.
-    pub(in crate::reactor) inbox: Arc<Inbox>,
+    inbox: Arc<Inbox>,
     /// Counters of bodies under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(crate) crypto: Arc<CryptoCounts>,
@@ -48,79 +56,82 @@ pub(crate) struct CoreCell {
 pub(crate) type ConnectRequests =
     Box<dyn Fn(&str, std::time::Duration, Instance, &Arc<[Slab]>) -> u64>;
 
-/// Everything one core owns.
+/// Everything one core owns. What its connections share is a [`Core`].
 pub(crate) struct Reactor {
-    pub(in crate::reactor) fabric: AnyFabric,
-    pub(in crate::reactor) config: Config,
-    pub(in crate::reactor) clock: Clock,
-    pub(in crate::reactor) conns: ConnTable,
-    pub(in crate::reactor) bulk: BulkPool,
+    conns: ConnTable,
+    core: Core,
+}
+
+/// What the connections of a core share. A part that needs several of these at once is given them by a method here.
+pub(crate) struct Core {
+    fabric: AnyFabric,
+    config: Config,
+    clock: Clock,
+    bulk: BulkPool,
     /// Of `bulk`, for each origin that has connections.
-    pub(in crate::reactor) origins: Origins,
-    pub(in crate::reactor) inbox: Arc<Inbox>,
-    pub(in crate::reactor) stats: StatsSnapshot,
-    pub(in crate::reactor) next_deadline: Instant,
-    pub(in crate::reactor) overdue: Overdue,
-    pub(in crate::reactor) default_timeout_ticks: u64,
-    pub(in crate::reactor) memory_wait_ticks: u64,
-    pub(in crate::reactor) stalls: StallTimer,
-    pub(in crate::reactor) put_off: VecDeque<(ConnId, Pulling)>,
-    pub(in crate::reactor) given_up: VecDeque<GivenUp>,
-    pub(in crate::reactor) owed_answers: VecDeque<OwedAnswer>,
-    pub(in crate::reactor) interrupted: Interrupted,
+    origins: Origins,
+    inbox: Arc<Inbox>,
+    stats: StatsSnapshot,
+    next_deadline: Instant,
+    overdue: Overdue,
+    default_timeout_ticks: u64,
+    memory_wait_ticks: u64,
+    stalls: StallTimer,
+    waiting: VecDeque<(ConnId, Waiting)>,
+    ended: EndedCalls,
+    interrupted: Interrupted,
     /// Requested connections on which the peer may make reverse calls.
-    pub(in crate::reactor) reverse_requests: Vec<u64>,
+    reverse_requests: Vec<u64>,
     /// Panics of handlers of all cores.
-    pub(in crate::reactor) panics: Arc<PanicLog>,
+    panics: Arc<PanicLog>,
     /// Lost connections are not replaced any more.
-    pub(in crate::reactor) ending: bool,
+    ending: bool,
     /// Deferred calls whose answers have not arrived by mail; each has its place there.
-    pub(in crate::reactor) deferred: usize,
-    pub(in crate::reactor) deferred_places: DeferredPlaces,
-    pub(in crate::reactor) cells: Arc<StatsCells>,
-    pub(in crate::reactor) offer: Offer,
+    deferred: usize,
+    deferred_places: DeferredPlaces,
+    cells: Arc<StatsCells>,
+    offer: Offer,
     /// Settings for the dialects of RFC 5666.
-    pub(in crate::reactor) dialect: CoreDialect,
-    pub(in crate::reactor) now: Ticks,
+    dialect: CoreDialect,
+    now: Ticks,
     /// Time of the last reading of the clock, whether or not the turn got it.
-    pub(in crate::reactor) busy_since: Ticks,
+    busy_since: Ticks,
     /// In a turn that does not end early.
-    pub(in crate::reactor) in_turn: bool,
+    in_turn: bool,
     /// Turns with work since the statistics were published.
-    pub(in crate::reactor) unpublished: u32,
+    unpublished: u32,
     /// Whole turns without work since the clock was read.
-    pub(in crate::reactor) unstamped: u32,
+    unstamped: u32,
     /// Number of turns at the last publication.
-    pub(in crate::reactor) published_at: u64,
+    published_at: u64,
     /// Varies the first XID of new connections.
-    pub(in crate::reactor) xid_seed: u32,
+    xid_seed: u32,
     /// New connections are refused.
-    pub(in crate::reactor) is_shut_down: bool,
+    is_shut_down: bool,
     /// Set during a graceful shutdown; connections of clients are then refused, too.
-    pub(in crate::reactor) leaving: Option<Leaving>,
+    leaving: Option<Leaving>,
     /// The call that a measured handler is processing and has not deferred.
-    pub(in crate::reactor) timer: Option<CallTimer>,
+    timer: Option<CallTimer>,
     /// Counts measured calls; kept when measuring ends, for calls that are still deferred.
-    pub(in crate::reactor) latencies: Option<Arc<Latencies>>,
+    latencies: Option<Arc<Latencies>>,
     /// Bodies that are sealed and opened in steps.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) gss_work: GssWork,
+    gss_work: GssWork,
 }
 
 impl CoreCell {
     pub(crate) fn new(reactor: Reactor, connect: ConnectRequests) -> Self {
-        let longest_bytes = longest_block_bytes(&reactor.config);
-        let alignment = reactor.config.msgp_alignment();
-        let caps = reactor.fabric.caps();
-        let clock = Some(reactor.clock).filter(|_| caps.simulated_clock.is_none());
-        let shorts = (caps.sends_shorts, reactor.dialect.chains());
-        let times = (clock, reactor.default_timeout_ticks);
-        let polls_first = !reactor.dialect.chains() && !caps.takes_shorts;
-        let lane = Lane::new(shorts, alignment, longest_bytes, times);
-        let lane = Lane { polls_first, ..lane };
-        let inbox = Arc::clone(&reactor.inbox);
+        let core = &reactor.core;
+        let caps = core.fabric.caps();
+        let clock = Some(core.clock).filter(|_| caps.simulated_clock.is_none());
+        let polls_first = !core.dialect.chains() && !caps.takes_shorts;
+        let shorts = (caps.sends_shorts, core.dialect.chains(), polls_first);
+        let longest_bytes = longest_block_bytes(&core.config);
+        let times = (clock, core.default_timeout_ticks);
+        let lane = Lane::new(shorts, core.config.msgp_alignment(), longest_bytes, times);
+        let inbox = Arc::clone(&core.inbox);
         #[cfg(feature = "gss")]
-        let crypto = Arc::clone(&reactor.gss_work.crypto);
+        let crypto = Arc::clone(core.gss_work.crypto());
         Self {
             state: RefCell::new(reactor),
             lane,
@@ -136,11 +147,154 @@ impl CoreCell {
     pub(in crate::reactor) fn reactor(&self) -> RefMut<'_, Reactor> {
         self.state.borrow_mut()
     }
+
+    /// The same, unless a panic has left it in use.
+    pub(in crate::reactor) fn try_reactor(&self) -> Option<RefMut<'_, Reactor>> {
+        self.state.try_borrow_mut().ok()
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// Memory of the connection, or of the core if a peer can write that of the connection.
+    pub(in crate::reactor) fn private_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        self.reactor().conn_and_core(conn)?.1.private_bulk(conn, bytes)
+    }
+
+    /// Asks the control thread for a connection of a client that is known by `instance`; `CoreEvent::Connected` has
+    /// the returned number. The server may read the slabs in `lent`.
+    pub(crate) fn connect(
+        &self,
+        address: &str,
+        timeout: std::time::Duration,
+        instance: Instance,
+        lent: &Arc<[Slab]>,
+    ) -> u64 {
+        (self.connect)(address, timeout, instance, lent)
+    }
+}
+
+impl Deref for Reactor {
+    type Target = Core;
+
+    #[inline(always)]
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Reactor {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
 }
 
 impl Reactor {
     /// Creates a core at rest.
     pub(crate) fn new(
+        fabric: AnyFabric,
+        config: Config,
+        bulk: BulkPool,
+        inbox: Arc<Inbox>,
+        cells: Arc<StatsCells>,
+    ) -> Self {
+        Self { conns: ConnTable::default(), core: Core::new(fabric, config, bulk, inbox, cells) }
+    }
+
+    /// Sets the log of panics that the engine's cores share.
+    pub(crate) fn with_panics(mut self, panics: Arc<PanicLog>) -> Self {
+        self.core.panics = panics;
+        self
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn conns(&mut self) -> &mut ConnTable {
+        &mut self.conns
+    }
+
+    /// The connections, and what they share.
+    #[inline(always)]
+    pub(in crate::reactor) fn split(&mut self) -> (&mut ConnTable, &mut Core) {
+        (&mut self.conns, &mut self.core)
+    }
+
+    /// A connection, for any use: its gate is closed until the lane looks again.
+    #[inline]
+    pub(in crate::reactor) fn conn(&mut self, conn: ConnId) -> Option<&mut Conn> {
+        self.conns.find(conn)
+    }
+
+    /// The same, with what it shares with others.
+    #[inline]
+    pub(in crate::reactor) fn conn_and_core(
+        &mut self,
+        conn: ConnId,
+    ) -> Option<(&mut Conn, &mut Core)> {
+        Some((self.conns.find(conn)?, &mut self.core))
+    }
+
+    /// As [`Reactor::conn_and_core`], for the lane, which keeps the gate up to date.
+    #[inline(always)]
+    pub(in crate::reactor) fn conn_for_lane(
+        &mut self,
+        conn: ConnId,
+    ) -> Option<(&mut Conn, &mut Core)> {
+        Some((self.conns.find_for_lane(conn)?, &mut self.core))
+    }
+
+    /// The core has ended.
+    pub(in crate::reactor) fn drop_conns(&mut self) {
+        self.conns = ConnTable::default();
+    }
+
+    /// Gives a receive buffer back to the driver. A full queue means that the queue pair is going
+    /// down; then the buffer goes back to its pool.
+    #[inline(always)]
+    pub(in crate::reactor) fn repost(&mut self, conn: ConnId, mut message: Buf) {
+        if self.core.dialect.chains() {
+            self.prepare_receive(conn, &mut message);
+        }
+        drop(self.core.fabric.post_recv(conn, message));
+    }
+
+    /// The same of a short message, whose connection may take its receive back without the driver. Chained receives
+    /// do not come here.
+    #[inline(always)]
+    pub(in crate::reactor) fn repost_short(&mut self, conn: ConnId, ends: &Ends, message: Buf) {
+        if let Some(message) = ends.give_back(message) {
+            self.repost(conn, message);
+        }
+    }
+
+    pub(in crate::reactor) fn close_misbehaving(&mut self, conn: ConnId, why: PeerMisbehaved) {
+        self.begin_close(conn, DownCause::PeerMisbehaved(why.as_str()));
+    }
+
+    /// This side can no longer keep its promises to the peer.
+    pub(in crate::reactor) fn close_overrun(&mut self, conn: ConnId, what: &'static str) {
+        self.begin_close(conn, DownCause::Overrun(what));
+    }
+
+    /// Begins to close a connection; the first cause stands.
+    pub(in crate::reactor) fn begin_close(&mut self, conn: ConnId, cause: DownCause) {
+        let Some(c) = self.conns.find(conn) else { return };
+        if c.closing.is_none() {
+            c.closing = Some(cause);
+            self.core.fabric.close(conn);
+        }
+    }
+}
+
+impl Core {
+    fn new(
         mut fabric: AnyFabric,
         config: Config,
         bulk: BulkPool,
@@ -163,14 +317,12 @@ impl Reactor {
             memory_wait_ticks: clock.from_duration(config.memory_wait()),
             origins: Origins::default(),
             stalls: StallTimer::new(clock.from_duration(config.stall_timeout())),
-            put_off: VecDeque::with_capacity(config.slots_per_conn()),
-            given_up: VecDeque::with_capacity(config.slots_per_conn()),
-            owed_answers: VecDeque::with_capacity(config.slots_per_conn()),
+            waiting: VecDeque::with_capacity(config.slots_per_conn()),
+            ended: EndedCalls::with_capacity(config.slots_per_conn()),
             interrupted: Interrupted::default(),
             reverse_requests: Vec::new(),
             panics: Arc::default(),
             ending: false,
-            conns: ConnTable::default(),
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
             overdue: Overdue::default(),
@@ -198,67 +350,181 @@ impl Reactor {
         }
     }
 
-    /// Sets the log of panics that the engine's cores share.
-    pub(crate) fn with_panics(self, panics: Arc<PanicLog>) -> Self {
-        Self { panics, ..self }
-    }
-
-    /// The time of the turn, at most a few turns old; outside of turns the current time.
     #[inline(always)]
-    pub(in crate::reactor) fn time(&self) -> Ticks {
-        if self.in_turn { self.now } else { self.read_clock() }
+    pub(in crate::reactor) fn fabric(&self) -> &AnyFabric {
+        &self.fabric
     }
 
-    /// The driver's time: that of the processor's counter, or simulated.
     #[inline(always)]
-    pub(in crate::reactor) fn read_clock(&self) -> Ticks {
-        self.fabric.now(&self.clock)
+    pub(in crate::reactor) fn fabric_mut(&mut self) -> &mut AnyFabric {
+        &mut self.fabric
     }
 
-    /// Gives a receive buffer back to the driver. A full queue means that the queue pair is going
-    /// down; then the buffer goes back to its pool.
     #[inline(always)]
-    pub(in crate::reactor) fn repost(&mut self, conn: ConnId, mut message: Buf) {
-        if self.dialect.chains() {
-            self.prepare_receive(conn, &mut message);
-        }
-        drop(self.fabric.post_recv(conn, message));
+    pub(in crate::reactor) fn config(&self) -> &Config {
+        &self.config
     }
 
-    /// The same of a short message, whose connection may take its receive back without the driver. Chained receives
-    /// do not come here.
+    /// The core's own registered memory.
     #[inline(always)]
-    pub(in crate::reactor) fn repost_short(&mut self, conn: ConnId, ends: &Ends, message: Buf) {
-        if let Some(message) = ends.give_back(message) {
-            self.repost(conn, message);
-        }
+    pub(in crate::reactor) fn bulk(&self) -> &BulkPool {
+        &self.bulk
     }
 
-    pub(in crate::reactor) fn close_misbehaving(&mut self, conn: ConnId, why: PeerMisbehaved) {
-        self.begin_close(conn, DownCause::PeerMisbehaved(why.as_str()));
+    #[inline(always)]
+    pub(in crate::reactor) fn stats(&mut self) -> &mut StatsSnapshot {
+        &mut self.stats
     }
 
-    /// This side can no longer keep its promises to the peer.
-    pub(in crate::reactor) fn close_overrun(&mut self, conn: ConnId, what: &'static str) {
-        self.begin_close(conn, DownCause::Overrun(what));
+    #[inline(always)]
+    pub(in crate::reactor) fn dialect(&self) -> &CoreDialect {
+        &self.dialect
     }
 
-    /// Begins to close a connection; the first cause stands.
-    pub(in crate::reactor) fn begin_close(&mut self, conn: ConnId, cause: DownCause) {
-        let Some(c) = self.conns.find(conn) else { return };
-        if c.closing.is_none() {
-            c.closing = Some(cause);
-            self.fabric.close(conn);
-        }
+    pub(in crate::reactor) fn origins(&mut self) -> &mut Origins {
+        &mut self.origins
+    }
+
+    pub(in crate::reactor) fn interrupted(&mut self) -> &mut Interrupted {
+        &mut self.interrupted
+    }
+
+    pub(in crate::reactor) fn interrupted_and_ended(
+        &mut self,
+    ) -> (&mut Interrupted, &mut EndedCalls) {
+        (&mut self.interrupted, &mut self.ended)
+    }
+
+    /// Calls whose ends the application has not been told yet.
+    pub(in crate::reactor) fn ended(&mut self) -> &mut EndedCalls {
+        &mut self.ended
+    }
+
+    #[cfg(feature = "gss")]
+    #[inline]
+    pub(in crate::reactor) fn gss_work(&mut self) -> &mut GssWork {
+        &mut self.gss_work
+    }
+
+    pub(in crate::reactor) fn panics(&self) -> &Arc<PanicLog> {
+        &self.panics
+    }
+
+    /// Memory of the core for a connection whose peer can write the connection's own, else of the connection.
+    pub(in crate::reactor) fn private_bulk(&mut self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        let is_exposed = self.fabric.memory(conn).arena.is_some_and(BulkPool::is_exposed);
+        if is_exposed { self.bulk.take(bytes) } else { self.fabric.bulk(conn, bytes) }
     }
 }
 
-impl CoreCell {
-    /// Memory of the connection, or of the core if a peer can write that of the connection.
-    pub(in crate::reactor) fn private_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
-        let mut reactor = self.reactor();
-        reactor.conns.find(conn)?;
-        let is_exposed = reactor.fabric.memory(conn).arena.is_some_and(BulkPool::is_exposed);
-        if is_exposed { reactor.bulk.take(bytes) } else { reactor.fabric.bulk(conn, bytes) }
+/// What waits, and is tried again in whole turns.
+impl Core {
+    #[cold]
+    pub(in crate::reactor) fn wait(&mut self, conn: ConnId, what: Waiting) {
+        self.waiting.push_back((conn, what));
+    }
+
+    pub(in crate::reactor) fn next_waiting(&mut self) -> Option<(ConnId, Waiting)> {
+        self.waiting.pop_front()
+    }
+
+    pub(in crate::reactor) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+/// Connections to come, and the end of all.
+impl Core {
+    /// The peer of the connection requested under this number may make reverse calls.
+    pub(in crate::reactor) fn take_reverse_calls(&mut self, request: u64) {
+        self.reverse_requests.push(request);
+    }
+
+    /// Returns true if it may, when the connection is up or has failed.
+    pub(in crate::reactor) fn took_reverse_calls(&mut self, request: u64) -> bool {
+        let place = self.reverse_requests.iter().position(|asked| *asked == request);
+        place.map(|place| self.reverse_requests.swap_remove(place)).is_some()
+    }
+
+    /// Returns true if no connection with this side in that role is taken.
+    pub(in crate::reactor) fn refuses(&self, side: Side) -> bool {
+        self.is_shut_down || (side == Side::Server && self.leaving.is_some())
+    }
+
+    /// Opens a connection that an endpoint leads to.
+    pub(in crate::reactor) fn open(
+        &mut self,
+        endpoint: Endpoint,
+        roles: Roles,
+    ) -> Result<Conn, FabricError> {
+        let reads_max = self.fabric.caps().reads_max.min(endpoint.reads_max);
+        let terms = Terms::new(&self.offer, &endpoint.peer_private_data, reads_max, &self.config)
+            .with_peer(endpoint.peer_identity);
+        let peer = endpoint.peer;
+        let id = self.fabric.adopt(endpoint)?;
+        self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
+        let memory = self.fabric.message_memory(id, message_bytes(&self.config));
+        let parts = (self.fabric.ends(id), memory);
+        let (chained, xid_seed) = (self.dialect.chained(), self.xid_seed);
+        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, parts);
+        let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
+        let (origin, share) = self.origins.admit(&peer);
+        conn.belong_to(peer, (origin, share), Caller::new(Arc::clone(&self.inbox)));
+        let look = self.stalls.begin(Instant(self.read_clock().0));
+        self.wake_by(look);
+        self.stats.connections_opened += 1;
+        Ok(conn)
+    }
+
+    /// Lost connections are not replaced from now on.
+    pub(in crate::reactor) fn begin_ending(&mut self) {
+        self.ending = true;
+    }
+
+    pub(in crate::reactor) fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// New connections are refused from now on. The last report of a graceful shutdown is final: calls are abandoned,
+    /// not finished.
+    pub(in crate::reactor) fn refuse_connections(&mut self) {
+        self.is_shut_down = true;
+        self.leaving = None;
+    }
+
+    /// A graceful shutdown begins.
+    pub(in crate::reactor) fn leave(&mut self, request: DrainRequest) {
+        self.leaving = Some(Leaving::new(request));
+    }
+
+    pub(in crate::reactor) fn leaving(&mut self) -> Option<&mut Leaving> {
+        self.leaving.as_mut()
+    }
+}
+
+/// Deferred calls.
+impl Core {
+    /// Their number.
+    pub(in crate::reactor) fn deferred(&self) -> usize {
+        self.deferred
+    }
+
+    pub(in crate::reactor) fn add_deferred(&mut self) {
+        self.deferred += 1;
+    }
+
+    pub(in crate::reactor) fn remove_deferred(&mut self) {
+        self.deferred -= 1;
+    }
+
+    /// Memory for the reply of one more, from what is common to all connections.
+    pub(in crate::reactor) fn common_stage(&self, bytes: usize) -> Option<Bulk> {
+        let has_place = self.deferred < self.deferred_places.common;
+        has_place.then(|| self.bulk.take_fitting(bytes)).flatten()
+    }
+
+    /// Further ones that the core has places for.
+    pub(in crate::reactor) fn deferred_room(&self) -> usize {
+        self.deferred_places.all.saturating_sub(self.deferred)
     }
 }

@@ -13,47 +13,50 @@ use std::cell::{Cell, RefCell};
 pub(in crate::reactor) struct Lane {
     /// The driver sends messages by value, nothing in them is ever padded, and calls do not say how much time
     /// they have.
-    pub(in crate::reactor) takes_calls: bool,
+    takes_calls: bool,
     /// Nothing in replies is ever padded, so that they need not be drafted.
-    pub(in crate::reactor) takes_replies: bool,
+    takes_replies: bool,
     /// Receives are not chained, so that a short message in one is handled as one that comes by value.
-    pub(in crate::reactor) takes_received: bool,
+    takes_received: bool,
     /// The driver never hands out a short message by value: a turn begins with its poll.
-    pub(in crate::reactor) polls_first: bool,
+    polls_first: bool,
     /// The receive of the message that is handled, if it came in one; empty between messages.
-    pub(in crate::reactor) receive: Cell<Option<Buf>>,
+    receive: Cell<Option<Buf>>,
     /// Padding in messages of connections that have it.
-    pub(in crate::reactor) alignment: Alignment,
-    /// Calls are written here.
-    pub(in crate::reactor) call: RefCell<MessageMemory>,
-    /// Replies are written here.
-    pub(in crate::reactor) reply: RefCell<MessageMemory>,
+    alignment: Alignment,
+    call: RefCell<MessageMemory>,
+    reply: RefCell<MessageMemory>,
     /// The connection whose call is being served.
-    pub(in crate::reactor) serving: Cell<Option<ConnId>>,
+    serving: Cell<Option<ConnId>>,
     /// It is to be closed when that call is answered.
-    pub(in crate::reactor) closing: Cell<Option<ConnId>>,
-    pub(in crate::reactor) in_turn: Cell<bool>,
-    /// Number of turns so far, those that end early included: work under RPCSEC_GSS has a budget in each.
+    closing: Cell<Option<ConnId>>,
+    in_turn: Cell<bool>,
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) turns: Cell<u64>,
+    turns: Cell<u64>,
     /// Start of the first call of the turn, within a turn: the deadlines of its other calls count from then, too.
-    pub(in crate::reactor) stamp: Cell<Option<Ticks>>,
+    stamp: Cell<Option<Ticks>>,
     /// Read by calls that start; none where the driver simulates time.
-    pub(in crate::reactor) clock: Option<Clock>,
-    pub(in crate::reactor) default_timeout_ticks: u64,
+    clock: Option<Clock>,
+    default_timeout_ticks: u64,
     /// The earliest deadline of a call that was sent here since the core last read it.
-    pub(in crate::reactor) next_deadline: Cell<Instant>,
-    pub(in crate::reactor) counts: LaneCounts,
+    next_deadline: Cell<Instant>,
+    counts: LaneCounts,
 }
 
 /// Messages sent and received here that are not in the statistics yet.
 #[derive(Default)]
 pub(in crate::reactor) struct LaneCounts {
-    pub(in crate::reactor) calls_sent: Cell<u64>,
-    pub(in crate::reactor) replies_received: Cell<u64>,
-    pub(in crate::reactor) calls_received: Cell<u64>,
-    pub(in crate::reactor) replies_sent: Cell<u64>,
-    pub(in crate::reactor) bytes_inline: Cell<u64>,
+    calls_sent: Cell<u64>,
+    replies_received: Cell<u64>,
+    calls_received: Cell<u64>,
+    replies_sent: Cell<u64>,
+    bytes_inline: Cell<u64>,
+}
+
+/// Adds to a counter of the lane; the statistics are published from there.
+#[inline(always)]
+fn count(of: &Cell<u64>, more: usize) {
+    of.set(of.get().wrapping_add(more as u64));
 }
 
 impl LaneCounts {
@@ -65,12 +68,60 @@ impl LaneCounts {
         stats.replies_sent += self.replies_sent.take();
         stats.bytes_inline += self.bytes_inline.take();
     }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn count_call_sent(&self, bytes: usize) {
+        count(&self.calls_sent, 1);
+        count(&self.bytes_inline, bytes);
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn count_replies_sent(&self, replies: usize, bytes: usize) {
+        count(&self.replies_sent, replies);
+        count(&self.bytes_inline, bytes);
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn count_calls_received(&self, calls: usize) {
+        count(&self.calls_received, calls);
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn count_replies_received(&self, replies: usize) {
+        count(&self.replies_received, replies);
+    }
+}
+
+/// A call of this connection is being served until this is dropped, by a panic, too.
+pub(in crate::reactor) struct Served<'a>(&'a Cell<Option<ConnId>>);
+
+impl Drop for Served<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
+
+/// The receive of the message that is handled is there until this is dropped, by a panic, too.
+pub(in crate::reactor) struct HeldReceive<'a>(&'a Cell<Option<Buf>>);
+
+impl HeldReceive<'_> {
+    /// The receive, unless the message keeps it.
+    pub(in crate::reactor) fn take(self) -> Option<Buf> {
+        self.0.take()
+    }
+}
+
+impl Drop for HeldReceive<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
 }
 
 impl Lane {
     /// `longest_bytes`: of a stream. The memory for it is not touched before it is used.
     pub(in crate::reactor) fn new(
-        (has_shorts, chains): (bool, bool),
+        (has_shorts, chains, polls_first): (bool, bool, bool),
         alignment: Alignment,
         longest_bytes: usize,
         (clock, default_timeout_ticks): (Option<Clock>, u64),
@@ -81,7 +132,7 @@ impl Lane {
             takes_calls: has_shorts && !pads,
             takes_replies: !pads,
             takes_received: has_shorts && !chains,
-            polls_first: false,
+            polls_first,
             receive: Cell::new(None),
             alignment,
             call: memory(),
@@ -96,6 +147,168 @@ impl Lane {
             default_timeout_ticks,
             next_deadline: Cell::new(Instant(u64::MAX)),
             counts: LaneCounts::default(),
+        }
+    }
+
+    /// Returns true if calls without padding may leave by value.
+    #[inline(always)]
+    pub(in crate::reactor) fn takes_calls(&self) -> bool {
+        self.takes_calls
+    }
+
+    /// Returns true if replies are never padded.
+    #[inline(always)]
+    pub(in crate::reactor) fn takes_replies(&self) -> bool {
+        self.takes_replies
+    }
+
+    /// Returns true if a short message in a posted receive is handled as one that comes by value.
+    #[inline(always)]
+    pub(in crate::reactor) fn takes_received(&self) -> bool {
+        self.takes_received
+    }
+
+    /// Returns true if a turn begins with the poll of the driver.
+    #[inline(always)]
+    pub(in crate::reactor) fn polls_first(&self) -> bool {
+        self.polls_first
+    }
+
+    pub(in crate::reactor) fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
+    /// Calls are written here.
+    #[inline(always)]
+    pub(in crate::reactor) fn call(&self) -> &RefCell<MessageMemory> {
+        &self.call
+    }
+
+    /// Replies are written here.
+    #[inline(always)]
+    pub(in crate::reactor) fn reply(&self) -> &RefCell<MessageMemory> {
+        &self.reply
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn counts(&self) -> &LaneCounts {
+        &self.counts
+    }
+}
+
+/// The message that is being handled.
+impl Lane {
+    pub(in crate::reactor) fn hold_receive(&self, receive: Buf) -> HeldReceive<'_> {
+        self.receive.set(Some(receive));
+        HeldReceive(&self.receive)
+    }
+
+    /// Lends the receive of the message that is handled to `then`, which may keep it.
+    pub(in crate::reactor) fn with_receive<T>(
+        &self,
+        then: impl FnOnce(&mut Option<Buf>) -> T,
+    ) -> T {
+        let mut receive = self.receive.take();
+        let result = then(&mut receive);
+        self.receive.set(receive);
+        result
+    }
+
+    /// A call of this connection is served as long as the returned value lives.
+    #[inline(always)]
+    pub(in crate::reactor) fn begin_serving(&self, conn: ConnId) -> Served<'_> {
+        self.serving.set(Some(conn));
+        Served(&self.serving)
+    }
+
+    /// Returns true if a call of the connection is being served.
+    pub(in crate::reactor) fn is_serving(&self, conn: ConnId) -> bool {
+        self.serving.get() == Some(conn)
+    }
+
+    /// Requests the connection to be closed when its call that is being served is answered.
+    pub(in crate::reactor) fn close_when_served(&self, conn: ConnId) {
+        self.closing.set(Some(conn));
+    }
+
+    /// Returns true if the connection closes as soon as the call that is being served is answered.
+    pub(in crate::reactor) fn is_closing(&self, conn: ConnId) -> bool {
+        self.closing.get() == Some(conn)
+    }
+
+    /// Returns true if a handler has requested its connection to be closed.
+    #[inline(always)]
+    pub(in crate::reactor) fn has_closing(&self) -> bool {
+        self.closing.get().is_some()
+    }
+
+    pub(in crate::reactor) fn take_closing(&self) -> Option<ConnId> {
+        self.closing.take()
+    }
+}
+
+/// The time of the turn.
+impl Lane {
+    #[inline(always)]
+    pub(in crate::reactor) fn begin_turn(&self) {
+        self.in_turn.set(true);
+        #[cfg(feature = "gss")]
+        self.turns.set(self.turns.get() + 1);
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn end_turn(&self) {
+        self.in_turn.set(false);
+        self.stamp.set(None);
+    }
+
+    /// Number of turns so far, those that end early included: work under RPCSEC_GSS has a budget in each.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn turns(&self) -> u64 {
+        self.turns.get()
+    }
+
+    /// The core takes a turn at this time, should it sleep then.
+    #[cold]
+    pub(in crate::reactor) fn note_deadline(&self, at: Instant) {
+        self.next_deadline.set(self.next_deadline.get().min(at));
+    }
+
+    /// The earliest deadline noted since this was called before.
+    #[inline(always)]
+    pub(in crate::reactor) fn take_deadline(&self) -> Instant {
+        self.next_deadline.replace(Instant(u64::MAX))
+    }
+
+    /// Deadline, as configured, of a call that starts now; `None` where the processor has no counter.
+    #[inline(always)]
+    pub(in crate::reactor) fn default_deadline(&self) -> Option<Instant> {
+        if let Some(now) = self.stamp.get() {
+            return Some(self.timeout_from(now));
+        }
+        let now = self.clock.and_then(|clock| clock.counter())?;
+        self.keep_stamp(now);
+        Some(self.timeout_from(now))
+    }
+
+    /// The same by the clock of the system, unless time is simulated.
+    pub(in crate::reactor) fn deadline_by_clock(&self) -> Option<Instant> {
+        let now = self.clock?.now();
+        self.keep_stamp(now);
+        Some(self.timeout_from(now))
+    }
+
+    #[inline(always)]
+    fn timeout_from(&self, now: Ticks) -> Instant {
+        Instant(now.0.saturating_add(self.default_timeout_ticks))
+    }
+
+    /// Keeps the time for all calls of the turn, if there is a turn: it is not older than the turn, however long the
+    /// application was busy.
+    #[inline(always)]
+    fn keep_stamp(&self, now: Ticks) {
+        if self.in_turn.get() {
+            self.stamp.set(Some(now));
         }
     }
 }

@@ -434,8 +434,8 @@ pub(crate) struct WholeReply {
 /// The source of a long copy that is made in several turns.
 #[cfg(feature = "gss")]
 pub(crate) struct PartCopied {
-    pub(in crate::reactor) from: Bulk,
-    pub(in crate::reactor) bytes: usize,
+    from: Bulk,
+    bytes: usize,
 }
 
 #[cfg(feature = "gss")]
@@ -450,6 +450,15 @@ impl WholeReply {
 
 #[cfg(feature = "gss")]
 impl PartCopied {
+    pub(in crate::reactor) fn new(from: Bulk) -> Self {
+        Self { from, bytes: 0 }
+    }
+
+    #[cfg(test)]
+    pub(in crate::reactor) fn source(&mut self) -> &mut Bulk {
+        &mut self.from
+    }
+
     /// Copies the next `step_bytes`; returns true at the end.
     pub(in crate::reactor) fn copy(&mut self, to: &mut [u8], step_bytes: usize) -> bool {
         let end = self.bytes.saturating_add(step_bytes).min(to.len());

@@ -84,8 +84,20 @@ impl AddAssign for Durations {
 /// The start of a call that is being measured, and which histogram of its core counts it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTimer {
-    pub(in crate::reactor) start: Ticks,
-    pub(in crate::reactor) row: Row,
+    start: Ticks,
+    row: Row,
+}
+
+impl CallTimer {
+    pub(in crate::reactor) fn new(start: Ticks, row: Row) -> Self {
+        Self { start, row }
+    }
+
+    /// The histogram, and the ticks from the start. The counters of two CPUs may differ by some ticks: the thread of a
+    /// core may move, where it is not pinned.
+    pub(in crate::reactor) fn end(self, now: Ticks) -> (Row, u64) {
+        (self.row, now.0.saturating_sub(self.start.0))
+    }
 }
 
 /// Index of a histogram in its core, counted from one, so that an optional timer needs no extra space.

@@ -13,7 +13,7 @@ use spinrpc_proto::plain::CALL_BYTES;
 /// Memory for one message. A short message is written directly to the place that it is sent from; a longer one is
 /// moved to a buffer with enough room.
 pub(in crate::reactor) struct MessageMemory {
-    pub(in crate::reactor) short: Short,
+    short: Short,
     long: Box<[u8]>,
     /// Length of the message written last to `long`, its head included.
     drafted: Result<usize, Undrafted>,
@@ -123,6 +123,17 @@ impl MessageMemory {
     pub(in crate::reactor) fn with_capacity(longest_bytes: usize) -> Self {
         let long = vec![0; CALL_BYTES + longest_bytes].into_boxed_slice();
         Self { short: Short::EMPTY, long, drafted: Ok(0) }
+    }
+
+    /// The short message that was written last.
+    #[inline(always)]
+    pub(in crate::reactor) fn short(&self) -> &Short {
+        &self.short
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn short_mut(&mut self) -> &mut Short {
+        &mut self.short
     }
 
     /// Encodes a stream without data items behind a head of `HEAD` bytes. Returns the bytes of both if that is a short

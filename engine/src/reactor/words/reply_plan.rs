@@ -137,8 +137,8 @@ pub(crate) enum Form {
 /// Properties of a call's lists that decide how its reply is encoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyPlan {
-    pub(in crate::reactor) header_bytes: usize,
-    pub(in crate::reactor) threshold_bytes: usize,
+    header_bytes: usize,
+    threshold_bytes: usize,
     /// Room in the Write chunk of each data item; zero where the call offers none.
     write_bytes: [u64; ITEMS_MAX],
     reply_chunk_bytes: u64,
@@ -146,7 +146,7 @@ pub(crate) struct ReplyPlan {
     /// Longest segment of a Read chunk.
     pub(in crate::reactor::words) segment_bytes: usize,
     /// Padding of inline items.
-    pub(in crate::reactor) alignment: Alignment,
+    alignment: Alignment,
 }
 
 impl ReplyPlan {
@@ -174,6 +174,20 @@ impl ReplyPlan {
             segment_bytes,
             alignment,
         }
+    }
+
+    /// Bytes of the transport header of an inline reply.
+    pub(in crate::reactor) fn header_bytes(&self) -> usize {
+        self.header_bytes
+    }
+
+    /// Longest message.
+    pub(in crate::reactor) fn threshold_bytes(&self) -> usize {
+        self.threshold_bytes
+    }
+
+    pub(in crate::reactor) fn alignment(&self) -> Alignment {
+        self.alignment
     }
 
     /// Room for the stream of an inline reply.

@@ -32,7 +32,7 @@ impl CoreCell {
         let (buffers, padded) = (buffers.as_mut(), Some(&mut padded));
         up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
         let mut reactor = self.reactor();
-        reactor.stats.joins += u64::from(joined.get());
+        reactor.stats().joins += u64::from(joined.get());
         reactor.finish_reply(conn, message, hold);
     }
 }

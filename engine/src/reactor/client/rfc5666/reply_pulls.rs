@@ -14,6 +14,7 @@ use crate::reactor::pending::pulling::{Pulling, ReadSink};
 use crate::reactor::pending::rfc5666::ReplyPull;
 use crate::reactor::pending::sinks::{SinkPools, Sinks};
 use crate::reactor::pending::upcalls::Upcalls;
+use crate::reactor::pending::waiting::Waiting;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{ReplyBuffers, ReplyFrame};
 use crate::reactor::words::rfc5666::{Padded, PulledChunks};
@@ -53,22 +54,23 @@ impl CoreCell {
         }
     }
 
-    fn deliver_pulled(&self, conn: ConnId, mut pull: ReplyPull, up: &mut impl Upcalls) {
-        let copies = pull.sinks.take_home();
-        let Sinks { chunks, count, bulks, joined, .. } = &mut pull.sinks;
+    fn deliver_pulled(&self, conn: ConnId, pull: ReplyPull, up: &mut impl Upcalls) {
+        let (mut message, reply, mut hold, mut sinks) = pull.into_parts();
+        let copies = sinks.take_home();
+        let Sinks { chunks, count, bulks, joined, .. } = &mut sinks;
         let (chunks, pulled) = (&chunks[..*count], &mut bulks[..*count]);
         let (mut arguments, mut results): (&mut [Option<Bulk>], &mut [Option<Bulk>]) =
             (&mut [], &mut []);
         let mut from_chunk: &[u8] = &[];
-        if let Some(hold) = pull.hold.as_deref_mut() {
+        if let Some(hold) = hold.as_deref_mut() {
             from_chunk = private_bytes(hold.reply.as_ref());
             (arguments, results) = (&mut hold.arguments, &mut hold.results);
         }
         let mut padded = None;
-        let brought = pull.message.bytes().first_chunk::<8>().copied().unwrap_or_default();
-        let (stream, chunks, pulled) = match (pull.reply.stream, pulled) {
+        let brought = message.bytes().first_chunk::<8>().copied().unwrap_or_default();
+        let (stream, chunks, pulled) = match (reply.stream, pulled) {
             (ReplyStream::Inline { header_bytes }, pulled) => {
-                let (head, said) = Padded::of(&mut pull.message, header_bytes, joined);
+                let (head, said) = Padded::of(&mut message, header_bytes, joined);
                 padded = Some(said).filter(|said| said.alignment != Alignment::NONE);
                 (&head[header_bytes..], chunks, pulled)
             }
@@ -81,9 +83,9 @@ impl CoreCell {
             (ReplyStream::Pulled, pulled) => (&[][..], chunks, pulled),
         };
         if !self.is_of(&brought, stream) {
-            return self.refuse_foreign_reply(conn, pull.message, &pull.reply, pull.hold, up);
+            return self.refuse_foreign_reply(conn, message, &reply, hold, up);
         }
-        let (token, xid, placed) = (pull.reply.token, pull.reply.slot.xid(), &pull.reply.placed);
+        let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
         let pulled = PulledChunks { chunks, bulks: pulled, base: 0 };
         let mut buffers = ReplyBuffers {
             arguments,
@@ -94,9 +96,9 @@ impl CoreCell {
         };
         let (buffers, padded) = (Some(&mut buffers), padded.as_mut());
         up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
-        self.reactor().stats.copies += copies;
-        self.reactor().stats.joins += u64::from(pull.sinks.joined.get());
-        self.reactor().finish_reply(conn, pull.message, pull.hold);
+        self.reactor().stats().copies += copies;
+        self.reactor().stats().joins += u64::from(sinks.joined.get());
+        self.reactor().finish_reply(conn, message, hold);
     }
 }
 
@@ -110,17 +112,16 @@ impl Reactor {
         reply: DeliveredReply,
         invalidated: Option<u32>,
     ) -> bool {
-        let Some(c) = self.conns.find(conn) else { return false };
+        let Some((c, core)) = self.conn_and_core(conn) else { return false };
         if c.negotiated.reads_max() == 0 {
             // This side has stated that it accepts none (RFC 5666 section 6.2).
             self.close_misbehaving(conn, PeerMisbehaved::ReadListInReply);
             return false;
         }
-        self.stats.replies_received += 1;
-        match c.suspend_call(reply.slot, &mut self.fabric) {
+        core.stats().replies_received += 1;
+        match c.suspend_call(reply.slot, core.fabric_mut()) {
             Some(hold) if hold.is_dying() => {
-                let is_partial = true;
-                self.fence(conn, FencedReply { message, reply, hold, invalidated, is_partial });
+                self.fence(conn, FencedReply::new(message, reply, hold, (invalidated, true)));
                 false
             }
             hold => self.hold_reply(conn, message, reply, hold, invalidated),
@@ -137,12 +138,12 @@ impl Reactor {
         invalidated: Option<u32>,
     ) -> bool {
         let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
-        let Some(c) = self.conns.find(conn) else { return false };
-        let Some(place) = c.dialect.pulls.get_mut(usize::from(reply.slot.index)) else {
+        let Some(c) = self.conn(conn) else { return false };
+        let pull = ReplyPull::new(message, reply, hold);
+        if !c.dialect_mut().put_pull(reply.slot, pull) {
             return false;
-        };
-        *place = Some(ReplyPull::new(message, reply, hold));
-        let proto = self.conns.find(conn).map(|c| c.lane.proto());
+        }
+        let proto = self.conn(conn).map(|c| c.lane.proto());
         let plan = proto.as_ref().and_then(|proto| proto.requester.pull_plan(reply.slot));
         let too_long = plan.is_some_and(|plan| plan.chunks().is_empty());
         drop(proto);
@@ -163,10 +164,10 @@ impl Reactor {
 
     /// Requests the missing chunks of a reply, or ends it; returns the reply if the application gets it now.
     fn step_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
-        if self.conns.find(conn)?.lane.proto().requester.wants_reads(slot) {
+        if self.conn(conn)?.lane.proto().requester.wants_reads(slot) {
             self.ask_for_reply(conn, slot);
         }
-        let is_pulled = self.conns.find(conn)?.lane.proto().requester.is_pulled(slot);
+        let is_pulled = self.conn(conn)?.lane.proto().requester.is_pulled(slot);
         if is_pulled { self.end_reply(conn, slot) } else { None }
     }
 
@@ -175,18 +176,19 @@ impl Reactor {
         if !self.find_reply_memory(conn, slot) {
             return self.wait_for_reply_memory(conn, slot);
         }
-        let Some(c) = self.conns.find(conn) else { return };
-        let (reads_room, send_room) = (c.reads_room(), c.send_room(&self.fabric));
-        let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else { return };
-        let limits = *c.lane.proto().limits();
-        let Ok(view) = HeaderView::new_checked(pull.message.bytes(), &limits) else { return };
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        let (reads_room, send_room) = (c.reads_room(), c.send_room(core.fabric()));
+        let (dialect, _, lane) = c.pulling_parts();
+        let Some((message, sinks)) = dialect.pull(slot).map(ReplyPull::fetched) else { return };
+        let limits = *lane.proto().limits();
+        let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) else { return };
         let room = usize::from(reads_room).min(send_room) as u16;
-        let mut sink = ReadSink::new(&mut self.fabric, conn, Pulling::Reply, &mut pull.sinks);
-        let asked = c.lane.proto().requester.pull(slot, &view, room, &mut sink);
-        let (bytes, overrun) = (sink.bytes, sink.overrun);
+        let mut sink = ReadSink::new(core.fabric_mut(), conn, Pulling::Reply, sinks);
+        let asked = lane.proto().requester.pull(slot, &view, room, &mut sink);
+        let (bytes, overrun) = sink.end();
         c.reads_outstanding += asked;
-        c.moved.read += bytes;
-        self.stats.bytes_read += bytes;
+        c.count_read(bytes);
+        self.stats().bytes_read += bytes;
         if overrun {
             self.close_overrun(conn, "send queue");
         } else if asked == 0 {
@@ -195,14 +197,13 @@ impl Reactor {
     }
 
     fn find_reply_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let Some(c) = self.conns.find(conn) else { return false };
-        let proto = c.lane.proto();
+        let Some((c, core)) = self.conn_and_core(conn) else { return false };
+        let (dialect, share, lane) = c.pulling_parts();
+        let proto = lane.proto();
         let Some(plan) = proto.requester.pull_plan(slot) else { return false };
-        let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else {
-            return false;
-        };
-        let has_all = pull.sinks.fill(plan.chunks(), SinkPools::of(&self.fabric, conn, &self.bulk));
-        pull.sinks.charge(&self.bulk, &c.share);
+        let Some((_, sinks)) = dialect.pull(slot).map(ReplyPull::fetched) else { return false };
+        let has_all = sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.bulk()));
+        sinks.charge(core.bulk(), share);
         has_all
     }
 
@@ -211,11 +212,11 @@ impl Reactor {
     /// (`mem.arena_mib`).
     #[cold]
     fn wait_for_reply_memory(&mut self, conn: ConnId, slot: SlotId) {
-        self.stats.no_buffer += 1;
-        let Some(c) = self.conns.find(conn) else { return };
+        self.stats().no_buffer += 1;
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
         let proto = c.lane.proto();
         let Some(plan) = proto.requester.pull_plan(slot) else { return };
-        let pools = SinkPools::of(&self.fabric, conn, &self.bulk);
+        let pools = SinkPools::of(core.fabric(), conn, core.bulk());
         let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
         drop(proto);
         if could_hold && self.reply_has_patience(conn, slot) {
@@ -226,52 +227,45 @@ impl Reactor {
 
     /// Returns true if a reply may keep waiting for memory.
     fn reply_has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let now = self.read_clock();
-        let ends = Instant(now.0.saturating_add(self.memory_wait_ticks));
-        let Some(c) = self.conns.find(conn) else { return false };
-        let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else {
-            return false;
-        };
-        Instant(now.0) < *pull.patience.get_or_insert(ends)
+        let (now, ends) = (self.read_clock(), self.memory_wait_ends());
+        let pull = self.conn(conn).and_then(|c| c.dialect_mut().pull(slot));
+        pull.is_some_and(|pull| Instant(now.0) < pull.wait_ends(ends))
     }
 
     /// Defers a reply, which is retried in whole turns. It is in the list at most once.
     fn put_off_reply(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conns.find(conn) else { return };
-        let Some(Some(pull)) = c.dialect.pulls.get_mut(usize::from(slot.index)) else { return };
-        if !std::mem::replace(&mut pull.put_off, true) {
-            self.put_off.push_back((conn, Pulling::Reply(slot)));
+        let pull = self.conn(conn).and_then(|c| c.dialect_mut().pull(slot));
+        if pull.is_some_and(ReplyPull::begin_wait) {
+            self.wait(conn, Waiting::Message(Pulling::Reply(slot)));
         }
     }
 
     /// Retries a deferred reply.
     pub(in crate::reactor) fn resume_reply(&mut self, conn: ConnId, slot: SlotId) {
-        let pull =
-            self.conns.find(conn).and_then(|c| c.dialect.pulls.get_mut(usize::from(slot.index)));
-        if let Some(Some(pull)) = pull {
-            pull.put_off = false;
+        if let Some(pull) = self.conn(conn).and_then(|c| c.dialect_mut().pull(slot)) {
+            pull.end_wait();
         }
     }
 
     /// Sends RDMA_DONE, as soon as there is room for it, and takes the reply out of its place; `None` if it is not to
     /// be delivered, or not yet.
     fn end_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
-        let c = self.conns.find(conn)?;
-        let room = c.send_room(&self.fabric) > 0 && c.has_spare_send();
+        let (c, core) = self.conn_and_core(conn)?;
+        let room = c.send_room(core.fabric()) > 0 && c.has_spare_send();
         let Some(mut done) = c.sends.take().filter(|_| room) else {
             self.put_off_reply(conn, slot);
             return None;
         };
         let end = c.lane.proto().requester.end_pull(slot, done.whole_mut())?;
         c.calls.forget(slot);
-        let pull = c.dialect.pulls.get_mut(usize::from(slot.index))?.take();
+        let pull = c.dialect_mut().take_pull(slot);
         done.set_range(0..DONE_BYTES);
         self.post_done(conn, done);
         match end {
             PullEnd::Deliver { .. } => pull,
             PullEnd::Release => {
-                let pull = pull?;
-                self.finish_reply(conn, pull.message, pull.hold);
+                let (message, _, hold, _) = pull?.into_parts();
+                self.finish_reply(conn, message, hold);
                 None
             }
         }
@@ -280,7 +274,7 @@ impl Reactor {
     /// An RDMA Read of a reply completed: returns true if the reply can continue. A failed one means that the queue
     /// pair goes down, which ends the call.
     pub(in crate::reactor) fn on_reply_read(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let Some(c) = self.conns.find(conn) else { return false };
+        let Some(c) = self.conn(conn) else { return false };
         let requester = &mut c.lane.proto().requester;
         match requester.on_read_done(slot) {
             Pulled::Stale => false,

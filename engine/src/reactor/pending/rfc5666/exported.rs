@@ -8,11 +8,15 @@ use spinrpc_proto::output::SlotId;
 /// The keys of one exported reply.
 #[derive(Default)]
 pub(crate) struct ExportHold {
-    pub(in crate::reactor) handles: [u32; ITEMS_MAX + 1],
-    pub(in crate::reactor) count: u8,
+    handles: [u32; ITEMS_MAX + 1],
+    count: u8,
 }
 
 impl ExportHold {
+    pub(in crate::reactor) fn handles(&self) -> &[u32] {
+        &self.handles[..usize::from(self.count)]
+    }
+
     /// Number of keys under which the client can reach memory.
     pub(in crate::reactor) fn keys(&self) -> usize {
         usize::from(self.count)
@@ -21,11 +25,34 @@ impl ExportHold {
 
 /// A reply that is written, its data exposed, and waits for an earlier RDMA_DONE.
 pub(crate) struct KeptReply {
-    pub(in crate::reactor) slot: SlotId,
-    pub(in crate::reactor) message: Buf,
-    pub(in crate::reactor) invalidate: Option<u32>,
+    slot: SlotId,
+    message: Buf,
+    invalidate: Option<u32>,
     /// End of its wait.
-    pub(in crate::reactor) deadline: Instant,
+    deadline: Instant,
+}
+
+impl KeptReply {
+    pub(in crate::reactor) fn new(
+        slot: SlotId,
+        (message, invalidate): (Buf, Option<u32>),
+        deadline: Instant,
+    ) -> Self {
+        Self { slot, message, invalidate, deadline }
+    }
+
+    pub(in crate::reactor) fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    pub(in crate::reactor) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The message, and the key to invalidate with it.
+    pub(in crate::reactor) fn into_message(self) -> (Buf, Option<u32>) {
+        (self.message, self.invalidate)
+    }
 }
 
 impl ExportHold {

@@ -8,14 +8,14 @@ use spinrpc_proto::output::DeliveredReply;
 
 /// A reply that is being fetched.
 pub(crate) struct ReplyPull {
-    pub(in crate::reactor) message: Buf,
-    pub(in crate::reactor) reply: DeliveredReply,
+    message: Buf,
+    reply: DeliveredReply,
     /// The memory of its call, whose keys are dead.
-    pub(in crate::reactor) hold: Option<Box<CallHold>>,
-    pub(in crate::reactor) sinks: Sinks,
-    pub(in crate::reactor) put_off: bool,
+    hold: Option<Box<CallHold>>,
+    sinks: Sinks,
+    waits: bool,
     /// Deadline of the wait for memory, once it has begun to wait.
-    pub(in crate::reactor) patience: Option<Instant>,
+    patience: Option<Instant>,
 }
 
 impl ReplyPull {
@@ -24,7 +24,33 @@ impl ReplyPull {
         reply: DeliveredReply,
         hold: Option<Box<CallHold>>,
     ) -> Self {
-        Self { message, reply, hold, sinks: Sinks::default(), put_off: false, patience: None }
+        Self { message, reply, hold, sinks: Sinks::default(), waits: false, patience: None }
+    }
+
+    /// The message, and memory for its chunks.
+    pub(in crate::reactor) fn fetched(&mut self) -> (&Buf, &mut Sinks) {
+        (&self.message, &mut self.sinks)
+    }
+
+    /// Message, reply, memory of the call and of the chunks.
+    pub(in crate::reactor) fn into_parts(
+        self,
+    ) -> (Buf, DeliveredReply, Option<Box<CallHold>>, Sinks) {
+        (self.message, self.reply, self.hold, self.sinks)
+    }
+
+    /// It begins to wait in the queue of the core; returns false if it does already.
+    pub(in crate::reactor) fn begin_wait(&mut self) -> bool {
+        !std::mem::replace(&mut self.waits, true)
+    }
+
+    pub(in crate::reactor) fn end_wait(&mut self) {
+        self.waits = false;
+    }
+
+    /// End of its wait for memory, which is `ends` if it begins now.
+    pub(in crate::reactor) fn wait_ends(&mut self, ends: Instant) -> Instant {
+        *self.patience.get_or_insert(ends)
     }
 
     /// Takes the memory of its call, when the connection is gone before the reply is complete.

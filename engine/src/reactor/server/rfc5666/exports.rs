@@ -69,9 +69,9 @@ impl CoreCell {
             drop(stage);
             return self.reactor().refuse_for_memory(to);
         }
-        let stream_at = plan.header_bytes + plan.read_list_bytes(&data);
+        let stream_at = plan.header_bytes() + plan.read_list_bytes(&data);
         // With short segments the list alone may be longer than a message.
-        if let Some(room_bytes) = plan.threshold_bytes.checked_sub(stream_at) {
+        if let Some(room_bytes) = plan.threshold_bytes().checked_sub(stream_at) {
             let room = &mut stage.message.whole_mut()[stream_at..][..room_bytes];
             let encoded = plan.encode(room, &data, Form::ByRead, draft);
             if encoded.fits && plan.reads_of(&encoded, &data).next().is_some() {
@@ -94,7 +94,7 @@ impl CoreCell {
     }
 
     fn may_export(&self, conn: ConnId) -> bool {
-        self.reactor().conns.find(conn).is_some_and(|c| c.lane.proto().responder.may_export())
+        self.reactor().conn(conn).is_some_and(|c| c.lane.proto().responder.may_export())
     }
 }
 
@@ -125,9 +125,9 @@ impl Reactor {
         if plan.reads_of(&encoded, &data).next().is_none() {
             return self.post_whole_read(to, stage, stream, &encoded, data);
         }
-        let stream_at = plan.header_bytes + plan.read_list_bytes(&data);
+        let stream_at = plan.header_bytes() + plan.read_list_bytes(&data);
         // The client may have lowered its size since the call was deferred (RFC 5666 section 6.2).
-        if stream_at + stream.len() > plan.threshold_bytes {
+        if stream_at + stream.len() > plan.threshold_bytes() {
             drop(stage);
             return self.refuse_chunk(to);
         }
@@ -146,7 +146,7 @@ impl Reactor {
         data: ReplyData,
     ) {
         let plan = stage.plan;
-        let stream_at = plan.header_bytes + plan.read_chunk_bytes(whole.len());
+        let stream_at = plan.header_bytes() + plan.read_chunk_bytes(whole.len());
         if stream_at > plan.long_header_bytes_max() {
             drop(stage);
             return self.refuse_chunk(to);
@@ -169,7 +169,7 @@ impl Reactor {
         self.charge_reply(to.conn, &data, stage.whole.as_ref());
         let exported = self.export_reply(to, &mut stage, encoded, &mut data);
         match exported {
-            Ok(exported) => self.post_exported(to, stage, exported, encoded, data),
+            Ok(exported) => self.reply_by_read(to, stage, exported, encoded, data),
             Err(CannotExport::TooMuch) => {
                 drop(stage);
                 self.refuse_chunk(to);
@@ -182,7 +182,7 @@ impl Reactor {
     }
 
     fn refuse_for_memory(&mut self, to: &ReplyTarget<'_>) {
-        self.stats.no_buffer += 1;
+        self.stats().no_buffer += 1;
         self.refuse(to, &SYSTEM_ERR);
     }
 
@@ -193,7 +193,7 @@ impl Reactor {
         encoded: &Encoded,
         data: &mut ReplyData,
     ) -> Result<Exported, CannotExport> {
-        let takes_reads = self.conns.find(to.conn).map(|c| c.negotiated.takes_read_chunks());
+        let takes_reads = self.conn(to.conn).map(|c| c.negotiated.takes_read_chunks());
         if takes_reads != Some(true) {
             return Err(CannotExport::TooMuch);
         }
@@ -224,14 +224,14 @@ impl Reactor {
             let Some(item) = data.item_mut(read.index) else { continue };
             let bytes = item.bytes().len();
             let lease = item.lease(0, bytes);
-            match self.fabric.expose(conn, lease, Access::RemoteRead, None) {
+            match self.fabric_mut().expose(conn, lease, Access::RemoteRead, None) {
                 Ok(remote) => self.offer(read.position, remote, exported)?,
                 Err(ExposeError::Foreign) => {
                     // It lies outside of the connection's memory: a copy there is exposed.
-                    let copy = self.fabric.bulk(conn, bytes);
+                    let copy = self.fabric_mut().bulk(conn, bytes);
                     let mut copy = copy.ok_or(CannotExport::NoMemory)?;
                     copy.copy_from(0, item.bytes());
-                    self.stats.copies += 1;
+                    self.stats().copies += 1;
                     self.export(conn, read.position, &mut copy, exported)?;
                 }
                 Err(_) => return Err(CannotExport::NoMemory),
@@ -250,14 +250,14 @@ impl Reactor {
         exported: &mut Exported,
     ) -> Result<(), CannotExport> {
         let lease = memory.lease(0..memory.len());
-        let remote = match self.fabric.expose(conn, lease, Access::RemoteRead, None) {
+        let remote = match self.fabric_mut().expose(conn, lease, Access::RemoteRead, None) {
             Err(ExposeError::Foreign) => {
-                let copy = self.fabric.bulk(conn, memory.len());
+                let copy = self.fabric_mut().bulk(conn, memory.len());
                 let mut copy = copy.ok_or(CannotExport::NoMemory)?;
                 copy.copy_from_bulk(memory, memory.len());
-                self.stats.copies += 1;
+                self.stats().copies += 1;
                 let lease = copy.lease(0..copy.len());
-                self.fabric.expose(conn, lease, Access::RemoteRead, None)
+                self.fabric_mut().expose(conn, lease, Access::RemoteRead, None)
             }
             exposed => exposed,
         };
@@ -273,17 +273,17 @@ impl Reactor {
     ) -> Result<(), CannotExport> {
         exported.hold.add(remote.handle);
         let RemoteSlice { handle, length, offset } = remote;
-        let segment_bytes = self.config.segment_bytes() as u32;
+        let segment_bytes = self.config().segment_bytes() as u32;
         let offer = ChunkOffer { handle, length, offset, segment_bytes };
         exported.bytes += u64::from(length);
-        let limits = self.config.peer_limits();
+        let limits = self.config().peer_limits();
         let taken = exported.chunks.push_read(position, offer)
             && exported.chunks.segment_count() <= usize::from(limits.segments_max)
             && exported.bytes <= u64::from(limits.payload_bytes_max);
         taken.then_some(()).ok_or(CannotExport::TooMuch)
     }
 
-    fn post_exported(
+    fn reply_by_read(
         &mut self,
         to: &ReplyTarget<'_>,
         stage: ReadStage,
@@ -292,7 +292,7 @@ impl Reactor {
         data: ReplyData,
     ) {
         let deadline = self.export_deadline();
-        let Some(c) = self.conns.find(to.conn) else { return };
+        let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         c.release(to.slot);
         let ReadStage { mut message, plan, stream_at, whole } = stage;
@@ -309,7 +309,7 @@ impl Reactor {
         if whole.is_none() {
             stream[..4].copy_from_slice(&view.xid().0.to_be_bytes());
         }
-        let mut sink = WriteSink::new(&mut self.fabric, to.conn, data, None);
+        let mut sink = WriteSink::new(core.fabric_mut(), to.conn, data, None);
         let replied = c.lane.proto().responder.reply_by_read(
             to.slot,
             &view,
@@ -319,9 +319,9 @@ impl Reactor {
             header,
             &mut sink,
         );
-        let (bytes_written, overrun) = (sink.bytes_written, sink.overrun);
-        self.stats.bytes_written += bytes_written;
-        c.moved.written += bytes_written;
+        let (bytes_written, overrun) = sink.end();
+        core.stats().bytes_written += bytes_written;
+        c.count_written(bytes_written);
         let reply = match replied {
             Ok(reply) => reply,
             Err(why) => {
@@ -330,88 +330,94 @@ impl Reactor {
                 return self.lose_export(to, view.xid(), why);
             }
         };
-        c.dialect.exports[usize::from(to.slot.index)] = exported.hold;
+        c.dialect_mut().put_export(to.slot, exported.hold);
         message.set_range(stream_at - reply.header_bytes..stream_at + stream_bytes);
         if overrun {
             return self.close_overrun(to.conn, "send queue");
         }
         let invalidate = self.key_to_invalidate(to.conn, &view);
-        let kept = KeptReply { slot: to.slot, message, invalidate, deadline };
-        if reply.kept { self.keep_back(to.conn, kept) } else { self.post_kept(to.conn, kept) }
+        match reply.kept {
+            true => {
+                self.keep_back(to.conn, KeptReply::new(to.slot, (message, invalidate), deadline))
+            }
+            false => self.post_exported(to.conn, message, invalidate),
+        }
     }
 
     fn lose_export(&mut self, to: &ReplyTarget<'_>, xid: Xid, why: ReplyRefused) {
         match why {
-            ReplyRefused::Stale => self.stats.stale += 1,
+            ReplyRefused::Stale => self.stats().stale += 1,
             ReplyRefused::ChunkTooSmall => self.send_error(to.conn, xid, 1, RdmaError::Chunk),
         }
     }
 
     fn keep_back(&mut self, conn: ConnId, kept: KeptReply) {
-        let Some(c) = self.conns.find(conn) else { return };
-        self.stats.replies_kept_back += 1;
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        core.stats().replies_kept_back += 1;
         // It keeps its place in the send queue.
-        c.serves[usize::from(kept.slot.index)].reserved = 1;
+        c.serves.reserve(kept.slot(), 1);
         c.lane.reserve(1);
-        self.next_deadline = self.next_deadline.min(kept.deadline);
-        c.dialect.kept.push_back(kept);
+        core.wake_by(kept.deadline());
+        c.dialect_mut().kept_mut().push_back(kept);
     }
 
-    fn post_kept(&mut self, conn: ConnId, kept: KeptReply) {
-        self.stats.replies_exported += 1;
-        self.next_deadline = self.next_deadline.min(self.export_deadline());
-        self.post_answer(conn, kept.message, kept.invalidate);
+    fn post_exported(&mut self, conn: ConnId, message: Buf, invalidate: Option<u32>) {
+        self.stats().replies_exported += 1;
+        let deadline = self.export_deadline();
+        self.wake_by(deadline);
+        self.post_answer(conn, message, invalidate);
     }
 
     /// Sends the replies that were kept back, as far as their turn has come.
     fn send_kept(&mut self, conn: ConnId) {
         let deadline = self.export_deadline();
-        while let Some(c) = self.conns.find(conn) {
-            let Some(slot) = c.dialect.kept.front().map(|kept| kept.slot) else { return };
+        while let Some(c) = self.conn(conn) {
+            let Some(slot) = c.dialect().kept().front().map(KeptReply::slot) else { return };
             let Some(credits) = c.lane.proto().responder.send_kept(slot, deadline) else { return };
-            let Some(mut kept) = c.dialect.kept.pop_front() else { return };
+            let Some(kept) = c.dialect_mut().kept_mut().pop_front() else { return };
             c.release(slot);
-            set_credits(kept.message.bytes_mut(), credits);
-            self.post_kept(conn, kept);
+            let (mut message, invalidate) = kept.into_message();
+            set_credits(message.bytes_mut(), credits);
+            self.post_exported(conn, message, invalidate);
         }
     }
 
     /// Gives up the replies that were kept back for too long, as clients may never say RDMA_DONE: ERR_CHUNK.
     fn give_up_kept(&mut self, conn: ConnId, now: Instant) {
-        while let Some(c) = self.conns.find(conn) {
-            let Some(kept) = c.dialect.kept.pop_front_if(|kept| kept.deadline <= now) else {
-                break;
-            };
-            let xid = xid_of(kept.message.bytes());
-            c.lane.proto().responder.give_up_kept(kept.slot);
-            c.release(kept.slot);
-            drop(kept.message);
-            self.end_export(conn, kept.slot);
+        while let Some(c) = self.conn(conn) {
+            let is_over = |kept: &mut KeptReply| kept.deadline() <= now;
+            let Some(kept) = c.dialect_mut().kept_mut().pop_front_if(is_over) else { break };
+            let slot = kept.slot();
+            let (message, _) = kept.into_message();
+            let xid = xid_of(message.bytes());
+            c.lane.proto().responder.give_up_kept(slot);
+            c.release(slot);
+            drop(message);
+            self.end_export(conn, slot);
             self.send_error(conn, xid, 1, RdmaError::Chunk);
         }
         let next =
-            self.conns.find(conn).and_then(|c| c.dialect.kept.front()).map(|kept| kept.deadline);
-        self.next_deadline = self.next_deadline.min(next.unwrap_or(Instant(u64::MAX)));
+            self.conn(conn).and_then(|c| c.dialect().kept().front()).map(KeptReply::deadline);
+        self.wake_by(next.unwrap_or(Instant(u64::MAX)));
     }
 
     /// Reads the clock: the turn's time stamp may be old, and a client that reads after its window loses its
     /// connection.
     fn export_deadline(&self) -> Instant {
-        Instant(self.read_clock().0.saturating_add(self.dialect.done_timeout_ticks))
+        self.in_ticks(self.dialect().done_timeout_ticks())
     }
 
     fn revoke_exports(&mut self, conn: ConnId, hold: &ExportHold) {
-        for handle in hold.handles[..usize::from(hold.count)].iter().rev() {
+        for handle in hold.handles().iter().rev() {
             // The driver has the memory for as long as the peer can reach it.
-            self.fabric.revoke(conn, *handle);
+            self.fabric_mut().revoke(conn, *handle);
         }
     }
 
     /// The client has fetched a reply, or its window is over.
     fn end_export(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conns.find(conn) else { return };
-        let hold = c.dialect.exports.get_mut(usize::from(slot.index)).map(std::mem::take);
-        if let Some(hold) = hold {
+        let Some(c) = self.conn(conn) else { return };
+        if let Some(hold) = c.dialect_mut().take_export(slot) {
             self.revoke_exports(conn, &hold);
         }
     }
@@ -419,7 +425,7 @@ impl Reactor {
     /// RDMA_DONE came for a reply.
     #[cold]
     pub(in crate::reactor) fn on_done(&mut self, conn: ConnId, slot: SlotId) {
-        self.stats.dones_received += 1;
+        self.stats().dones_received += 1;
         self.end_export(conn, slot);
         self.send_kept(conn);
     }
@@ -427,33 +433,33 @@ impl Reactor {
     /// Ends exports that have lasted too long (RFC 5666 section 11): a client that still reads one loses its
     /// connection; other clients are not affected.
     pub(in crate::reactor) fn expire_exports(&mut self, now: Instant) {
-        if self.config.exports_max() == 0 {
+        if self.config().exports_max() == 0 {
             return;
         }
-        for index in 0..self.conns.places() {
-            let Some(c) = self.conns.at(index) else { continue };
+        for index in 0..self.conns().places() {
+            let Some(c) = self.conns().at(index) else { continue };
             let conn = c.id;
             while let Some(slot) = self.overdue_export(conn, now) {
-                self.stats.exports_expired += 1;
+                self.stats().exports_expired += 1;
                 self.end_export(conn, slot);
             }
             self.send_kept(conn);
             self.give_up_kept(conn, now);
-            if let Some(c) = self.conns.at(index) {
+            if let Some(c) = self.conns().at(index) {
                 let next = c.lane.proto().responder.next_export_deadline();
-                self.next_deadline = self.next_deadline.min(next);
+                self.wake_by(next);
             }
         }
     }
 
     fn overdue_export(&mut self, conn: ConnId, now: Instant) -> Option<SlotId> {
-        self.conns.find(conn)?.lane.proto().responder.overdue_export(now)
+        self.conn(conn)?.lane.proto().responder.overdue_export(now)
     }
 
     /// Sends RDMA_DONE for the Read chunks of a call. The caller has checked that there is room.
     #[cold]
     pub(in crate::reactor) fn send_done_after_call(&mut self, conn: ConnId, xid: Xid) {
-        let Some(c) = self.conns.find(conn) else { return };
+        let Some(c) = self.conn(conn) else { return };
         let credits = c.lane.proto().responder.grant();
         match c.done_message(&HeaderRepr { xid, credits, body: Body::Done }) {
             Some(message) => self.post_done(conn, message),

@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 /// Settings of a core that RFC 8166 has no use for.
 pub(in crate::reactor) struct CoreDialect {
     /// Set if connections have chained receives, whose first buffers have the length of this alignment.
-    pub(in crate::reactor) chained: Option<Alignment>,
+    chained: Option<Alignment>,
     /// Time that the memory of a reply waits for RDMA_DONE.
-    pub(in crate::reactor) done_timeout_ticks: u64,
+    done_timeout_ticks: u64,
 }
 
 impl CoreDialect {
@@ -29,6 +29,16 @@ impl CoreDialect {
         }
     }
 
+    /// Set if connections have chained receives, whose first buffers have the length of this alignment.
+    pub(in crate::reactor) fn chained(&self) -> Option<Alignment> {
+        self.chained
+    }
+
+    /// Time that the memory of a reply waits for RDMA_DONE.
+    pub(in crate::reactor) fn done_timeout_ticks(&self) -> u64 {
+        self.done_timeout_ticks
+    }
+
     /// Returns true if receives are chained, so that a message may lie in two buffers.
     #[inline]
     pub(in crate::reactor) fn chains(&self) -> bool {
@@ -39,13 +49,13 @@ impl CoreDialect {
 /// State of a connection that RFC 8166 has no use for. Holds no memory under that profile.
 pub(crate) struct Dialect {
     /// Replies that are being fetched, one place for each call.
-    pub(in crate::reactor) pulls: Box<[Option<ReplyPull>]>,
+    pulls: Box<[Option<ReplyPull>]>,
     /// Exports for the reply of each call.
-    pub(in crate::reactor) exports: Box<[ExportHold]>,
+    exports: Box<[ExportHold]>,
     /// Replies that wait for an earlier RDMA_DONE, the oldest first.
-    pub(in crate::reactor) kept: VecDeque<KeptReply>,
+    kept: VecDeque<KeptReply>,
     /// The second buffers of its receives, if they have any.
-    pub(in crate::reactor) chains: Option<ReceiveChains>,
+    chains: Option<ReceiveChains>,
 }
 
 impl Dialect {
@@ -73,16 +83,47 @@ impl Dialect {
         self.chains.as_ref().map_or(0, ReceiveChains::extra_bytes)
     }
 
-    /// Gives a receive its second buffer, if the receives of this connection have one and one is left.
-    pub(in crate::reactor) fn prepare(&self, buf: &mut Buf) {
-        if let Some(chains) = &self.chains {
-            chains.prepare(buf);
-        }
+    /// Gives a receive its second buffer, if the receives of this connection have one. Returns false if none is left.
+    pub(in crate::reactor) fn prepare(&self, buf: &mut Buf) -> bool {
+        self.chains.as_ref().is_none_or(|chains| chains.prepare(buf))
+    }
+
+    /// A reply that is being fetched.
+    pub(in crate::reactor) fn pull(&mut self, slot: SlotId) -> Option<&mut ReplyPull> {
+        self.pulls.get_mut(usize::from(slot.index))?.as_mut()
+    }
+
+    /// Begins with a reply; returns false if the connection has no place for one.
+    pub(in crate::reactor) fn put_pull(&mut self, slot: SlotId, pull: ReplyPull) -> bool {
+        let place = self.pulls.get_mut(usize::from(slot.index));
+        place.map(|place| *place = Some(pull)).is_some()
+    }
+
+    pub(in crate::reactor) fn take_pull(&mut self, slot: SlotId) -> Option<ReplyPull> {
+        self.pulls.get_mut(usize::from(slot.index))?.take()
+    }
+
+    /// The client may fetch a reply under these keys.
+    pub(in crate::reactor) fn put_export(&mut self, slot: SlotId, hold: ExportHold) {
+        self.exports[usize::from(slot.index)] = hold;
+    }
+
+    pub(in crate::reactor) fn take_export(&mut self, slot: SlotId) -> Option<ExportHold> {
+        self.exports.get_mut(usize::from(slot.index)).map(std::mem::take)
+    }
+
+    /// Replies that wait for an earlier RDMA_DONE, the oldest first.
+    pub(in crate::reactor) fn kept(&self) -> &VecDeque<KeptReply> {
+        &self.kept
+    }
+
+    pub(in crate::reactor) fn kept_mut(&mut self) -> &mut VecDeque<KeptReply> {
+        &mut self.kept
     }
 
     /// Gives up a reply that is being fetched, when the connection is gone; returns the memory of its call.
     pub(in crate::reactor) fn end_pull(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
-        self.pulls.get_mut(usize::from(slot.index))?.take()?.into_hold()
+        self.take_pull(slot)?.into_hold()
     }
 
     /// Number of replies that are being fetched, each of which holds its message.

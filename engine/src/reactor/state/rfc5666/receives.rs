@@ -18,9 +18,8 @@ impl Reactor {
     /// Gives a receive buffer its second one again.
     #[cold]
     pub(in crate::reactor) fn prepare_receive(&mut self, conn: ConnId, message: &mut Buf) {
-        let chains = self.conns.find(conn).and_then(|c| c.dialect.chains.as_ref());
-        if chains.is_some_and(|chains| !chains.prepare(message)) {
-            self.stats.receives_unchained += 1;
+        if self.conn(conn).is_some_and(|c| !c.dialect().prepare(message)) {
+            self.stats().receives_unchained += 1;
         }
     }
 
@@ -28,9 +27,9 @@ impl Reactor {
     /// headers lie in the first buffer.
     #[cold]
     pub(in crate::reactor) fn join_unless_padded(&mut self, conn: ConnId, message: &mut Buf) {
-        let Some(c) = self.conns.find(conn).filter(|_| message.spills()) else { return };
+        let Some(c) = self.conn(conn).filter(|_| message.spills()) else { return };
         if !begins_padded(message.bytes(), c.lane.proto().limits()) {
-            self.stats.joins += 1;
+            self.stats().joins += 1;
             message.join();
         }
     }

@@ -11,7 +11,8 @@ impl ReplyPlan {
     /// Offset of the stream of an inline reply in its buffer. It leaves room for the header of an RDMA_MSGP if one
     /// may be needed.
     pub(in crate::reactor) fn stream_at(&self) -> usize {
-        self.header_bytes + if self.alignment == Alignment::NONE { 0 } else { MSGP_FIELDS_BYTES }
+        self.header_bytes()
+            + if self.alignment() == Alignment::NONE { 0 } else { MSGP_FIELDS_BYTES }
     }
 
     /// Writes an inline reply with padding. `None` if there is none, or the reply only fits without.
@@ -23,12 +24,12 @@ impl ReplyPlan {
         draft: &Draft<'_>,
     ) -> Option<Encoded> {
         // A reply with a verifier of RPCSEC_GSS is never padded.
-        if self.alignment == Alignment::NONE || draft.head().is_some() {
+        if self.alignment() == Alignment::NONE || draft.head().is_some() {
             return None;
         }
         let start = self.stream_at();
-        let room = stream.len().min(self.threshold_bytes.saturating_sub(start));
-        let mut padding = Padding::new(self.alignment, start);
+        let room = stream.len().min(self.threshold_bytes().saturating_sub(start));
+        let mut padding = Padding::new(self.alignment(), start);
         let stream = &mut stream[..room];
         let encoded = self.encode_as(stream, data, Form::Direct, draft, Some(&mut padding));
         encoded.fits.then_some(encoded)

@@ -1,0 +1,222 @@
+//! The calls that a connection serves, by slot: what each of them holds until it is answered.
+
+use crate::mem::Buf;
+use crate::reactor::pending::expiry::Expiry;
+use crate::reactor::pending::sinks::Sinks;
+use crate::reactor::pending::spares::Spares;
+use crate::reactor::words::latency::CallTimer;
+#[cfg(feature = "gss")]
+use crate::reactor::words::protection::Protection;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::output::SlotId;
+
+/// A call being fetched or deferred: its message stays, because the reply echoes its lists.
+#[derive(Default)]
+struct ServeHold {
+    message: Option<Buf>,
+    /// Set while Read chunks are fetched, or are kept for a deferred call. Lent to the handler while it runs.
+    sinks: Option<Box<Sinks>>,
+    /// Send-queue places kept for its reply.
+    reserved: u16,
+    /// It is in the list of calls that wait for memory or room.
+    waits: bool,
+    /// End of its wait for memory, if it waits.
+    patience: Expiry,
+    /// Set if the call is deferred and measured.
+    timer: Option<CallTimer>,
+    /// Protection of its reply, if the call came under RPCSEC_GSS.
+    #[cfg(feature = "gss")]
+    protection: Option<Protection>,
+    /// Its reply is being sealed in steps, so the call counts as one that is answered later.
+    #[cfg(feature = "gss")]
+    is_sealing: bool,
+    /// Its chunks found no memory in time: it is refused when it is resumed.
+    #[cfg(feature = "gss")]
+    is_starved: bool,
+}
+
+/// See the module.
+pub(crate) struct ServeTable {
+    holds: Box<[ServeHold]>,
+    /// For calls with chunks, at most one for each slot.
+    spare_sinks: Spares<Sinks>,
+}
+
+impl ServeTable {
+    /// Creates a table for so many calls (slow path: allocates).
+    pub(in crate::reactor) fn new(slots: usize) -> Self {
+        let holds = (0..slots).map(|_| ServeHold::default()).collect();
+        Self { holds, spare_sinks: Spares::new(slots) }
+    }
+
+    /// Number of calls that fit.
+    pub(in crate::reactor) fn slots(&self) -> usize {
+        self.holds.len()
+    }
+
+    #[inline(always)]
+    fn of(&mut self, slot: SlotId) -> &mut ServeHold {
+        &mut self.holds[usize::from(slot.index)]
+    }
+
+    #[inline]
+    pub(in crate::reactor) fn put_message(&mut self, slot: SlotId, message: Buf) {
+        self.of(slot).message = Some(message);
+    }
+
+    #[inline]
+    pub(in crate::reactor) fn take_message(&mut self, slot: SlotId) -> Option<Buf> {
+        self.holds.get_mut(usize::from(slot.index))?.message.take()
+    }
+
+    pub(in crate::reactor) fn message(&self, slot: SlotId) -> Option<&Buf> {
+        self.holds[usize::from(slot.index)].message.as_ref()
+    }
+
+    /// Messages that wait here.
+    pub(in crate::reactor) fn messages(&self) -> usize {
+        self.holds.iter().filter(|hold| hold.message.is_some()).count()
+    }
+
+    /// Notes the send-queue places kept for the reply of a call.
+    #[inline(always)]
+    pub(in crate::reactor) fn reserve(&mut self, slot: SlotId, places: usize) {
+        self.of(slot).reserved = places as u16;
+    }
+
+    /// The call is answered: its reply has its places, and needs no protection any more. Returns the number of places.
+    #[inline]
+    pub(in crate::reactor) fn release(&mut self, slot: SlotId) -> usize {
+        let hold = self.of(slot);
+        #[cfg(feature = "gss")]
+        {
+            hold.is_sealing = false;
+            drop(hold.protection.take());
+        }
+        usize::from(std::mem::take(&mut hold.reserved))
+    }
+
+    /// A call begins to wait in the queue of the core; returns false if it does already.
+    pub(in crate::reactor) fn begin_wait(&mut self, slot: SlotId) -> bool {
+        !std::mem::replace(&mut self.of(slot).waits, true)
+    }
+
+    pub(in crate::reactor) fn end_wait(&mut self, slot: SlotId) {
+        self.of(slot).waits = false;
+    }
+
+    pub(in crate::reactor) fn waits(&self, slot: SlotId) -> bool {
+        self.holds[usize::from(slot.index)].waits
+    }
+
+    /// End of the wait of a call for memory, which is `ends` if it begins now.
+    pub(in crate::reactor) fn wait_ends(&mut self, slot: SlotId, ends: Instant) -> Instant {
+        self.of(slot).patience.of(slot, ends)
+    }
+
+    pub(in crate::reactor) fn set_timer(&mut self, slot: SlotId, timer: CallTimer) {
+        self.of(slot).timer = Some(timer);
+    }
+
+    #[inline]
+    pub(in crate::reactor) fn take_timer(&mut self, slot: SlotId) -> Option<CallTimer> {
+        self.of(slot).timer.take()
+    }
+}
+
+/// Memory that Read chunks are fetched to.
+impl ServeTable {
+    pub(in crate::reactor) fn has_sinks(&self, slot: SlotId) -> bool {
+        self.holds[usize::from(slot.index)].sinks.is_some()
+    }
+
+    pub(in crate::reactor) fn put_sinks(&mut self, slot: SlotId, sinks: Box<Sinks>) {
+        self.of(slot).sinks = Some(sinks);
+    }
+
+    /// Those of a call, or empty ones. `None` if as many as there may be are out.
+    pub(in crate::reactor) fn take_sinks(&mut self, slot: SlotId) -> Option<Box<Sinks>> {
+        self.of(slot).sinks.take().or_else(|| self.spare_sinks.take())
+    }
+
+    /// The same, which stay here.
+    pub(in crate::reactor) fn sinks(&mut self, slot: SlotId) -> Option<&mut Sinks> {
+        let hold = &mut self.holds[usize::from(slot.index)];
+        if hold.sinks.is_none() {
+            hold.sinks = self.spare_sinks.take();
+        }
+        hold.sinks.as_deref_mut()
+    }
+
+    /// The message of a call and its sinks, if it has both.
+    pub(in crate::reactor) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut Sinks)> {
+        let ServeHold { message, sinks, .. } = self.of(slot);
+        Some((message.as_ref()?, sinks.as_deref_mut()?))
+    }
+
+    /// Drops what was fetched for a call.
+    #[inline]
+    pub(in crate::reactor) fn clear_sinks(&mut self, slot: SlotId) {
+        if self.has_sinks(slot) {
+            self.give_sinks(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn give_sinks(&mut self, slot: SlotId) {
+        if let Some(mut sinks) = self.of(slot).sinks.take() {
+            sinks.clear();
+            self.spare_sinks.give(sinks);
+        }
+    }
+
+    /// Blocks of registered memory that waiting calls hold.
+    pub(in crate::reactor) fn blocks(&self) -> usize {
+        let waiting = self.holds.iter().filter(|hold| hold.message.is_some());
+        waiting.filter_map(|hold| hold.sinks.as_ref()).map(|sinks| sinks.blocks()).sum()
+    }
+}
+
+/// Calls under RPCSEC_GSS.
+#[cfg(feature = "gss")]
+impl ServeTable {
+    /// Protection of the reply.
+    pub(in crate::reactor) fn protection(&self, slot: SlotId) -> Option<&Protection> {
+        self.holds[usize::from(slot.index)].protection.as_ref()
+    }
+
+    pub(in crate::reactor) fn take_protection(&mut self, slot: SlotId) -> Option<Protection> {
+        self.of(slot).protection.take()
+    }
+
+    pub(in crate::reactor) fn protect(&mut self, slot: SlotId, protection: Protection) {
+        self.of(slot).protection = Some(protection);
+    }
+
+    /// The reply is being sealed in steps: the call counts as one that is answered later.
+    pub(in crate::reactor) fn begin_sealing(&mut self, slot: SlotId) {
+        self.of(slot).is_sealing = true;
+    }
+
+    pub(in crate::reactor) fn is_sealing(&self, slot: SlotId) -> bool {
+        self.holds[usize::from(slot.index)].is_sealing
+    }
+
+    /// Returns true once for a reply that is being sealed.
+    pub(in crate::reactor) fn take_sealing(&mut self, slot: SlotId) -> bool {
+        std::mem::take(&mut self.of(slot).is_sealing)
+    }
+
+    /// The chunks of a call found no memory in time: it is refused when it is resumed.
+    pub(in crate::reactor) fn starve(&mut self, slot: SlotId) {
+        self.of(slot).is_starved = true;
+    }
+
+    pub(in crate::reactor) fn is_starved(&self, slot: SlotId) -> bool {
+        self.holds[usize::from(slot.index)].is_starved
+    }
+
+    pub(in crate::reactor) fn end_starving(&mut self, slot: SlotId) {
+        self.of(slot).is_starved = false;
+    }
+}
