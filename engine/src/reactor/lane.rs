@@ -12,6 +12,7 @@ use crate::fabric::{
     ConnId, DownCause, Ends, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
 };
 use crate::mem::Buf;
+use crate::reactor::common::sends::Posted;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::conn_lane::ConnLane;
@@ -303,7 +304,7 @@ impl CoreCell {
             CallOutcome::Replied => {
                 lane.unreserve(1);
                 let mut memory = self.lane().reply().borrow_mut();
-                match self.send_short_reply(lane, ends, call.xid, memory.short_mut()) {
+                match self.emit_short_reply(lane, ends, call.xid, memory.short_mut()) {
                     Some(bytes) => handled.bytes_sent += bytes,
                     None => handled.unanswered += 1,
                 }
@@ -382,24 +383,24 @@ impl CoreCell {
                     Some(slot) => self.reactor().end_plain_slot(conn, slot),
                 }
                 let mut memory = self.lane().reply().borrow_mut();
-                if let Some(bytes) = self.send_short_reply(lane, ends, xid, memory.short_mut()) {
+                if let Some(bytes) = self.emit_short_reply(lane, ends, xid, memory.short_mut()) {
                     self.lane().counts().count_replies_sent(1, bytes);
                 }
             }
-            CallOutcome::Replied => self.send_written_reply(conn, slot, message, true),
-            CallOutcome::RepliedAtLength => self.send_written_reply(conn, slot, message, false),
+            CallOutcome::Replied => self.emit_written_reply(conn, slot, message, true),
+            CallOutcome::RepliedAtLength => self.emit_written_reply(conn, slot, message, false),
             _ if slot.is_none() => self.reactor().forget_plain_call(conn),
             _ => {}
         }
     }
 
     /// Sends a reply that was written but does not go by value.
-    fn send_written_reply(&self, conn: ConnId, slot: Option<SlotId>, call: &[u8], is_short: bool) {
+    fn emit_written_reply(&self, conn: ConnId, slot: Option<SlotId>, call: &[u8], is_short: bool) {
         let mut memory = self.lane().reply().borrow_mut();
         let mut written = memory.written_mut(is_short);
         if let Ok(message) = &mut written
             && version_of(call) == TransportVersion::One
-            && self.reactor().send_long_reply(conn, slot, call, message)
+            && self.reactor().emit_long_reply(conn, slot, call, message)
         {
             return;
         }
@@ -407,7 +408,7 @@ impl CoreCell {
         let to = ReplyTarget { conn, slot, message: call, plain: true };
         match written {
             Ok(message) => {
-                self.send_plain_results(&to, message.get(REPLY_BYTES..).unwrap_or_default());
+                self.answer_plainly(&to, message.get(REPLY_BYTES..).unwrap_or_default());
             }
             Err(why) => self.reactor().refuse_undrafted(&to, &ReplyData::new(), why),
         }
@@ -462,7 +463,7 @@ impl CoreCell {
     }
 
     /// Closes a connection, after the answer to its call that is being served.
-    pub(super) fn close_unless_serving(&self, conn: ConnId) {
+    pub(crate) fn close(&self, conn: ConnId) {
         match self.lane().is_serving(conn) {
             true => self.lane().close_when_served(conn),
             false => self.reactor().begin_close(conn, DownCause::Local),
@@ -513,7 +514,7 @@ impl CoreCell {
     /// Sends the reply to a finished call, whose results are in `message`. Returns its bytes; `None` if the reply
     /// waits to be sent, and is counted then.
     #[inline(always)]
-    fn send_short_reply(
+    fn emit_short_reply(
         &self,
         lane: &ConnLane,
         ends: &impl ShortEnds,
@@ -562,7 +563,7 @@ impl Reactor {
     }
 
     /// The same for a reply of version one.
-    fn send_long_reply(
+    fn emit_long_reply(
         &mut self,
         conn: ConnId,
         slot: Option<SlotId>,
@@ -606,7 +607,7 @@ impl Reactor {
         let Some(message) = self.conn(conn).and_then(|c| c.sends.take()) else {
             return self.close_overrun(conn, "send buffers");
         };
-        self.post_answer(conn, short.put_into(message), None);
+        self.post(conn, short.put_into(message), Posted::Answer(None));
     }
 
     /// Takes a slot for a plain call that was served without one and is not answered by a short reply. The reserved

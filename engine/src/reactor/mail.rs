@@ -14,7 +14,9 @@ impl CoreCell {
     pub(super) fn read_mail(&self, up: &mut impl Upcalls) -> usize {
         let mut letters = 0;
         loop {
-            let Some(mail) = self.inbox().take() else { return letters };
+            // In a separate statement: a letter is copied with all its bytes otherwise.
+            let mail = self.inbox().take();
+            let Some(mail) = mail else { return letters };
             letters += 1;
             match mail {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),

@@ -14,6 +14,27 @@
 //! 6. `lane`, `starts`, `reads`, `mail`, `turn` and `operations`: short messages, starting calls, completed RDMA Reads,
 //!    letters, one turn of a core, and the operations of the api.
 
+/// Methods that return a field of the same name to the rest of the reactor, by value or by reference.
+macro_rules! getters {
+    () => {};
+    ($(#[$meta:meta])* $field:ident: &$type:ty, $($rest:tt)*) => {
+        $(#[$meta])*
+        #[inline(always)]
+        pub(in crate::reactor) fn $field(&self) -> &$type {
+            &self.$field
+        }
+        getters!($($rest)*);
+    };
+    ($(#[$meta:meta])* $field:ident: $type:ty, $($rest:tt)*) => {
+        $(#[$meta])*
+        #[inline(always)]
+        pub(in crate::reactor) fn $field(&self) -> $type {
+            self.$field
+        }
+        getters!($($rest)*);
+    };
+}
+
 mod client;
 mod common;
 mod lane;

@@ -12,7 +12,7 @@ use spinrpc_proto::output::SlotId;
 impl CoreCell {
     /// Sends the calls that are sealed, of which a long one is work enough for a turn; returns true if it has sent such a one.
     pub(crate) fn begin_steps(&self) -> bool {
-        let has_sent = self.send_sealed_calls();
+        let has_sent = self.go_on_with_sealed();
         self.reactor().gss_work().begin_steps(has_sent);
         has_sent
     }
@@ -26,7 +26,7 @@ impl CoreCell {
     pub(crate) fn step_work(&self) -> Option<Finished> {
         let finished = self.reactor().gss_work().step();
         match finished? {
-            Finished::Seal(sealed, end) => self.send_sealed(sealed, end),
+            Finished::Seal(sealed, end) => self.finish_sealed(sealed, end),
             Finished::Send(call, end) => self.take_sealed_call(call, end),
             other => return Some(other),
         }

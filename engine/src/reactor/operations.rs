@@ -10,14 +10,15 @@ use crate::reactor::pending::roles::NoReverse;
 use crate::reactor::pending::serving::ReplyOps;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{Backpressure, CallId, ReplyTarget, RpcRefusal};
+use crate::reactor::words::calls::{Backpressure, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::reply_plan::ReplyData;
+use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
-use spinrpc_proto::version::Negotiation;
+use spinrpc_proto::version::{Negotiation, TransportVersion};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,24 +31,9 @@ impl CoreCell {
         }
     }
 
-    /// Answers a call whose handler panicked with SYSTEM_ERR, unless it was answered before.
-    pub(crate) fn fail_call(&self, to: &ReplyTarget<'_>) {
-        self.reactor().fail_call(to);
-    }
-
-    /// Gives up a call. Returns false if it has ended.
-    pub(crate) fn cancel(&self, conn: ConnId, call: CallId) -> bool {
-        self.cancel_call(conn, call.slot())
-    }
-
-    /// Memory for arguments and results of calls to the peer of `conn`.
-    pub(crate) fn conn_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
-        self.application_bulk(conn, bytes)
-    }
-
     /// The core's own registered memory.
     pub(crate) fn pool(&self) -> BulkPool {
-        self.reactor().bulk().clone()
+        self.reactor().arena().clone()
     }
 
     /// Calls of `conn` that wait for their replies; `None` when it is down.
@@ -63,22 +49,12 @@ impl CoreCell {
         }
     }
 
-    /// Forgets a call without an answer: its connection will close.
-    pub(crate) fn leave_call(&self, to: &ReplyTarget<'_>) {
-        self.reactor().leave_call(to);
-    }
-
     /// The lane of a connection, which short messages use; `None` when it is down.
     pub(crate) fn lane_of(&self, conn: ConnId) -> Option<Rc<ConnLane>> {
         self.reactor().lane_of(conn).map(|(lane, _)| lane)
     }
 
-    /// Begins to close a connection.
-    pub(crate) fn close(&self, conn: ConnId) {
-        self.close_unless_serving(conn);
-    }
-
-    /// The same of a client that has no security context, for this reason.
+    /// As [`CoreCell::close`], of a client that has no security context, for this reason.
     #[cfg(feature = "gss")]
     pub(crate) fn close_insecure(&self, conn: ConnId, reason: String) {
         match self.lane().is_serving(conn) {
@@ -106,23 +82,37 @@ impl CoreCell {
 
     /// Sets the version negotiation of a new connection, before its first call.
     pub(crate) fn negotiate(&self, conn: ConnId, negotiation: Negotiation) {
-        self.reactor().negotiate(conn, negotiation);
+        if let Some(c) = self.reactor().conn(conn) {
+            c.negotiate(negotiation);
+        }
     }
 
     /// The first call of a connection was answered. `None` when it is down.
     pub(crate) fn settle(&self, conn: ConnId) -> Option<Settled> {
-        self.reactor().settle(conn)
+        let mut reactor = self.reactor();
+        let (c, core) = reactor.conn_and_core(conn)?;
+        let settled = c.settle();
+        let is_two = settled.negotiated.version() == Some(TransportVersion::Two);
+        core.stats().connections_version_two += u64::from(is_two);
+        Some(settled)
     }
 
     /// Lets the calls of a connection outlive it, as far as their specs permit; each is sent again at most
     /// `resends_max` times.
     pub(crate) fn make_lasting(&self, conn: ConnId, resends_max: u8) {
-        self.reactor().make_lasting(conn, resends_max);
+        if let Some(c) = self.reactor().conn(conn) {
+            c.calls.make_lasting(resends_max);
+        }
     }
 
     /// Requests `CoreEvent::Retry` after a time.
     pub(crate) fn retry_after(&self, lost: ConnId, after: Duration) {
-        self.reactor().retry_after(lost, after);
+        let mut reactor = self.reactor();
+        let at = Instant(reactor.turn_time().0.saturating_add(reactor.ticks(after)));
+        if let Some(client) = reactor.interrupted().find(lost) {
+            client.retry_at(at);
+            reactor.wake_by(at);
+        }
     }
 
     /// As [`CoreCell::connect`], for another connection in the place of `lost`.
@@ -135,13 +125,19 @@ impl CoreCell {
         lent: &Arc<[Slab]>,
     ) -> u64 {
         let request = self.connect(address, timeout, instance, lent);
-        self.reactor().note_request(lost, request);
+        if let Some(client) = self.reactor().interrupted().find(lost) {
+            client.note_request(request);
+        }
         request
     }
 
     /// Ends the held calls of a lost connection, then `CoreEvent::Gone`.
     pub(crate) fn give_up(&self, lost: ConnId, cause: DownCause) {
-        self.reactor().give_up(lost, cause);
+        let mut reactor = self.reactor();
+        if let Some(client) = reactor.interrupted().find(lost) {
+            client.give_up(cause);
+            reactor.wake_by(Instant(0));
+        }
     }
 
     /// Makes the core take a turn after this time, should it sleep then.
@@ -153,7 +149,7 @@ impl CoreCell {
     /// The core's time, from an arbitrary start.
     pub(crate) fn time(&self) -> Duration {
         let reactor = self.reactor();
-        Duration::from_nanos(reactor.ns(reactor.time().0))
+        Duration::from_nanos(reactor.ns(reactor.turn_time().0))
     }
 }
 
@@ -169,7 +165,7 @@ impl ReplyOps for CoreCell {
     }
 
     fn reply_again(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
-        self.send_results(to, data, draft);
+        self.answer_with(to, data, draft);
     }
 
     fn drop_call(&self, to: &ReplyTarget<'_>) {

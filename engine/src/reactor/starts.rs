@@ -24,7 +24,7 @@ use std::rc::Rc;
 impl CoreCell {
     /// Sends a short message as a call without a credential, if it can leave now; otherwise does nothing.
     #[inline(always)]
-    fn send_without_credential(
+    fn emit_without_credential(
         &self,
         lane: &ConnLane,
         header: &HeaderTemplate,
@@ -32,7 +32,7 @@ impl CoreCell {
         spec: &CallSpec,
         (message, bytes): (&Short, usize),
     ) -> Option<CallId> {
-        self.send_short_call(lane, token, spec, (message, bytes), |xid, credits, _| {
+        self.emit_short_call(lane, token, spec, (message, bytes), |xid, credits, _| {
             let (program, version) = header.called();
             let (first, pairs) = PlainCall { xid, credits, program, version, procedure }.emit();
             LongHead::new(first, pairs)
@@ -40,7 +40,7 @@ impl CoreCell {
     }
 
     /// The same for a call whose RPC header is in the message.
-    fn send_with_credential(
+    fn emit_with_credential(
         &self,
         lane: &ConnLane,
         target: &CallTarget<'_>,
@@ -48,7 +48,7 @@ impl CoreCell {
         (message, bytes): (&Short, usize),
     ) -> Option<CallId> {
         let token = target.token;
-        self.send_short_call(lane, token, spec, (message, bytes), |xid, credits, message| {
+        self.emit_short_call(lane, token, spec, (message, bytes), |xid, credits, message| {
             let (first, [a, b, c, d]) = call_head(xid, credits);
             let [.., e, f] = message.pairs::<LINE_PAIRS>();
             LineHead::new(first, [a, b, c, d, e, f])
@@ -57,7 +57,7 @@ impl CoreCell {
 
     /// Sends the call in `message`; `head` makes its first words from its XID and credits.
     #[inline(always)]
-    fn send_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
+    fn emit_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
         &self,
         lane: &ConnLane,
         token: u64,
@@ -84,12 +84,11 @@ impl CoreCell {
     /// Deadline of a call that starts now.
     #[inline(always)]
     fn lane_deadline(&self, spec: &CallSpec) -> Instant {
-        if spec.deadline == Deadline::Default
-            && let Some(deadline) = self.lane().default_deadline()
-        {
-            return deadline;
+        let other = || self.other_deadline(spec);
+        if spec.deadline == Deadline::Default {
+            return self.lane().default_deadline_or(other);
         }
-        self.other_deadline(spec)
+        other()
     }
 
     /// A deadline that is not as configured, or where the processor has no counter or time is simulated.
@@ -104,8 +103,8 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// Sends the call in `message` as [`CoreCell::send_short_call`] does, whatever its length.
-    fn send_long_call(
+    /// Sends the call in `message` as [`CoreCell::emit_short_call`] does, whatever its length.
+    fn emit_long_call(
         &mut self,
         conn: ConnId,
         target: &CallTarget<'_>,
@@ -157,7 +156,7 @@ impl CoreCell {
         let (Some(lane), true) = (lane, is_plain && header.is_plain()) else {
             let to = (conn, lane.as_deref());
             let (target, encode) = (CallTarget { header, procedure, token }, &mut once(encode));
-            let mut outcome = self.start_other_call(to, &target, spec, &mut memory, encode);
+            let mut outcome = self.place_other_call(to, &target, spec, &mut memory, encode);
             explain(&mut outcome);
             return outcome;
         };
@@ -165,21 +164,21 @@ impl CoreCell {
         let short_bytes = memory.encode::<CALL_BYTES>(encode);
         if let Some(bytes) = short_bytes
             && let Some(call) =
-                self.send_without_credential(lane, header, call, spec, (memory.short(), bytes))
+                self.emit_without_credential(lane, header, call, spec, (memory.short(), bytes))
         {
             return Ok(call);
         }
         drop(memory);
         let memory = &mut self.lane().call().borrow_mut();
         let (target, is_short) = (CallTarget { header, procedure, token }, short_bytes.is_some());
-        let mut outcome = self.start_written_call(conn, &target, spec, memory, is_short);
+        let mut outcome = self.place_written_call(conn, &target, spec, memory, is_short);
         explain(&mut outcome);
         outcome
     }
 
     /// Starts a call with encoded arguments that the lane cannot send, or not now.
     #[inline(never)]
-    fn start_written_call(
+    fn place_written_call(
         &self,
         conn: ConnId,
         target: &CallTarget<'_>,
@@ -188,22 +187,22 @@ impl CoreCell {
         is_short: bool,
     ) -> Result<CallId, Backpressure> {
         let message = memory.written_mut(is_short).map_err(Undrafted::refusal)?;
-        if !is_short && let Some(call) = self.reactor().send_long_call(conn, target, spec, message)
+        if !is_short && let Some(call) = self.reactor().emit_long_call(conn, target, spec, message)
         {
             return Ok(call);
         }
         let stream = &mut message[MSG_HEADER_BYTES..];
         target.header.write_without_credential(target.procedure, stream);
         let token = target.token;
-        if let Some(call) = self.reactor().start_plain_call(conn, token, spec, stream)? {
+        if let Some(call) = self.reactor().emit_plain_call(conn, token, spec, stream)? {
             return Ok(call);
         }
-        self.start_any_call(conn, token, spec, &Draft::plain(stream))
+        self.place_or_keep_call(conn, token, spec, &Draft::plain(stream))
     }
 
     /// Starts a call that is not plain or has a credential, or whose driver sends nothing by value.
     #[inline(never)]
-    fn start_other_call(
+    fn place_other_call(
         &self,
         (conn, lane): (ConnId, Option<&ConnLane>),
         target: &CallTarget<'_>,
@@ -220,11 +219,11 @@ impl CoreCell {
             if let Some(lane) = lane
                 && let Some(bytes) = short_bytes
                 && let Some(call) =
-                    self.send_with_credential(lane, target, spec, (memory.short(), bytes))
+                    self.emit_with_credential(lane, target, spec, (memory.short(), bytes))
             {
                 return Ok(call);
             }
-            return self.start_written_call(conn, target, spec, memory, short_bytes.is_some());
+            return self.place_written_call(conn, target, spec, memory, short_bytes.is_some());
         }
         if spec.overfull {
             return Err(Backpressure::Misuse("more than four data items in one direction"));
@@ -237,11 +236,10 @@ impl CoreCell {
         }
         let (token, is_plain) = (target.token, spec.is_plain());
         if is_plain
-            && let Some(call) =
-                self.reactor().start_plain_call(conn, token, spec, draft.stream())?
+            && let Some(call) = self.reactor().emit_plain_call(conn, token, spec, draft.stream())?
         {
             return Ok(call);
         }
-        self.start_any_call(conn, token, spec, &draft)
+        self.place_or_keep_call(conn, token, spec, &draft)
     }
 }

@@ -509,10 +509,10 @@ impl Reactor {
             Event::Failed { slot, token, failure } => {
                 return Some((CallKey { slot, token }, failure));
             }
-            Event::Error(xid, version, error) => self.send_error(qp, xid, version, error),
+            Event::Error(xid, version, error) => self.emit_error(qp, xid, version, error),
             Event::Refuse(xid, version) => {
                 self.stats().calls_refused += 1;
-                self.send_refusal(qp, xid, version, &SYSTEM_ERR);
+                self.emit_refusal(qp, xid, version, &SYSTEM_ERR);
             }
             Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
             Event::Dropped(why) => {
@@ -520,7 +520,7 @@ impl Reactor {
                 note_dropped(why);
             }
             Event::FreeExports(slot) => self.on_done(qp, slot),
-            Event::Resend(slot) => self.send_in_other_version(qp, slot),
+            Event::Resend(slot) => self.fall_back(qp, slot),
             Event::None
             | Event::Call(_)
             | Event::PullReply

@@ -373,7 +373,7 @@ impl Dispatch {
                 entry.link.ops.set_context(conn, Some(context));
                 // Before any other call but those that are sent again.
                 if entry.link.state.get() != LinkState::Resending(conn) {
-                    Self::repeat_denied(entry, conn);
+                    Self::retry_denied(entry, conn);
                 }
                 if !is_behind {
                     Self::begin_secured(entry, conn);
@@ -595,7 +595,7 @@ impl Dispatch {
             if !securing.replaced.is_empty() {
                 Self::end_replaced(entry, conn);
             }
-            return Self::repeat_denied(entry, conn);
+            return Self::retry_denied(entry, conn);
         }
         let replaced = securing.context.take().filter(|_| !is_forgotten);
         securing.replace(replaced);
@@ -615,10 +615,10 @@ impl Dispatch {
 
 impl Dispatch {
     /// Sends calls again that were denied under a context before.
-    fn repeat_denied(entry: &mut ClientEntry, conn: ConnId) {
+    fn retry_denied(entry: &mut ClientEntry, conn: ConnId) {
         for denied in entry.link.ops.take_denied(conn) {
             let is_unclear = denied.is_unclear();
-            let Err((token, is_late)) = entry.link.ops.start_denied(conn, denied) else { continue };
+            let Err((token, is_late)) = entry.link.ops.retry_denied(conn, denied) else { continue };
             let error = match is_late {
                 true => CallError::TimedOut,
                 false => end_of(entry, conn, is_unclear, FORGOTTEN),

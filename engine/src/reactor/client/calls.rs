@@ -6,6 +6,7 @@ use crate::mem::{Buf, Bulk, BulkPool, ExposedBulk};
 use crate::reactor::client::chunk_exposure::ChunkExposure;
 #[cfg(feature = "gss")]
 use crate::reactor::client::protect::Under;
+use crate::reactor::common::sends::Posted;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
@@ -112,7 +113,7 @@ impl Shape {
 
 impl CoreCell {
     /// Starts a call with this RPC message, with whatever its spec asks for.
-    pub(in crate::reactor) fn start_any_call(
+    pub(in crate::reactor) fn place_or_keep_call(
         &self,
         conn: ConnId,
         token: u64,
@@ -122,16 +123,16 @@ impl CoreCell {
         let given = spec.reply_bytes_max;
         spec.reply_bytes_max = self.reactor().reply_bytes_max(conn, spec);
         let started = if spec.resend != Resend::Never && self.reactor().is_lasting(conn) {
-            self.start_kept_call(conn, token, spec, draft)
+            self.keep_call(conn, token, spec, draft)
         } else {
-            self.start_special_call(conn, Start::New(token), spec, draft).map(CallId::of)
+            self.protect_call(conn, Start::New(token), spec, draft).map(CallId::of)
         };
         spec.reply_bytes_max = given;
         started
     }
 
-    /// As [`CoreCell::start_any_call`], for a call that is not kept.
-    pub(in crate::reactor) fn start_special_call(
+    /// As [`CoreCell::place_or_keep_call`], for a call that is not kept.
+    pub(in crate::reactor) fn protect_call(
         &self,
         conn: ConnId,
         start: Start,
@@ -142,18 +143,18 @@ impl CoreCell {
         match self.under(conn) {
             // One that prepares another context goes without.
             Under::Context(context) if !spec.is_opening => {
-                return self.start_protected_call(conn, start, spec, draft, context);
+                return self.protect_under(conn, start, spec, draft, context);
             }
             Under::Missing if !spec.is_opening => {
                 return Err(Backpressure::Connecting);
             }
             Under::Context(_) | Under::Missing | Under::Nothing => {}
         }
-        self.start_open_call(conn, start, spec, draft)
+        self.place_call(conn, start, spec, draft)
     }
 
     /// The same, with the message as it is.
-    pub(in crate::reactor) fn start_open_call(
+    pub(in crate::reactor) fn place_call(
         &self,
         conn: ConnId,
         start: Start,
@@ -165,12 +166,12 @@ impl CoreCell {
         let encoded = stage
             .encode_padded(spec, draft, segment_bytes)
             .unwrap_or_else(|| stage.encode(spec, draft, Placement::InlineIfRoom));
-        self.start_chunked_call(conn, stage, encoded, start, spec, draft)
+        self.place_chunked_call(conn, stage, encoded, start, spec, draft)
     }
 
     /// Data items that do not fit inline become Read chunks; if the rest does not fit either, the whole message
     /// becomes a Read chunk (RFC 8166 section 3.5).
-    fn start_chunked_call(
+    fn place_chunked_call(
         &self,
         conn: ConnId,
         mut stage: Stage,
@@ -185,12 +186,12 @@ impl CoreCell {
             encoded = stage.encode(spec, draft, Placement::Chunk);
         }
         if stage.fits(&encoded, segment_bytes) {
-            return self.reactor().send_call(conn, stage, &encoded, &mut None, start, spec);
+            return self.reactor().emit_call(conn, stage, &encoded, &mut None, start, spec);
         }
         let needed_bytes = encoded.stream_bytes + spec.argument_bytes();
         let mut whole = self
             .private_bulk(conn, needed_bytes)
-            .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(&self.reactor().config())))?;
+            .ok_or_else(|| no_block(needed_bytes, longest_block_bytes(self.reactor().config())))?;
         let shape = Shape::unpadded(Placement::Inline);
         let encoded = encode_call(whole.bytes_mut(), spec, draft, &shape);
         if !encoded.fits {
@@ -202,17 +203,17 @@ impl CoreCell {
             ));
         }
         whole.set_len(encoded.stream_bytes);
-        self.reactor().send_call(conn, stage, &encoded, &mut Some(whole), start, spec)
+        self.reactor().emit_call(conn, stage, &encoded, &mut Some(whole), start, spec)
     }
 
     /// Memory for the application's arguments and results: memory of the connection if its peer cannot write it at
     /// any time and the configuration allows it; otherwise private memory, which is copied to and from the
     /// connection's memory.
-    pub(in crate::reactor) fn application_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+    pub(crate) fn conn_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         if self.reactor().config().bulk_view() == BulkView::Lent {
             return self.private_bulk(conn, bytes);
         }
-        self.reactor().bulk().take(bytes)
+        self.reactor().arena().take(bytes)
     }
 
     /// Memory of the connection for the application, if the configuration allows it.
@@ -225,7 +226,7 @@ impl CoreCell {
     pub(crate) fn exposed_memory(&self, conn: ConnId) -> Option<BulkPool> {
         let mut reactor = self.reactor();
         reactor.conn(conn)?;
-        let memory = reactor.fabric().memory(conn).arena.unwrap_or(reactor.bulk());
+        let memory = reactor.fabric().memory(conn).arena.unwrap_or(reactor.arena());
         Some(memory.clone()).filter(|_| reactor.config().bulk_view() == BulkView::Lent)
     }
 
@@ -349,7 +350,7 @@ impl Reactor {
         if !has_credit && let Err(refused) = c.lane.proto().requester.check_room() {
             return Err(core.stats().refuse(refused));
         }
-        if c.send_room(core.fabric()) == 0 {
+        if c.queue_room(core.fabric()) == 0 {
             core.stats().queue_full += 1;
             return Err(Backpressure::SendQueueFull);
         }
@@ -379,7 +380,7 @@ impl Reactor {
         Ok(Stage {
             message,
             stream_at,
-            threshold_bytes: negotiation.send_bytes_max(negotiated.sends()) as usize,
+            threshold_bytes: negotiation.send_bytes_max(negotiated.thresholds()) as usize,
             version,
             header_bytes: version.plain_header_bytes() + lists_bytes,
             alignment: negotiated.alignment(version),
@@ -403,7 +404,7 @@ impl Reactor {
 
     /// Sends a call with buffers. On an error the buffers are back in the spec, and the message, if it is to be a chunk of
     /// its own, is still in `whole`.
-    pub(in crate::reactor) fn send_call(
+    pub(in crate::reactor) fn emit_call(
         &mut self,
         conn: ConnId,
         mut stage: Stage,
@@ -440,7 +441,7 @@ impl Reactor {
         let stream_bytes = if hold.message.is_some() { 0 } else { encoded.stream_bytes };
         let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
         let started =
-            start_chunked(&mut c.lane.proto().requester, start, deadline, &chunks, header);
+            take_slot_for(&mut c.lane.proto().requester, start, deadline, &chunks, header);
         let (started, header_bytes) = started.map_err(|refused| core.stats().refuse(refused))?;
         put_xid(stream, started.xid);
         if let Some(offer) = c.offer() {
@@ -452,7 +453,7 @@ impl Reactor {
         c.lane.proto().requester.lend(started.slot);
         c.calls.put(started.slot, hold);
         core.wake_by(c.lane.proto().requester.next_deadline());
-        self.post_call(conn, message);
+        self.post(conn, message, Posted::Call);
         Ok(started.slot)
     }
 
@@ -544,7 +545,7 @@ impl Reactor {
         let ReplyStream::ReplyChunk { length } = reply.stream else { return Ok(()) };
         let Some(shared) = hold.reply.take() else { return Ok(()) };
         let length = (length as usize).min(shared.len());
-        let Some(mut private) = self.bulk().take(length) else {
+        let Some(mut private) = self.arena().take(length) else {
             self.stats().no_buffer += 1;
             return Err(CallFailure::NoMemory);
         };
@@ -570,7 +571,7 @@ impl Reactor {
 }
 
 /// Starts a call with chunks, or one that is sent again, in the state of the protocol.
-fn start_chunked(
+fn take_slot_for(
     requester: &mut Requester<Box<[CallSlot]>>,
     start: Start,
     deadline: Instant,

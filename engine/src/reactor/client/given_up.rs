@@ -7,7 +7,7 @@ use crate::reactor::pending::call_table::CallTable;
 use crate::reactor::pending::ended_calls::EndedCalls;
 use crate::reactor::pending::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{CallEnd, CallKey};
+use crate::reactor::words::calls::{CallEnd, CallId, CallKey};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, Output, SlotId};
 
@@ -49,7 +49,9 @@ impl CoreCell {
         }
     }
 
-    pub(in crate::reactor) fn cancel_call(&self, conn: ConnId, slot: SlotId) -> bool {
+    /// Gives up a call. Returns false if it has ended.
+    pub(crate) fn cancel(&self, conn: ConnId, call: CallId) -> bool {
+        let slot = call.slot();
         let is_requested = self.cancel_requested(conn, slot);
         #[cfg(feature = "gss")]
         return is_requested || self.cancel_secured(conn, slot);

@@ -5,6 +5,7 @@
 use crate::fabric::ConnId;
 #[cfg(feature = "gss")]
 use crate::reactor::client::{calls::Start, protect::NOT_SIGNED};
+use crate::reactor::common::sends::Posted;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::{Backpressure, CallId, CallSpec};
 #[cfg(feature = "gss")]
@@ -19,7 +20,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 impl Reactor {
     /// Starts a call with this RPC message. `None` when it does not go inline; then nothing has happened.
-    pub(in crate::reactor) fn start_plain_call(
+    pub(in crate::reactor) fn emit_plain_call(
         &mut self,
         conn: ConnId,
         token: u64,
@@ -45,14 +46,14 @@ impl Reactor {
         let (started, _) = started.map_err(|refused| self.stats().refuse(refused))?;
         put_xid(place, started.xid);
         self.wake_by(deadline);
-        self.post_call(conn, message);
+        self.post(conn, message, Posted::Call);
         Ok(Some(CallId::of(started.slot)))
     }
 
-    /// As [`Reactor::start_plain_call`], under a context that protects no bodies: header and verifier are written where
+    /// As [`Reactor::emit_plain_call`], under a context that protects no bodies: header and verifier are written where
     /// the message is sent from.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn start_signed_call(
+    pub(in crate::reactor) fn emit_signed_call(
         &mut self,
         conn: ConnId,
         token: u64,
@@ -92,7 +93,7 @@ impl Reactor {
         if let Some(gss) = self.conn(conn).and_then(|c| c.gss_mut()) {
             gss.note((started.slot, sequence), context, deadline, kept);
         }
-        self.post_call(conn, message);
+        self.post(conn, message, Posted::Call);
         Ok(ControlFlow::Break(started.slot))
     }
 }

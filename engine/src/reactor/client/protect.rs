@@ -5,7 +5,7 @@ use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::pending::gss_calls::{DeniedCall, GssCalls, InUse, SentCall};
-use crate::reactor::pending::lasting::Retransmit;
+use crate::reactor::pending::lasting::{Lasting, Retransmit};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline, Resend};
 use crate::reactor::words::draft::Draft;
@@ -124,7 +124,7 @@ impl CoreCell {
         let emitted = context.emit_destroy(sequence, &header, &mut bytes);
         let Ok(length) = emitted else { return Ok(None) };
         let draft = Draft::plain(&bytes[..length]);
-        let slot = match self.start_open_call(conn, start, &mut CallSpec::short(), &draft) {
+        let slot = match self.place_call(conn, start, &mut CallSpec::short(), &draft) {
             Ok(slot) => slot,
             Err(refused) => return not_now(refused),
         };
@@ -138,9 +138,8 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let c = reactor.conn(conn)?;
         let mut sent = c.gss_mut()?.take(xid)?;
-        let is_it = |slot: SlotId| slot.xid() == xid;
-        let ended = c.calls.lasting_mut().and_then(|lasting| lasting.take_ended(is_it));
-        if let Some(kept) = ended {
+        let ended = c.calls.lasting_mut().and_then(Lasting::take_ended);
+        if let Some((_, kept)) = ended.filter(|(slot, _)| slot.xid() == xid) {
             sent.keep(kept);
         }
         Some(sent)
@@ -177,14 +176,14 @@ impl CoreCell {
 
     /// Sends a denied call again, with another XID and sequence number. On failure returns its token, and true if its
     /// time is over.
-    pub(crate) fn start_denied(&self, conn: ConnId, denied: DeniedCall) -> Result<(), (u64, bool)> {
+    pub(crate) fn retry_denied(&self, conn: ConnId, denied: DeniedCall) -> Result<(), (u64, bool)> {
         let CallKey { slot: denied_as, token } = denied.key();
         let deadline = self.reactor().rest_of(denied.deadline());
         if deadline == Deadline::After(Duration::ZERO) {
             return Err((token, true));
         }
         let (mut spec, kept) = denied.into_spec(deadline);
-        let started = self.start_special_call(conn, Start::New(token), &mut spec, &kept.draft());
+        let started = self.protect_call(conn, Start::New(token), &mut spec, &kept.draft());
         let slot = started.map_err(|_| (token, false))?;
         let mut reactor = self.reactor();
         reactor.stats().calls_resent += 1;
@@ -210,7 +209,7 @@ impl CoreCell {
     }
 
     /// Starts a call under `context`. Results intended for direct placement in buffers come in the reply.
-    pub(in crate::reactor) fn start_protected_call(
+    pub(in crate::reactor) fn protect_under(
         &self,
         conn: ConnId,
         start: Start,
@@ -222,7 +221,7 @@ impl CoreCell {
             && !context.service.protects_body()
             && spec.is_plain()
         {
-            let started = self.reactor().start_signed_call(conn, token, spec, draft, context)?;
+            let started = self.reactor().emit_signed_call(conn, token, spec, draft, context)?;
             match started {
                 ControlFlow::Break(slot) => return Ok(slot),
                 ControlFlow::Continue(unused) => context = unused,
@@ -239,14 +238,14 @@ impl CoreCell {
         let numbered = Numbered { context, xid, sequence, kept };
         match start {
             Start::New(token) if self.is_call_sealed_in_steps(conn, spec, draft, context) => {
-                self.start_sealing(conn, token, spec, draft, numbered)
+                self.protect_in_steps(conn, token, spec, draft, numbered)
             }
-            _ => self.start_sealed(conn, start, spec, draft, numbered),
+            _ => self.protect_at_once(conn, start, spec, draft, numbered),
         }
     }
 
     /// The same of one that is sealed at once.
-    fn start_sealed(
+    fn protect_at_once(
         &self,
         conn: ConnId,
         start: Start,
@@ -256,7 +255,7 @@ impl CoreCell {
     ) -> Result<SlotId, Backpressure> {
         let (reply_bytes_max, deadline) = (spec.reply_bytes_max, self.reactor().deadline(spec));
         let mut results = Default::default();
-        let pool = self.reactor().bulk().clone();
+        let pool = self.reactor().arena().clone();
         let counts = &*self.crypto;
         let protected = if context.service.protects_body() {
             spec.reply_bytes_max = protected_reply_bytes(spec);
@@ -265,13 +264,13 @@ impl CoreCell {
             let items = arguments.iter().flatten().map(Bulk::bytes);
             let started =
                 context.protect((&pool, counts), (xid, sequence), items, draft, |draft| {
-                    self.start_open_call(conn, start, spec, draft)
+                    self.place_call(conn, start, spec, draft)
                 });
             spec.arguments = arguments;
             started
         } else {
             context.protect((&pool, counts), (xid, sequence), std::iter::empty(), draft, |draft| {
-                self.start_open_call(conn, start, spec, draft)
+                self.place_call(conn, start, spec, draft)
             })
         };
         spec.reply_bytes_max = reply_bytes_max;
@@ -335,7 +334,7 @@ impl CoreCell {
             }
         }
         if let Some(lasting) = c.calls.lasting_mut() {
-            drop(lasting.take_ended(|ended| ended == slot));
+            lasting.forget_ended(slot);
         }
     }
 
@@ -356,7 +355,7 @@ impl CoreCell {
     pub(in crate::reactor) fn not_protected(&self, why: Unprotected) -> Backpressure {
         match why {
             Unprotected::NoMemory(bytes) => {
-                no_block(bytes, longest_block_bytes(&self.reactor().config()))
+                no_block(bytes, longest_block_bytes(self.reactor().config()))
             }
             _ => NOT_SIGNED,
         }
@@ -381,9 +380,9 @@ impl Reactor {
         if is_kept || is_exposed || !is_new || !context.keeps_call(bytes) {
             return None;
         }
-        let fitting = self.bulk().classes().find(|class| class.block_bytes >= bytes);
+        let fitting = self.arena().classes().find(|class| class.block_bytes >= bytes);
         fitting.filter(|class| class.free * 2 > class.total)?;
-        let mut stream = self.bulk().take(bytes)?;
+        let mut stream = self.arena().take(bytes)?;
         stream.bytes_mut().copy_from_slice(draft.stream());
         Some(Retransmit::new(stream, *draft.cuts(), self.stats().calls_sent, spec))
     }

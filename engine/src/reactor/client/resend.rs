@@ -32,7 +32,7 @@ const RESEND_PAUSE: Duration = Duration::from_millis(1);
 
 impl CoreCell {
     /// Starts a call that is kept until it ends.
-    pub(in crate::reactor) fn start_kept_call(
+    pub(in crate::reactor) fn keep_call(
         &self,
         conn: ConnId,
         token: u64,
@@ -42,7 +42,7 @@ impl CoreCell {
         // A call that cannot start anyway is not stored.
         drop(self.reactor().take_send_buffer(conn)?.0);
         let kept = self.keep(spec, draft)?;
-        let slot = self.start_special_call(conn, Start::New(token), spec, draft)?;
+        let slot = self.protect_call(conn, Start::New(token), spec, draft)?;
         if let Some(lasting) = self.reactor().lasting(conn) {
             lasting.put(slot, kept);
         }
@@ -59,7 +59,7 @@ impl CoreCell {
         let (from, bytes) = (draft.stream(), draft.stream().len());
         let longest_bytes = longest_block_bytes(reactor.config());
         let mut stream =
-            reactor.bulk().take(bytes).ok_or_else(|| no_block(bytes, longest_bytes))?;
+            reactor.arena().take(bytes).ok_or_else(|| no_block(bytes, longest_bytes))?;
         stream.bytes_mut().copy_from_slice(from);
         Ok(Retransmit::new(stream, *draft.cuts(), reactor.stats().calls_sent, spec))
     }
@@ -79,7 +79,7 @@ impl CoreCell {
         loop {
             let next = self.reactor().next_held(conn);
             let Some(slot) = next else { break };
-            match self.send_again(conn, slot) {
+            match self.retransmit(conn, slot) {
                 Ok(()) => {}
                 Err(refused) if may_pass(&refused) => {
                     self.reactor().look_again_soon(conn);
@@ -95,9 +95,9 @@ impl CoreCell {
         true
     }
 
-    fn send_again(&self, conn: ConnId, slot: SlotId) -> Result<(), Backpressure> {
+    fn retransmit(&self, conn: ConnId, slot: SlotId) -> Result<(), Backpressure> {
         let (kept, mut spec) = self.reactor().take_held(conn, slot)?;
-        let sent = self.start_special_call(conn, Start::Again(slot), &mut spec, &kept.draft());
+        let sent = self.protect_call(conn, Start::Again(slot), &mut spec, &kept.draft());
         self.reactor().put_back(conn, slot, kept, spec, sent.is_ok());
         sent.map(drop)
     }
@@ -120,7 +120,7 @@ impl CoreCell {
         loop {
             let due = {
                 let mut reactor = self.reactor();
-                let now = Instant(reactor.time().0);
+                let now = Instant(reactor.turn_time().0);
                 reactor.interrupted().take_due(now)
             };
             let Some(lost) = due else { break };
@@ -165,12 +165,6 @@ impl Reactor {
     /// Returns true if calls of this connection may outlive it.
     pub(in crate::reactor) fn is_lasting(&mut self, conn: ConnId) -> bool {
         self.lasting(conn).is_some()
-    }
-
-    pub(in crate::reactor) fn make_lasting(&mut self, conn: ConnId, resends_max: u8) {
-        if let Some(c) = self.conn(conn) {
-            c.calls.make_lasting(resends_max);
-        }
     }
 
     /// Takes the calls out of a lost connection; returns those that end, and their ends.
@@ -313,7 +307,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn pause_ends(&self) -> Instant {
-        Instant(self.time().0.saturating_add(self.ticks(RESEND_PAUSE)))
+        Instant(self.turn_time().0.saturating_add(self.ticks(RESEND_PAUSE)))
     }
 
     /// Fails a held call that can never be sent on the new connection.
@@ -327,26 +321,6 @@ impl Reactor {
         if let Some(token) = token {
             let end = CallEnd::of(is_unexecuted, &cause);
             core.ended().push(conn, CallKey { slot, token }, end);
-        }
-    }
-
-    pub(in crate::reactor) fn retry_after(&mut self, lost: ConnId, after: Duration) {
-        let at = Instant(self.time().0.saturating_add(self.ticks(after)));
-        let Some(client) = self.interrupted().find(lost) else { return };
-        client.retry_at(at);
-        self.wake_by(at);
-    }
-
-    pub(in crate::reactor) fn note_request(&mut self, lost: ConnId, request: u64) {
-        if let Some(client) = self.interrupted().find(lost) {
-            client.note_request(request);
-        }
-    }
-
-    pub(in crate::reactor) fn give_up(&mut self, lost: ConnId, cause: DownCause) {
-        if let Some(client) = self.interrupted().find(lost) {
-            client.give_up(cause);
-            self.wake_by(Instant(0));
         }
     }
 

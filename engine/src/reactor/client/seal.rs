@@ -46,7 +46,7 @@ impl CoreCell {
     }
 
     /// Starts a call that is sent when it is sealed. On success the buffers of the spec have moved out of it.
-    pub(in crate::reactor) fn start_sealing(
+    pub(in crate::reactor) fn protect_in_steps(
         &self,
         conn: ConnId,
         token: u64,
@@ -81,13 +81,13 @@ impl CoreCell {
 
     /// Sends the calls that are sealed, as far as there is room, up to the first long one: that is copied to memory that the
     /// server can read. Those that find no room wait. Returns true if a long one was sent, and there may be more to send.
-    pub(in crate::reactor) fn send_sealed_calls(&self) -> bool {
+    pub(in crate::reactor) fn go_on_with_sealed(&self) -> bool {
         let count = self.reactor().gss_work().sealed();
         for _ in 0..count {
             let next = self.reactor().gss_work().take_sealed();
             let Some(call) = next else { return false };
             let bytes = call.bytes();
-            match self.send_sealed_call(call) {
+            match self.emit_sealed_call(call) {
                 Some(waits) => self.reactor().gss_work().push_sealed(waits),
                 None if self.reactor().gss_work().is_long(bytes) => return true,
                 None => {}
@@ -118,7 +118,7 @@ impl CoreCell {
     }
 
     /// Gives the call back if there is no room for it yet.
-    fn send_sealed_call(&self, mut call: CallSealing) -> Option<CallSealing> {
+    fn emit_sealed_call(&self, mut call: CallSealing) -> Option<CallSealing> {
         let (conn, slot) = call.place();
         if call.is_leased() {
             return Some(call);
@@ -131,7 +131,7 @@ impl CoreCell {
         };
         let deadline = self.reactor().rest_of(call.deadline());
         call.message_and_spec().1.deadline = deadline;
-        let sent = self.start_sealed_call(&mut call);
+        let sent = self.place_sealed_call(&mut call);
         let mut reactor = self.reactor();
         let c = reactor.conn(conn)?;
         match sent {
@@ -164,7 +164,7 @@ impl CoreCell {
     }
 
     /// Sends it from where it lies: inline if that is short enough, else as a chunk of its own.
-    fn start_sealed_call(&self, call: &mut CallSealing) -> Result<SlotId, Backpressure> {
+    fn place_sealed_call(&self, call: &mut CallSealing) -> Result<SlotId, Backpressure> {
         let (conn, slot) = call.place();
         let (message, spec) = call.message_and_spec();
         let start = Start::Reserved(slot);
@@ -175,11 +175,11 @@ impl CoreCell {
         if stage.header_bytes + bytes.len() <= stage.threshold_bytes {
             let encoded = stage.encode(spec, &Draft::plain(bytes), Placement::Inline);
             if stage.fits(&encoded, segment_bytes) {
-                return reactor.send_call(conn, stage, &encoded, &mut None, start, spec);
+                return reactor.emit_call(conn, stage, &encoded, &mut None, start, spec);
             }
         }
         let encoded = Encoded::plain(bytes.len());
-        reactor.send_call(conn, stage, &encoded, message, start, spec)
+        reactor.emit_call(conn, stage, &encoded, message, start, spec)
     }
 
     /// Gives up a call of which the requester knows nothing, or knows by another slot. Its memory is private.

@@ -6,33 +6,17 @@
 //! they have no chunks and fit the first message.
 
 use crate::fabric::ConnId;
-use crate::reactor::pending::offered::Settled;
+use crate::reactor::common::sends::Posted;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::messages::NO_CHUNKS;
 use spinrpc_proto::output::SlotId;
-use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
+use spinrpc_proto::version::{Negotiation, Versions};
 
 impl Reactor {
-    /// Sets the version negotiation of a new connection, before its first call.
-    pub(in crate::reactor) fn negotiate(&mut self, conn: ConnId, negotiation: Negotiation) {
-        if let Some(c) = self.conn(conn) {
-            c.negotiate(negotiation);
-        }
-    }
-
-    /// The first call was answered: thresholds are those of its version from now on, on the same
-    /// connection (version two section 5.2).
-    pub(in crate::reactor) fn settle(&mut self, conn: ConnId) -> Option<Settled> {
-        let settled = self.conn(conn)?.settle();
-        let is_two = settled.negotiated.version() == Some(TransportVersion::Two);
-        self.stats().connections_version_two += u64::from(is_two);
-        Some(settled)
-    }
-
     /// Sends the first call again on the same connection, in the version that the responder speaks (version two
     /// section 5.2). The call fits again, because headers of version one are not longer.
     #[cold]
-    pub(in crate::reactor) fn send_in_other_version(&mut self, conn: ConnId, slot: SlotId) {
+    pub(in crate::reactor) fn fall_back(&mut self, conn: ConnId, slot: SlotId) {
         let stream_at = self.config().headroom_bytes();
         let Some(c) = self.conn(conn) else { return };
         let message = c.sends.take();
@@ -47,7 +31,7 @@ impl Reactor {
         match resent {
             Ok((_, header_bytes)) => {
                 message.set_range(stream_at - header_bytes..end);
-                self.post_call(conn, message);
+                self.post(conn, message, Posted::Call);
             }
             Err(_) => self.close_overrun(conn, "credits"),
         }

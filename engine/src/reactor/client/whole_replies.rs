@@ -57,7 +57,7 @@ impl Reactor {
         let work = self.gss_work();
         let (takes_steps, step_bytes) =
             (work.is_long(bytes) && work.has_room(conn), work.step_bytes());
-        let private = if takes_steps { take(self.bulk(), bytes).ok() } else { None };
+        let private = if takes_steps { take(self.arena(), bytes).ok() } else { None };
         let Some(mut private) = private else {
             hold.reply = Some(from);
             return;

@@ -7,7 +7,7 @@
 
 use crate::fabric::DownCause;
 use crate::reactor::state::connection::Conn;
-use crate::reactor::state::core::Reactor;
+use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::ReplyTarget;
 use spinrpc_proto::connection::Side;
 use std::time::Duration;
@@ -63,13 +63,16 @@ impl Reactor {
             self.begin_close(conn, DownCause::Local);
         }
     }
+}
 
+impl CoreCell {
     /// Leaves a call unexecuted and unanswered: its connection will close.
-    pub(in crate::reactor) fn leave_call(&mut self, to: &ReplyTarget<'_>) {
-        let Some(c) = self.conn(to.conn) else { return };
+    pub(crate) fn leave_call(&self, to: &ReplyTarget<'_>) {
+        let mut reactor = self.reactor();
+        let Some((c, core)) = reactor.conn_and_core(to.conn) else { return };
         if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
-            self.stats().calls_left += 1;
+            core.stats().calls_left += 1;
         }
     }
 }

@@ -4,7 +4,6 @@
 pub(crate) mod leaving;
 pub(crate) mod observe;
 pub(crate) mod panics;
-mod rfc5666;
 pub(crate) mod sends;
 mod shares;
 mod stalled;

@@ -17,7 +17,7 @@ impl Reactor {
     pub(in crate::reactor) fn observe(&mut self, mut to: Box<Observation>) {
         (to.deferred, to.put_off) = (self.deferred(), self.waiting());
         to.memory.clear();
-        to.memory.extend(self.bulk().classes().take(CLASSES_MAX));
+        to.memory.extend(self.arena().classes().take(CLASSES_MAX));
         to.rows.clear();
         let (conns, core) = self.split();
         let (places, mut slots) = (conns.places(), 0);

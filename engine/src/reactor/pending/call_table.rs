@@ -261,6 +261,7 @@ impl CallTable {
     }
 
     /// The memory of a call, which stays there.
+    #[cfg(feature = "gss")]
     pub(in crate::reactor) fn hold(&mut self, slot: SlotId) -> Option<&mut CallHold> {
         self.holds.get_mut(usize::from(slot.index))?.as_deref_mut()
     }

@@ -97,7 +97,7 @@ impl DeferTicket {
         if let Some(keep) = self.keep.take() {
             keep.refuse(SYSTEM_ERR);
         }
-        self.post(DeferredAnswer::TooLate);
+        self.give(DeferredAnswer::TooLate);
     }
 
     /// Sets the protection of the results, and where their sealing is counted.
@@ -130,7 +130,7 @@ impl DeferTicket {
             }
             None => REFUSAL,
         };
-        self.post(answer);
+        self.give(answer);
     }
 
     /// Answers with an RPC error.
@@ -149,7 +149,7 @@ impl DeferTicket {
 
     /// Sends an answer; may wait for room in the mailbox.
     pub(in crate::reactor) fn answer(mut self, answer: DeferredAnswer) {
-        self.post(answer);
+        self.give(answer);
     }
 
     /// Memory for the data items of a reply.
@@ -163,12 +163,12 @@ impl DeferTicket {
         if let Some(keep) = self.keep.take() {
             keep.refuse(RpcRefusal::Accepted(status));
         }
-        self.post(DeferredAnswer::Reject(status));
+        self.give(DeferredAnswer::Reject(status));
     }
 
-    fn post(&mut self, answer: DeferredAnswer) {
+    fn give(&mut self, answer: DeferredAnswer) {
         self.is_answered = true;
-        self.caller.inbox.post_reply(DeferredReply { conn: self.conn, slot: self.slot, answer });
+        self.caller.inbox.answer(DeferredReply { conn: self.conn, slot: self.slot, answer });
     }
 }
 

@@ -75,13 +75,16 @@ impl Lasting {
         self.keeps_ended = true;
     }
 
-    /// Stored state of the call that ended last, if that is meant.
+    /// The call that ended last, and its stored state.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn take_ended(
-        &mut self,
-        is_meant: impl FnOnce(SlotId) -> bool,
-    ) -> Option<Retransmit> {
-        self.ended.take_if(|(slot, _)| is_meant(*slot)).map(|(_, kept)| kept)
+    pub(in crate::reactor) fn take_ended(&mut self) -> Option<(SlotId, Retransmit)> {
+        self.ended.take()
+    }
+
+    /// Drops the stored state of a call that has ended.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn forget_ended(&mut self, slot: SlotId) {
+        self.ended.take_if(|(ended, _)| *ended == slot);
     }
 
     pub(in crate::reactor) fn take(&mut self, slot: SlotId) -> Option<Retransmit> {
@@ -168,28 +171,16 @@ impl Retransmit {
         CallSpec { is_special: true, reply_bytes_max, resend, ..CallSpec::short() }
     }
 
-    pub(in crate::reactor) fn resend(&self) -> Resend {
-        self.resend
-    }
-
-    /// Rises from call to call.
-    pub(in crate::reactor) fn order(&self) -> u64 {
-        self.order
-    }
-
-    /// A connection was lost on which it may have been executed.
-    pub(in crate::reactor) fn is_unknown(&self) -> bool {
-        self.is_unknown
-    }
-
-    /// Room for each result.
-    pub(in crate::reactor) fn result_bytes(&self) -> &[usize; ITEMS_MAX] {
-        &self.result_bytes
-    }
-
-    /// Original room of results that the lost connection's peer could reach.
-    pub(in crate::reactor) fn rooms(&self) -> &[Option<usize>; ITEMS_MAX] {
-        &self.rooms
+    getters! {
+        resend: Resend,
+        /// Rises from call to call.
+        order: u64,
+        /// A connection was lost on which it may have been executed.
+        is_unknown: bool,
+        /// Room for each result.
+        result_bytes: &[usize; ITEMS_MAX],
+        /// Original room of results that the lost connection's peer could reach.
+        rooms: &[Option<usize>; ITEMS_MAX],
     }
 
     /// Sent on the present connection.

@@ -170,7 +170,7 @@ impl<E> Inbox<E> {
 
     /// Answers a deferred call. Waits while the mailbox is full: deferred calls and connections of peers cannot fill
     /// it together, so the core that reads it may answer such calls, too.
-    pub(crate) fn post_reply(&self, reply: DeferredReply) {
+    pub(crate) fn answer(&self, reply: DeferredReply) {
         let mut mail = Mail::Reply(reply);
         while let Err(back) = self.push(mail) {
             mail = back;

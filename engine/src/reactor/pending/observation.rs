@@ -29,7 +29,7 @@ pub(crate) struct Observation {
     pub(crate) memory: Vec<ClassStats>,
     /// Calls that services have deferred.
     pub(crate) deferred: usize,
-    /// Calls that wait for memory or room.
+    /// Calls, replies and answers that wait for memory or room.
     pub(crate) put_off: usize,
     back: SyncSender<Box<Self>>,
 }

@@ -28,9 +28,9 @@ impl CoreCell {
         let c = reactor.conn(to.conn)?;
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let offered = usize::try_from(view.reply_chunk()?.total_length()).ok()?;
-        let bytes = offered.min(reactor.bulk().largest());
+        let bytes = offered.min(reactor.arena().largest());
         let memory = if reactor.gss_work().is_long(bytes) {
-            take(reactor.bulk(), bytes)
+            take(reactor.arena(), bytes)
         } else {
             return None;
         };
@@ -51,17 +51,17 @@ impl CoreCell {
             // A short reply must not hold memory as long as the peer likes until it is sent.
             Ok(Written::There(bytes)) if !self.reactor().gss_work().is_long(bytes) => {
                 let place = protection.content_place(message.len());
-                self.send_results(to, data, &Draft::plain(&message.bytes()[place][..bytes]));
+                self.answer_with(to, data, &Draft::plain(&message.bytes()[place][..bytes]));
             }
             Ok(Written::There(bytes)) => {
                 let sealed = protection.sealed_bytes(bytes);
                 let in_steps = self.takes_steps(to.conn, &protection.context, sealed);
                 let laid_out = protection.lay_out_around(message, bytes);
-                self.send_laid_out(to, &protection, (Ok(laid_out), in_steps), data);
+                self.seal_reply(to, &protection, (Ok(laid_out), in_steps), data);
             }
             Ok(Written::Here(draft)) => {
                 drop(message);
-                self.send_results(to, data, &draft);
+                self.answer_with(to, data, &draft);
             }
             Err(why) => self.reactor().refuse_undrafted(to, &data, why),
         }

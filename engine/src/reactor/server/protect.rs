@@ -10,7 +10,7 @@ use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget};
 use crate::reactor::words::draft::Draft;
-use crate::reactor::words::messages::{SYSTEM_ERR, version_of};
+use crate::reactor::words::messages::SYSTEM_ERR;
 use crate::reactor::words::protection::{
     LaidOut, Protection, Unprotected, cost, finish_sealing, host_number,
 };
@@ -61,7 +61,7 @@ impl CoreCell {
     }
 
     /// Answers a call with these results, under the protection of the call.
-    pub(in crate::reactor) fn send_protected(
+    pub(in crate::reactor) fn protect_reply(
         &self,
         to: &ReplyTarget<'_>,
         protection: &Protection,
@@ -70,19 +70,21 @@ impl CoreCell {
     ) {
         if !protection.service.protects_body() {
             let is_plain = to.plain && data.count() == 0;
-            if is_plain && self.reactor().send_signed_reply(to, protection, draft.stream()) {
+            let head =
+                (protection.head_bytes(), |xid, place: &mut [u8]| protection.put_head(xid, place));
+            if is_plain && self.reactor().emit_plain_reply(to, head, draft.stream()) {
                 return;
             }
-            return protection.behind_header(draft, |draft| self.send_reply(to, data, draft));
+            return protection.behind_header(draft, |draft| self.place_reply(to, data, draft));
         }
-        let pool = self.reactor().bulk().clone();
+        let pool = self.reactor().arena().clone();
         let in_steps = self.is_sealed_in_steps(to, protection, &data, draft);
         let laid_out = protection.lay_out(&pool, &data, draft);
-        self.send_laid_out(to, protection, (laid_out, in_steps), data.without_items());
+        self.seal_reply(to, protection, (laid_out, in_steps), data.without_items());
     }
 
     /// Seals a reply and sends it, now or after several turns.
-    pub(in crate::reactor) fn send_laid_out(
+    pub(in crate::reactor) fn seal_reply(
         &self,
         to: &ReplyTarget<'_>,
         protection: &Protection,
@@ -102,7 +104,7 @@ impl CoreCell {
                 body,
                 &self.crypto,
             )?;
-            self.reactor().post_sealed(to, reply.message, data);
+            self.reactor().place_sealed(to, reply.message, data);
             Ok(())
         });
         if let Err(why) = sent {
@@ -172,7 +174,7 @@ impl CoreCell {
         loop {
             let finished = self.reactor().gss_work().finish_any_seal();
             let Some(Finished::Seal(sealed, end)) = finished else { return };
-            self.send_sealed(sealed, end);
+            self.finish_sealed(sealed, end);
         }
     }
 
@@ -221,11 +223,11 @@ impl CoreCell {
         loop {
             let finished = self.reactor().gss_work().finish_seal(conn);
             let Some(Finished::Seal(sealed, end)) = finished else { return };
-            self.send_sealed(sealed, end);
+            self.finish_sealed(sealed, end);
         }
     }
 
-    pub(in crate::reactor) fn send_sealed(
+    pub(in crate::reactor) fn finish_sealed(
         &self,
         sealed: ReplySealing,
         end: Result<(), Unprotected>,
@@ -235,7 +237,7 @@ impl CoreCell {
         let Some(message) = message else { return };
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         match end {
-            Ok(()) => self.reactor().post_sealed(&to, reply.message, data),
+            Ok(()) => self.reactor().place_sealed(&to, reply.message, data),
             Err(_) => self.reactor().refuse(&to, &SYSTEM_ERR),
         }
         self.reactor().repost(conn, message);
@@ -256,44 +258,6 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// As [`Reactor::send_plain_reply`], with the verifier of the call.
-    fn send_signed_reply(
-        &mut self,
-        to: &ReplyTarget<'_>,
-        protection: &Protection,
-        results: &[u8],
-    ) -> bool {
-        let Some(c) = self.conn(to.conn) else {
-            self.stats().stale += 1;
-            return true;
-        };
-        let version = version_of(to.message);
-        let header_bytes = version.plain_header_bytes();
-        let results_at = header_bytes + protection.head_bytes();
-        let bytes = results_at + results.len();
-        let Some(xid) = to.message.first_chunk::<4>() else { return false };
-        if bytes > c.negotiated.plain_bytes_max(version) {
-            return false;
-        }
-        let Some(mut message) = c.sends.take() else {
-            self.close_overrun(to.conn, "send buffers");
-            return true;
-        };
-        c.release(to.slot);
-        message.set_range(0..bytes);
-        let xid = Xid(u32::from_be_bytes(*xid));
-        let (header, stream) = message.bytes_mut().split_at_mut(header_bytes);
-        let (head, place) = stream.split_at_mut(protection.head_bytes());
-        protection.put_head(xid, head);
-        place.copy_from_slice(results);
-        if c.lane.proto().responder.reply_plain(to.slot, xid, header).is_err() {
-            self.stats().stale += 1;
-            return true;
-        }
-        self.post_answer(to.conn, message, None);
-        true
-    }
-
     /// The answer to this call is sent when its body is sealed.
     fn seal_in_steps(
         &mut self,
@@ -310,9 +274,9 @@ impl Reactor {
     }
 
     /// Sends a reply from where it was sealed.
-    fn post_sealed(&mut self, to: &ReplyTarget<'_>, reply: Bulk, data: ReplyData) {
+    fn place_sealed(&mut self, to: &ReplyTarget<'_>, reply: Bulk, data: ReplyData) {
         let encoded = Encoded::plain(reply.len());
-        self.post_deferred(to, reply, encoded, data);
+        self.place_encoded(to, reply, encoded, data);
     }
 
     /// The same for a deferred call that was answered on this core. It is sealed at once as long as the turn may process
@@ -338,7 +302,7 @@ impl Reactor {
         let Some((protection, sealing, true)) = begun else {
             let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
             match begun {
-                Some(_) => self.post_sealed(&to, reply.message, data),
+                Some(_) => self.place_sealed(&to, reply.message, data),
                 None => self.refuse(&to, &SYSTEM_ERR),
             }
             return self.repost(conn, message);
@@ -391,7 +355,7 @@ impl Reactor {
         slot: SlotId,
     ) -> Option<CallFrame> {
         let (c, core) = self.conn_and_core(conn)?;
-        if c.send_room(core.fabric()) == 0 || !c.has_spare_send() {
+        if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
             self.put_off(conn, slot);
             return None;
         }
@@ -405,7 +369,7 @@ impl Reactor {
 
     /// Answers a verified call with an RPC error: "the verifier of an accepted reply" (RFC 2203 section 5.3.3.2)
     /// is there in errors, too.
-    pub(in crate::reactor) fn send_protected_refusal(
+    pub(in crate::reactor) fn emit_protected_refusal(
         &mut self,
         conn: ConnId,
         xid: Xid,
@@ -414,6 +378,6 @@ impl Reactor {
     ) {
         let mic = protection.sign();
         let header = protection.header(xid, status, &mic);
-        self.send_rpc_header(conn, xid, version, &header);
+        self.emit_rpc_header(conn, xid, version, &header);
     }
 }

@@ -44,7 +44,7 @@ impl Reactor {
             return self.wait_for_memory(conn, slot);
         }
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let room = usize::from(c.reads_room()).min(c.send_room(core.fabric())) as u16;
+        let room = usize::from(c.reads_room()).min(c.queue_room(core.fabric())) as u16;
         let Some((message, sinks)) = c.serves.fetched(slot) else { return };
         let Ok(view) = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()) else {
             return;
@@ -73,7 +73,7 @@ impl Reactor {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
         let proto = c.lane.proto();
         let Some(plan) = proto.responder.pull_plan(slot) else { return };
-        let pools = SinkPools::of(core.fabric(), conn, core.bulk());
+        let pools = SinkPools::of(core.fabric(), conn, core.arena());
         let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
         drop(proto);
         if !could_hold {
@@ -92,7 +92,7 @@ impl Reactor {
         let Some((c, core)) = self.conn_and_core(conn) else { return false };
         let proto = c.lane.proto();
         let Some(plan) = proto.responder.pull_plan(slot) else { return false };
-        !admits_chunks(core.bulk(), c.share(), plan.chunks())
+        !admits_chunks(core.arena(), c.share(), plan.chunks())
     }
 
     /// Returns true if Reads of the connection are on their way to memory of its own (iWARP), which is free after them.
@@ -111,7 +111,7 @@ impl Reactor {
     #[cold]
     fn refuse_starved(&mut self, conn: ConnId, slot: SlotId) {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        if c.send_room(core.fabric()) == 0 || !c.has_spare_send() {
+        if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
             return self.put_off(conn, slot);
         }
         #[cfg(feature = "gss")]
@@ -131,7 +131,7 @@ impl Reactor {
         if let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) {
             let (xid, version) = (view.xid(), view.transport_version());
             c.lane.proto().responder.abandon(slot);
-            self.send_refusal(conn, xid, version, &SYSTEM_ERR);
+            self.emit_refusal(conn, xid, version, &SYSTEM_ERR);
         }
         self.repost(conn, message);
     }
@@ -166,9 +166,9 @@ impl Reactor {
         if sinks.count == plan.chunks().len() {
             return true;
         }
-        let has_all = admits_chunks(core.bulk(), share, plan.chunks())
-            && sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.bulk()));
-        sinks.charge(core.bulk(), share);
+        let has_all = admits_chunks(core.arena(), share, plan.chunks())
+            && sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.arena()));
+        sinks.charge(core.arena(), share);
         has_all
     }
 }
@@ -231,7 +231,7 @@ impl Reactor {
         };
         let proto = c.lane.proto();
         let view = HeaderView::new_checked(message.bytes(), proto.limits());
-        view.is_ok_and(|view| may_take(core.bulk(), c.share(), &view))
+        view.is_ok_and(|view| may_take(core.arena(), c.share(), &view))
     }
 
     /// An RDMA Read of a call is done. Returns the call if that was the last one.

@@ -3,8 +3,9 @@
 //! that cannot be answered.
 
 use crate::fabric::{ConnId, DownCause};
+use crate::reactor::common::sends::Posted;
 use crate::reactor::pending::waiting::Waiting;
-use crate::reactor::state::core::Reactor;
+use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::words::messages::SYSTEM_ERR;
 use spinrpc_proto::ids::Xid;
@@ -17,7 +18,7 @@ const PROG_UNAVAIL: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::ProgUnavail)
 impl Reactor {
     /// Answers with RDMA_ERROR. Without a free buffer the answer is deferred, because a requester waits for it as for
     /// a reply.
-    pub(in crate::reactor) fn send_error(
+    pub(in crate::reactor) fn emit_error(
         &mut self,
         conn: ConnId,
         xid: Xid,
@@ -25,7 +26,7 @@ impl Reactor {
         error: RdmaError,
     ) {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        if c.send_room(core.fabric()) == 0 || !c.has_spare_send() {
+        if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
             return self.owe(conn, Waiting::Error(xid, version, error));
         }
         let Some(mut message) = c.sends.take() else { return };
@@ -33,7 +34,7 @@ impl Reactor {
         let length = v1::emit_error(message.whole_mut(), xid, version, grant, error);
         message.set_range(0..length);
         self.stats().errors_sent += 1;
-        self.post_answer(conn, message, None);
+        self.post(conn, message, Posted::Answer(None));
     }
 
     /// Answers a reverse call that this client does not take. Deferred like an error.
@@ -45,11 +46,11 @@ impl Reactor {
         version: TransportVersion,
     ) {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        if c.send_room(core.fabric()) == 0 || !c.has_spare_send() {
+        if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
             return self.owe(conn, Waiting::NoProgram(xid, version));
         }
         self.stats().calls_refused += 1;
-        self.send_refusal(conn, xid, version, &PROG_UNAVAIL);
+        self.emit_refusal(conn, xid, version, &PROG_UNAVAIL);
     }
 
     /// Defers an answer. A peer that is owed as many answers as it has credits has exceeded them, and gets none.
@@ -68,14 +69,14 @@ impl Reactor {
         let Some(c) = self.conn(conn) else { return };
         c.answers_owed = c.answers_owed.saturating_sub(1);
         match answer {
-            Waiting::Error(xid, version, error) => self.send_error(conn, xid, version, error),
+            Waiting::Error(xid, version, error) => self.emit_error(conn, xid, version, error),
             Waiting::NoProgram(xid, version) => self.refuse_program(conn, xid, version),
             Waiting::Message(_) => {}
         }
     }
 
     /// Sends an RPC reply without results that no longer belongs to a slot.
-    pub(in crate::reactor) fn send_refusal(
+    pub(in crate::reactor) fn emit_refusal(
         &mut self,
         conn: ConnId,
         xid: Xid,
@@ -86,12 +87,12 @@ impl Reactor {
             RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
             RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
         };
-        self.send_rpc_header(conn, xid, version, &header);
+        self.emit_rpc_header(conn, xid, version, &header);
     }
 
     /// The same, for a prepared RPC reply. A client that takes no inline message as long as that hears an RDMA_ERROR
     /// instead (RFC 5666 section 6.2, maxreply_sendsize).
-    pub(in crate::reactor) fn send_rpc_header(
+    pub(in crate::reactor) fn emit_rpc_header(
         &mut self,
         conn: ConnId,
         xid: Xid,
@@ -99,11 +100,11 @@ impl Reactor {
         header: &ReplyHeader<'_>,
     ) {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let has_room = c.send_room(core.fabric()) > 0 && c.has_spare_send();
+        let has_room = c.queue_room(core.fabric()) > 0 && c.has_spare_send();
         if version.plain_header_bytes() + header.buffer_len()
-            > c.negotiated.send_bytes_max_in(version)
+            > c.negotiated.inline_bytes_max_in(version)
         {
-            return self.send_error(conn, xid, version.to_wire(), RdmaError::of_header(version));
+            return self.emit_error(conn, xid, version.to_wire(), RdmaError::of_header(version));
         }
         let Some(mut message) = c.sends.take().filter(|_| has_room) else { return };
         let grant = c.lane.proto().responder.grant();
@@ -112,30 +113,33 @@ impl Reactor {
         emit_msg_header(start, version, xid, grant, Direction::Reply);
         let length = header.emit(&mut message.whole_mut()[at..]);
         message.set_range(0..at + length);
-        self.post_answer(conn, message, None);
+        self.post(conn, message, Posted::Answer(None));
     }
 }
 
 impl Reactor {
-    /// Answers a call whose handler panicked, if it has no answer yet.
-    pub(in crate::reactor) fn fail_call(&mut self, to: &ReplyTarget<'_>) {
-        let Some(c) = self.conn(to.conn) else { return };
-        // Its reply may already be in progress, in steps.
-        #[cfg(feature = "gss")]
-        if c.serves.is_sealing(to.slot) {
-            return;
-        }
-        if c.lane.proto().responder.is_delivered(to.slot) {
-            self.refuse(to, &SYSTEM_ERR);
-        }
-    }
-
     /// See [`ReplyOps::leave_repeated`](crate::reactor::pending::serving::ReplyOps::leave_repeated).
     pub(in crate::reactor) fn leave_repeated(&mut self, to: &ReplyTarget<'_>) {
         let Some(c) = self.conn(to.conn) else { return };
         if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
             self.begin_close(to.conn, DownCause::Local);
+        }
+    }
+}
+
+impl CoreCell {
+    /// Answers a call whose handler panicked with SYSTEM_ERR, unless it was answered before.
+    pub(crate) fn fail_call(&self, to: &ReplyTarget<'_>) {
+        let mut reactor = self.reactor();
+        let Some(c) = reactor.conn(to.conn) else { return };
+        // Its reply may already be in progress, in steps.
+        #[cfg(feature = "gss")]
+        if c.serves.is_sealing(to.slot) {
+            return;
+        }
+        if c.lane.proto().responder.is_delivered(to.slot) {
+            reactor.refuse(to, &SYSTEM_ERR);
         }
     }
 }

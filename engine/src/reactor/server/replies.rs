@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr};
 use crate::mem::{Buf, Bulk};
+use crate::reactor::common::sends::Posted;
 use crate::reactor::pending::deferred::{DeferTicket, Room};
 use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply};
 use crate::reactor::pending::reply_cache::Ticket;
@@ -15,7 +16,9 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::message_memory::Undrafted;
-use crate::reactor::words::messages::{SUCCESS_HEADER, SYSTEM_ERR, plain_header_bytes, version_of};
+use crate::reactor::words::messages::{
+    SUCCESS_HEADER, SYSTEM_ERR, plain_header_bytes, version_of, xid_of,
+};
 use crate::reactor::words::negotiate::Negotiated;
 use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
 use spinrpc_proto::ids::Xid;
@@ -33,6 +36,14 @@ use std::sync::Arc;
 pub(in crate::reactor) struct Stage {
     pub(in crate::reactor::server) message: Buf,
     pub(in crate::reactor::server) plan: ReplyPlan,
+}
+
+/// Writes the RPC header of a reply without a verifier.
+#[inline(always)]
+fn put_success_header(xid: Xid, head: &mut [u8]) {
+    head.copy_from_slice(&SUCCESS_HEADER);
+    // With the word behind it, which says REPLY: as the pair that will be copied on.
+    head[..8].copy_from_slice(&(u64::from(xid.0) << 32 | 1).to_be_bytes());
 }
 
 /// Place of the stream of a finished reply.
@@ -65,24 +76,25 @@ impl CoreCell {
             keep.record(&data, draft.as_ref().ok());
         }
         match draft {
-            Ok(draft) => self.send_results(to, data, &draft),
+            Ok(draft) => self.answer_with(to, data, &draft),
             Err(why) => self.reactor().refuse_undrafted(to, &data, why),
         }
     }
 
-    /// Answers a call with these results, without data items.
-    pub(in crate::reactor) fn send_plain_results(&self, to: &ReplyTarget<'_>, results: &[u8]) {
+    /// Answers a plain call with these results, without data items.
+    pub(in crate::reactor) fn answer_plainly(&self, to: &ReplyTarget<'_>, results: &[u8]) {
         #[cfg(feature = "gss")]
         if let Some(protection) = self.protection_of(to) {
-            return self.send_protected(to, &protection, ReplyData::new(), &Draft::plain(results));
+            return self.protect_reply(to, &protection, ReplyData::new(), &Draft::plain(results));
         }
-        if !self.reactor().send_plain_reply(to, results) {
-            self.send_reply(to, ReplyData::new(), &Draft::plain(results));
+        let head = (SUCCESS_HEADER.len(), put_success_header);
+        if !self.reactor().emit_plain_reply(to, head, results) {
+            self.place_reply(to, ReplyData::new(), &Draft::plain(results));
         }
     }
 
     /// Answers a call with these results.
-    pub(in crate::reactor) fn send_results(
+    pub(in crate::reactor) fn answer_with(
         &self,
         to: &ReplyTarget<'_>,
         data: ReplyData,
@@ -90,15 +102,16 @@ impl CoreCell {
     ) {
         #[cfg(feature = "gss")]
         if let Some(protection) = self.protection_of(to) {
-            return self.send_protected(to, &protection, data, draft);
+            return self.protect_reply(to, &protection, data, draft);
         }
         let is_plain = to.plain && data.count() == 0;
-        if !is_plain || !self.reactor().send_plain_reply(to, draft.stream()) {
-            self.send_reply(to, data, draft);
+        let head = (SUCCESS_HEADER.len(), put_success_header);
+        if !is_plain || !self.reactor().emit_plain_reply(to, head, draft.stream()) {
+            self.place_reply(to, data, draft);
         }
     }
 
-    pub(in crate::reactor) fn send_reply(
+    pub(in crate::reactor) fn place_reply(
         &self,
         to: &ReplyTarget<'_>,
         data: ReplyData,
@@ -111,12 +124,12 @@ impl CoreCell {
         if encoded.fits {
             return self.reactor().post_reply(to, StreamAt::Message(stage.message), encoded, data);
         }
-        self.send_long_reply(to, stage, &encoded, data, draft);
+        self.place_long_reply(to, stage, &encoded, data, draft);
     }
 
     /// The results do not fit inline: they go by Reply chunk, if the call offered one that is long enough (RFC 8166
     /// section 4.3.3), or the client fetches them, if that is allowed.
-    fn send_long_reply(
+    fn place_long_reply(
         &self,
         to: &ReplyTarget<'_>,
         stage: Stage,
@@ -125,9 +138,9 @@ impl CoreCell {
         draft: &Draft<'_>,
     ) {
         if !stage.plan.takes_long(first.stream_bytes) {
-            return self.send_read_reply(to, stage, first, data, draft);
+            return self.place_read_reply(to, stage, first, data, draft);
         }
-        let pool = self.reactor().bulk().clone();
+        let pool = self.reactor().arena().clone();
         let Some(mut stream) = pool.take(first.stream_bytes) else {
             drop(stage);
             let mut reactor = self.reactor();
@@ -169,7 +182,7 @@ impl Reactor {
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         // A call that was fetched has been admitted.
         let is_fetched = c.serves.has_sinks(slot);
-        if !is_fetched && !may_take(core.bulk(), c.share(), &view) {
+        if !is_fetched && !may_take(core.arena(), c.share(), &view) {
             core.stats().no_buffer += 1;
             return None;
         }
@@ -178,7 +191,7 @@ impl Reactor {
         // Bytes behind the header of an RDMA_NOMSG have no meaning (RFC 5666 section 4.1).
         let long = view.message_type() == MessageType::Nomsg;
         if owes_done {
-            self.send_done_after_call(conn, view.xid());
+            self.emit_done_after_call(conn, view.xid());
         }
         Some(Admitted { header_bytes: view.header_bytes() as u32, plain: false, long })
     }
@@ -315,45 +328,41 @@ impl Reactor {
         self.refuse(to, &SYSTEM_ERR);
     }
 
-    /// Handles the common case: the call had no chunks, and the reply has no data items. Returns `false`, and does
-    /// nothing, if the reply does not fit inline.
-    fn send_plain_reply(&mut self, to: &ReplyTarget<'_>, results: &[u8]) -> bool {
+    /// Handles the common case: the call had no chunks, and the reply has no data items. Writes it where it is sent from,
+    /// with this head in front of its results. Returns `false`, and does nothing, if the reply does not fit inline.
+    pub(in crate::reactor::server) fn emit_plain_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        (head_bytes, put_head): (usize, impl FnOnce(Xid, &mut [u8])),
+        results: &[u8],
+    ) -> bool {
         let Some(c) = self.conn(to.conn) else {
             self.stats().stale += 1;
             return true;
         };
         let version = version_of(to.message);
         let header_bytes = version.plain_header_bytes();
-        let results_at = header_bytes + SUCCESS_HEADER.len();
-        let bytes = results_at + results.len();
+        let bytes = header_bytes + head_bytes + results.len();
         if bytes > c.negotiated.plain_bytes_max(version) {
             return false;
         }
-        match c.sends.take() {
-            Some(mut message) => {
-                message.set_range(0..bytes);
-                message.bytes_mut()[results_at..].copy_from_slice(results);
-                self.post_plain_reply(to, message, header_bytes);
-            }
-            None => self.close_overrun(to.conn, "send buffers"),
-        }
-        true
-    }
-
-    fn post_plain_reply(&mut self, to: &ReplyTarget<'_>, mut message: Buf, header_bytes: usize) {
-        let Some(c) = self.conn(to.conn) else { return };
+        let Some(mut message) = c.sends.take() else {
+            self.close_overrun(to.conn, "send buffers");
+            return true;
+        };
         c.release(to.slot);
+        message.set_range(0..bytes);
+        let xid = xid_of(to.message);
         let (header, stream) = message.bytes_mut().split_at_mut(header_bytes);
-        stream[..SUCCESS_HEADER.len()].copy_from_slice(&SUCCESS_HEADER);
-        let Some(xid) = to.message.first_chunk::<4>() else { return };
-        let xid = u32::from_be_bytes(*xid);
-        // With the word behind it, which says REPLY: as the pair that will be copied on.
-        stream[..8].copy_from_slice(&(u64::from(xid) << 32 | 1).to_be_bytes());
-        if c.lane.proto().responder.reply_plain(to.slot, Xid(xid), header).is_err() {
+        let (head, place) = stream.split_at_mut(head_bytes);
+        put_head(xid, head);
+        place.copy_from_slice(results);
+        if c.lane.proto().responder.reply_plain(to.slot, xid, header).is_err() {
             self.stats().stale += 1;
-            return;
+            return true;
         }
-        self.post_answer(to.conn, message, None);
+        self.post(to.conn, message, Posted::Answer(None));
+        true
     }
 
     fn stage_reply(&mut self, to: &ReplyTarget<'_>) -> Option<Stage> {
@@ -419,7 +428,7 @@ impl Reactor {
                 drop(message);
                 let version = view.transport_version();
                 let error = RdmaError::of_header(version);
-                self.send_error(to.conn, view.xid(), version.to_wire(), error)
+                self.emit_error(to.conn, view.xid(), version.to_wire(), error)
             }
             Ok(length) => {
                 let mut header_at = stream_at - length;
@@ -428,7 +437,7 @@ impl Reactor {
                 }
                 message.set_range(header_at..stream_at + stream_bytes);
                 let invalidate = self.key_to_invalidate(to.conn, &view);
-                self.post_answer(to.conn, message, invalidate);
+                self.post(to.conn, message, Posted::Answer(invalidate));
             }
         }
     }
@@ -467,9 +476,9 @@ impl Reactor {
         if let Some(protection) = protection
             && let RpcRefusal::Accepted(status) = *answer
         {
-            return self.send_protected_refusal(to.conn, xid, version, (&protection, status));
+            return self.emit_protected_refusal(to.conn, xid, version, (&protection, status));
         }
-        self.send_refusal(to.conn, xid, version, answer);
+        self.emit_refusal(to.conn, xid, version, answer);
     }
 
     /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
@@ -479,7 +488,7 @@ impl Reactor {
         let (xid, version) = (view.xid(), view.transport_version());
         if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
-            self.send_error(to.conn, xid, version.to_wire(), RdmaError::of_header(version));
+            self.emit_error(to.conn, xid, version.to_wire(), RdmaError::of_header(version));
         }
     }
 
@@ -499,7 +508,7 @@ impl Reactor {
             None => self.uncommon_stage(to.conn, bytes)?,
         };
         self.add_deferred();
-        let room = Room::new(self.bulk().clone(), share, stage, plan);
+        let room = Room::new(self.arena().clone(), share, stage, plan);
         #[cfg(feature = "gss")]
         let room = room.under(
             protection.map(|protection| (protection, Arc::clone(self.gss_work().crypto()))),
@@ -528,13 +537,13 @@ impl Reactor {
         match reply.answer {
             DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),
             DeferredAnswer::Results { stream, encoded, data } => {
-                self.post_deferred(&to, stream, encoded, data);
+                self.place_encoded(&to, stream, encoded, data);
             }
             #[cfg(feature = "gss")]
             DeferredAnswer::Unsealed { reply, data } => {
                 return self.seal_deferred((conn, slot, message), reply, data);
             }
-            DeferredAnswer::Plain { stream } => self.post_plain_deferred(to, stream),
+            DeferredAnswer::Plain { stream } => self.place_plain_encoded(to, stream),
             DeferredAnswer::TooLate => {
                 self.stats().calls_late += 1;
                 self.refuse(&to, &SYSTEM_ERR);
@@ -543,18 +552,19 @@ impl Reactor {
         self.repost(conn, message);
     }
 
-    fn post_plain_deferred(&mut self, to: ReplyTarget<'_>, stream: Bulk) {
+    fn place_plain_encoded(&mut self, to: ReplyTarget<'_>, stream: Bulk) {
         let plain = plain_header_bytes(to.message).is_some();
         let to = ReplyTarget { plain, ..to };
         let results = &stream.bytes()[SUCCESS_HEADER.len()..];
-        if !plain || !self.send_plain_reply(&to, results) {
+        let head = (SUCCESS_HEADER.len(), put_success_header);
+        if !plain || !self.emit_plain_reply(&to, head, results) {
             let encoded = Encoded::plain(stream.len());
-            self.post_deferred(&to, stream, encoded, ReplyData::new());
+            self.place_encoded(&to, stream, encoded, ReplyData::new());
         }
     }
 
     /// Results that are encoded already.
-    pub(in crate::reactor) fn post_deferred(
+    pub(in crate::reactor) fn place_encoded(
         &mut self,
         to: &ReplyTarget<'_>,
         mut stream: Bulk,
@@ -566,7 +576,7 @@ impl Reactor {
             (encoded.stream_bytes <= stage.plan.inline_bytes(), encoded.stream_bytes);
         let by_read = stage.plan.reads_of(&encoded, &data).next().is_some();
         if by_read || (!is_short && !stage.plan.takes_long(bytes)) {
-            return self.post_deferred_read(to, stage, stream, encoded, data);
+            return self.place_encoded_read(to, stage, stream, encoded, data);
         }
         if encoded.items_missing || !encoded.fits {
             drop(stage);

@@ -156,7 +156,7 @@ impl Conn {
 
     /// Work requests that may be posted without using those reserved for replies.
     #[inline]
-    pub(crate) fn send_room(&self, fabric: &AnyFabric) -> usize {
+    pub(crate) fn queue_room(&self, fabric: &AnyFabric) -> usize {
         fabric.room(self.id).saturating_sub(self.lane.reserved())
     }
 
@@ -251,16 +251,11 @@ impl Conn {
         (self.origin, self.share) = (origin, share);
     }
 
-    pub(in crate::reactor) fn peer(&self) -> Option<Peer> {
-        self.peer
-    }
-
-    pub(in crate::reactor) fn origin(&self) -> OriginIndex {
-        self.origin
-    }
-
-    pub(in crate::reactor) fn share(&self) -> &Share {
-        &self.share
+    getters! {
+        peer: Option<Peer>,
+        origin: OriginIndex,
+        share: &Share,
+        moved: Moved,
     }
 
     /// Handle of threads that answer calls later.
@@ -286,10 +281,6 @@ impl Conn {
     /// Counts bytes that were moved by RDMA Write.
     pub(in crate::reactor) fn count_written(&mut self, bytes: u64) {
         self.moved.written += bytes;
-    }
-
-    pub(in crate::reactor) fn moved(&self) -> Moved {
-        self.moved
     }
 }
 

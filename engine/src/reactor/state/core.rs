@@ -41,9 +41,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// A core's state: what handlers and the turn share.
+// Short messages use the lane only, and it is next to what points here.
+#[repr(C)]
 pub(crate) struct CoreCell {
-    state: RefCell<Reactor>,
     lane: Lane,
+    state: RefCell<Reactor>,
     connect: ConnectRequests,
     /// Mailbox of the state.
     inbox: Arc<Inbox>,
@@ -58,8 +60,9 @@ pub(crate) type ConnectRequests =
 
 /// Everything one core owns. What its connections share is a [`Core`].
 pub(crate) struct Reactor {
-    conns: ConnTable,
+    // Dropped first: the driver uses memory of the connections.
     core: Core,
+    conns: ConnTable,
 }
 
 /// What the connections of a core share. A part that needs several of these at once is given them by a method here.
@@ -133,8 +136,8 @@ impl CoreCell {
         #[cfg(feature = "gss")]
         let crypto = Arc::clone(core.gss_work.crypto());
         Self {
-            state: RefCell::new(reactor),
             lane,
+            state: RefCell::new(reactor),
             connect,
             inbox,
             #[cfg(feature = "gss")]
@@ -206,7 +209,7 @@ impl Reactor {
         inbox: Arc<Inbox>,
         cells: Arc<StatsCells>,
     ) -> Self {
-        Self { conns: ConnTable::default(), core: Core::new(fabric, config, bulk, inbox, cells) }
+        Self { core: Core::new(fabric, config, bulk, inbox, cells), conns: ConnTable::default() }
     }
 
     /// Sets the log of panics that the engine's cores share.
@@ -350,9 +353,17 @@ impl Core {
         }
     }
 
+    getters! {
+        fabric: &AnyFabric,
+        config: &Config,
+        dialect: &CoreDialect,
+        panics: &Arc<PanicLog>,
+    }
+
+    /// The core's own registered memory.
     #[inline(always)]
-    pub(in crate::reactor) fn fabric(&self) -> &AnyFabric {
-        &self.fabric
+    pub(in crate::reactor) fn arena(&self) -> &BulkPool {
+        &self.bulk
     }
 
     #[inline(always)]
@@ -361,24 +372,8 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(in crate::reactor) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// The core's own registered memory.
-    #[inline(always)]
-    pub(in crate::reactor) fn bulk(&self) -> &BulkPool {
-        &self.bulk
-    }
-
-    #[inline(always)]
     pub(in crate::reactor) fn stats(&mut self) -> &mut StatsSnapshot {
         &mut self.stats
-    }
-
-    #[inline(always)]
-    pub(in crate::reactor) fn dialect(&self) -> &CoreDialect {
-        &self.dialect
     }
 
     pub(in crate::reactor) fn origins(&mut self) -> &mut Origins {
@@ -404,10 +399,6 @@ impl Core {
     #[inline]
     pub(in crate::reactor) fn gss_work(&mut self) -> &mut GssWork {
         &mut self.gss_work
-    }
-
-    pub(in crate::reactor) fn panics(&self) -> &Arc<PanicLog> {
-        &self.panics
     }
 
     /// Memory of the core for a connection whose peer can write the connection's own, else of the connection.

@@ -150,49 +150,17 @@ impl Lane {
         }
     }
 
-    /// Returns true if calls without padding may leave by value.
-    #[inline(always)]
-    pub(in crate::reactor) fn takes_calls(&self) -> bool {
-        self.takes_calls
-    }
-
-    /// Returns true if replies are never padded.
-    #[inline(always)]
-    pub(in crate::reactor) fn takes_replies(&self) -> bool {
-        self.takes_replies
-    }
-
-    /// Returns true if a short message in a posted receive is handled as one that comes by value.
-    #[inline(always)]
-    pub(in crate::reactor) fn takes_received(&self) -> bool {
-        self.takes_received
-    }
-
-    /// Returns true if a turn begins with the poll of the driver.
-    #[inline(always)]
-    pub(in crate::reactor) fn polls_first(&self) -> bool {
-        self.polls_first
-    }
-
-    pub(in crate::reactor) fn alignment(&self) -> Alignment {
-        self.alignment
-    }
-
-    /// Calls are written here.
-    #[inline(always)]
-    pub(in crate::reactor) fn call(&self) -> &RefCell<MessageMemory> {
-        &self.call
-    }
-
-    /// Replies are written here.
-    #[inline(always)]
-    pub(in crate::reactor) fn reply(&self) -> &RefCell<MessageMemory> {
-        &self.reply
-    }
-
-    #[inline(always)]
-    pub(in crate::reactor) fn counts(&self) -> &LaneCounts {
-        &self.counts
+    getters! {
+        takes_calls: bool,
+        takes_replies: bool,
+        takes_received: bool,
+        polls_first: bool,
+        alignment: Alignment,
+        /// Calls are written here.
+        call: &RefCell<MessageMemory>,
+        /// Replies are written here.
+        reply: &RefCell<MessageMemory>,
+        counts: &LaneCounts,
     }
 }
 
@@ -204,6 +172,7 @@ impl Lane {
     }
 
     /// Lends the receive of the message that is handled to `then`, which may keep it.
+    #[inline(always)]
     pub(in crate::reactor) fn with_receive<T>(
         &self,
         then: impl FnOnce(&mut Option<Buf>) -> T,
@@ -280,15 +249,20 @@ impl Lane {
         self.next_deadline.replace(Instant(u64::MAX))
     }
 
-    /// Deadline, as configured, of a call that starts now; `None` where the processor has no counter.
+    /// Deadline, as configured, of a call that starts now; that of `other` where the processor has no counter.
     #[inline(always)]
-    pub(in crate::reactor) fn default_deadline(&self) -> Option<Instant> {
+    pub(in crate::reactor) fn default_deadline_or(
+        &self,
+        other: impl FnOnce() -> Instant,
+    ) -> Instant {
         if let Some(now) = self.stamp.get() {
-            return Some(self.timeout_from(now));
+            return self.timeout_from(now);
         }
-        let now = self.clock.and_then(|clock| clock.counter())?;
-        self.keep_stamp(now);
-        Some(self.timeout_from(now))
+        if let Some(now) = self.clock.and_then(|clock| clock.counter()) {
+            self.keep_stamp(now);
+            return self.timeout_from(now);
+        }
+        other()
     }
 
     /// The same by the clock of the system, unless time is simulated.

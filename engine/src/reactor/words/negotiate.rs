@@ -216,7 +216,7 @@ impl Negotiated {
             let threshold_bytes = self.alignment(version).threshold_bytes() as usize;
             let unpadded_bytes = version.plain_header_bytes().saturating_add(threshold_bytes);
             self.plain_bytes_max[place(version)] =
-                self.send_bytes_max_in(version).min(unpadded_bytes);
+                self.inline_bytes_max_in(version).min(unpadded_bytes);
         }
         self
     }
@@ -252,12 +252,12 @@ impl Negotiated {
     }
 
     /// Thresholds for sending, by version.
-    pub(crate) fn sends(&self) -> &InlineThresholds {
+    pub(crate) fn thresholds(&self) -> &InlineThresholds {
         &self.sends
     }
 
     /// As [`Negotiated::send_bytes_max`], in that version.
-    pub(crate) fn send_bytes_max_in(&self, version: TransportVersion) -> usize {
+    pub(crate) fn inline_bytes_max_in(&self, version: TransportVersion) -> usize {
         self.sends.of(version) as usize
     }
 
@@ -282,7 +282,7 @@ impl Negotiated {
     /// Configuration Protocol, which does not define what it counts, are read in the same way. While the version is
     /// not known, this is the size of version one.
     pub fn send_bytes_max(&self) -> usize {
-        self.send_bytes_max_in(self.version.unwrap_or(TransportVersion::One))
+        self.inline_bytes_max_in(self.version.unwrap_or(TransportVersion::One))
     }
 
     /// Longest message the peer may send inline, in bytes; of the version as

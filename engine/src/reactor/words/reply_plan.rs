@@ -157,7 +157,7 @@ impl ReplyPlan {
         segment_bytes: usize,
     ) -> Self {
         let version = view.transport_version();
-        let threshold_bytes = negotiated.send_bytes_max_in(version);
+        let threshold_bytes = negotiated.inline_bytes_max_in(version);
         let alignment = negotiated.alignment(version);
         let mut write_bytes = [0; ITEMS_MAX];
         for (chunk, room) in view.writes().zip(&mut write_bytes) {
@@ -176,18 +176,12 @@ impl ReplyPlan {
         }
     }
 
-    /// Bytes of the transport header of an inline reply.
-    pub(in crate::reactor) fn header_bytes(&self) -> usize {
-        self.header_bytes
-    }
-
-    /// Longest message.
-    pub(in crate::reactor) fn threshold_bytes(&self) -> usize {
-        self.threshold_bytes
-    }
-
-    pub(in crate::reactor) fn alignment(&self) -> Alignment {
-        self.alignment
+    getters! {
+        /// Bytes of the transport header of an inline reply.
+        header_bytes: usize,
+        /// Longest message.
+        threshold_bytes: usize,
+        alignment: Alignment,
     }
 
     /// Room for the stream of an inline reply.

@@ -8,6 +8,7 @@
 
 use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk};
+use crate::reactor::common::sends::Posted;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
 use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::pulling::{Pulling, ReadSink};
@@ -177,7 +178,7 @@ impl Reactor {
             return self.wait_for_reply_memory(conn, slot);
         }
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let (reads_room, send_room) = (c.reads_room(), c.send_room(core.fabric()));
+        let (reads_room, send_room) = (c.reads_room(), c.queue_room(core.fabric()));
         let (dialect, _, lane) = c.pulling_parts();
         let Some((message, sinks)) = dialect.pull(slot).map(ReplyPull::fetched) else { return };
         let limits = *lane.proto().limits();
@@ -202,8 +203,8 @@ impl Reactor {
         let proto = lane.proto();
         let Some(plan) = proto.requester.pull_plan(slot) else { return false };
         let Some((_, sinks)) = dialect.pull(slot).map(ReplyPull::fetched) else { return false };
-        let has_all = sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.bulk()));
-        sinks.charge(core.bulk(), share);
+        let has_all = sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.arena()));
+        sinks.charge(core.arena(), share);
         has_all
     }
 
@@ -216,7 +217,7 @@ impl Reactor {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
         let proto = c.lane.proto();
         let Some(plan) = proto.requester.pull_plan(slot) else { return };
-        let pools = SinkPools::of(core.fabric(), conn, core.bulk());
+        let pools = SinkPools::of(core.fabric(), conn, core.arena());
         let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
         drop(proto);
         if could_hold && self.reply_has_patience(conn, slot) {
@@ -251,7 +252,7 @@ impl Reactor {
     /// be delivered, or not yet.
     fn end_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
         let (c, core) = self.conn_and_core(conn)?;
-        let room = c.send_room(core.fabric()) > 0 && c.has_spare_send();
+        let room = c.queue_room(core.fabric()) > 0 && c.has_spare_send();
         let Some(mut done) = c.sends.take().filter(|_| room) else {
             self.put_off_reply(conn, slot);
             return None;
@@ -260,7 +261,7 @@ impl Reactor {
         c.calls.forget(slot);
         let pull = c.dialect_mut().take_pull(slot);
         done.set_range(0..DONE_BYTES);
-        self.post_done(conn, done);
+        self.post(conn, done, Posted::Done);
         match end {
             PullEnd::Deliver { .. } => pull,
             PullEnd::Release => {

@@ -7,6 +7,7 @@
 
 use crate::fabric::{Access, ConnId, ExposeError, RemoteSlice};
 use crate::mem::{Buf, Bulk};
+use crate::reactor::common::sends::Posted;
 use crate::reactor::pending::rfc5666::{ExportHold, KeptReply};
 use crate::reactor::server::replies::{Stage, WriteSink};
 use crate::reactor::state::connection::Conn;
@@ -52,7 +53,7 @@ enum CannotExport {
 impl CoreCell {
     /// The call brought no room for a reply of this size. If the client may fetch it, it gets the items as Read
     /// chunks, or, if the rest is still too long, the whole reply as one Read chunk; otherwise ERR_CHUNK.
-    pub(in crate::reactor) fn send_read_reply(
+    pub(in crate::reactor) fn place_read_reply(
         &self,
         to: &ReplyTarget<'_>,
         mut stage: Stage,
@@ -76,7 +77,7 @@ impl CoreCell {
             let encoded = plan.encode(room, &data, Form::ByRead, draft);
             if encoded.fits && plan.reads_of(&encoded, &data).next().is_some() {
                 let stage = ReadStage { message: stage.message, plan, stream_at, whole: None };
-                return self.reactor().post_read_reply(to, stage, &encoded, data);
+                return self.reactor().export_and_emit(to, stage, &encoded, data);
             }
         }
         let has_share = self.reactor().admits_stream(to.conn, &data, first.stream_bytes);
@@ -90,7 +91,7 @@ impl CoreCell {
             drop(stage);
             return self.reactor().refuse(to, &SYSTEM_ERR);
         }
-        self.reactor().post_whole_read(to, stage, whole, &encoded, data);
+        self.reactor().export_whole(to, stage, whole, &encoded, data);
     }
 
     fn may_export(&self, conn: ConnId) -> bool {
@@ -100,7 +101,7 @@ impl CoreCell {
 
 impl Reactor {
     /// A deferred reply that another thread encoded for the client to fetch.
-    pub(in crate::reactor) fn post_deferred_read(
+    pub(in crate::reactor) fn place_encoded_read(
         &mut self,
         to: &ReplyTarget<'_>,
         mut stage: Stage,
@@ -123,7 +124,7 @@ impl Reactor {
         }
         stream.set_len(encoded.stream_bytes);
         if plan.reads_of(&encoded, &data).next().is_none() {
-            return self.post_whole_read(to, stage, stream, &encoded, data);
+            return self.export_whole(to, stage, stream, &encoded, data);
         }
         let stream_at = plan.header_bytes() + plan.read_list_bytes(&data);
         // The client may have lowered its size since the call was deferred (RFC 5666 section 6.2).
@@ -133,11 +134,11 @@ impl Reactor {
         }
         stage.message.whole_mut()[stream_at..][..stream.len()].copy_from_slice(stream.bytes());
         let stage = ReadStage { message: stage.message, plan, stream_at, whole: None };
-        self.post_read_reply(to, stage, &encoded, data);
+        self.export_and_emit(to, stage, &encoded, data);
     }
 
     /// A reply that is one Position-Zero Read chunk (RFC 5666 sections 5.1 and 5.2).
-    fn post_whole_read(
+    fn export_whole(
         &mut self,
         to: &ReplyTarget<'_>,
         stage: Stage,
@@ -154,12 +155,12 @@ impl Reactor {
         let xid = to.message.first_chunk::<4>().copied().unwrap_or_default();
         whole.bytes_mut()[..4].copy_from_slice(&xid);
         let stage = ReadStage { message: stage.message, plan, stream_at, whole: Some(whole) };
-        self.post_read_reply(to, stage, encoded, data);
+        self.export_and_emit(to, stage, encoded, data);
     }
 
     /// Exposes the parts that the client fetches, and posts the RDMA Writes of a reply and its Send, unless that has
     /// to wait.
-    fn post_read_reply(
+    fn export_and_emit(
         &mut self,
         to: &ReplyTarget<'_>,
         mut stage: ReadStage,
@@ -340,14 +341,14 @@ impl Reactor {
             true => {
                 self.keep_back(to.conn, KeptReply::new(to.slot, (message, invalidate), deadline))
             }
-            false => self.post_exported(to.conn, message, invalidate),
+            false => self.post_read_list(to.conn, message, invalidate),
         }
     }
 
     fn lose_export(&mut self, to: &ReplyTarget<'_>, xid: Xid, why: ReplyRefused) {
         match why {
             ReplyRefused::Stale => self.stats().stale += 1,
-            ReplyRefused::ChunkTooSmall => self.send_error(to.conn, xid, 1, RdmaError::Chunk),
+            ReplyRefused::ChunkTooSmall => self.emit_error(to.conn, xid, 1, RdmaError::Chunk),
         }
     }
 
@@ -361,15 +362,15 @@ impl Reactor {
         c.dialect_mut().kept_mut().push_back(kept);
     }
 
-    fn post_exported(&mut self, conn: ConnId, message: Buf, invalidate: Option<u32>) {
+    fn post_read_list(&mut self, conn: ConnId, message: Buf, invalidate: Option<u32>) {
         self.stats().replies_exported += 1;
         let deadline = self.export_deadline();
         self.wake_by(deadline);
-        self.post_answer(conn, message, invalidate);
+        self.post(conn, message, Posted::Answer(invalidate));
     }
 
     /// Sends the replies that were kept back, as far as their turn has come.
-    fn send_kept(&mut self, conn: ConnId) {
+    fn go_on_with_kept(&mut self, conn: ConnId) {
         let deadline = self.export_deadline();
         while let Some(c) = self.conn(conn) {
             let Some(slot) = c.dialect().kept().front().map(KeptReply::slot) else { return };
@@ -378,7 +379,7 @@ impl Reactor {
             c.release(slot);
             let (mut message, invalidate) = kept.into_message();
             set_credits(message.bytes_mut(), credits);
-            self.post_exported(conn, message, invalidate);
+            self.post_read_list(conn, message, invalidate);
         }
     }
 
@@ -394,7 +395,7 @@ impl Reactor {
             c.release(slot);
             drop(message);
             self.end_export(conn, slot);
-            self.send_error(conn, xid, 1, RdmaError::Chunk);
+            self.emit_error(conn, xid, 1, RdmaError::Chunk);
         }
         let next =
             self.conn(conn).and_then(|c| c.dialect().kept().front()).map(KeptReply::deadline);
@@ -427,7 +428,7 @@ impl Reactor {
     pub(in crate::reactor) fn on_done(&mut self, conn: ConnId, slot: SlotId) {
         self.stats().dones_received += 1;
         self.end_export(conn, slot);
-        self.send_kept(conn);
+        self.go_on_with_kept(conn);
     }
 
     /// Ends exports that have lasted too long (RFC 5666 section 11): a client that still reads one loses its
@@ -443,7 +444,7 @@ impl Reactor {
                 self.stats().exports_expired += 1;
                 self.end_export(conn, slot);
             }
-            self.send_kept(conn);
+            self.go_on_with_kept(conn);
             self.give_up_kept(conn, now);
             if let Some(c) = self.conns().at(index) {
                 let next = c.lane.proto().responder.next_export_deadline();
@@ -458,11 +459,11 @@ impl Reactor {
 
     /// Sends RDMA_DONE for the Read chunks of a call. The caller has checked that there is room.
     #[cold]
-    pub(in crate::reactor) fn send_done_after_call(&mut self, conn: ConnId, xid: Xid) {
+    pub(in crate::reactor) fn emit_done_after_call(&mut self, conn: ConnId, xid: Xid) {
         let Some(c) = self.conn(conn) else { return };
         let credits = c.lane.proto().responder.grant();
         match c.done_message(&HeaderRepr { xid, credits, body: Body::Done }) {
-            Some(message) => self.post_done(conn, message),
+            Some(message) => self.post(conn, message, Posted::Done),
             None => self.close_overrun(conn, "send buffers"),
         }
     }

@@ -16,7 +16,7 @@ const STAMP_EVERY: u32 = 4;
 impl Core {
     /// The time of the turn, at most a few turns old; outside of turns the current time.
     #[inline(always)]
-    pub(in crate::reactor) fn time(&self) -> Ticks {
+    pub(in crate::reactor) fn turn_time(&self) -> Ticks {
         if self.in_turn { self.now } else { self.read_clock() }
     }
 
