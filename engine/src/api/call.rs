@@ -67,6 +67,17 @@ impl<'a> CallState<'a> {
         self.ticket.and_then(Cell::take)
     }
 
+    /// The reply is SYSTEM_ERR.
+    #[cold]
+    fn leave_unanswered(&self) {
+        self.outcome.set(Some(CallOutcome::Done));
+        if let Some(to) = self.target() {
+            // Before the caller can send it again.
+            drop(self.take_ticket());
+            self.ops().drop_call(&to);
+        }
+    }
+
     #[inline(never)]
     fn reply(&self, data: ReplyData, encode: EncodeOnce<'_>) {
         if let Some(to) = self.target() {
@@ -307,12 +318,7 @@ impl<'a> Call<'a> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         if self.0.outcome.get().is_none() {
-            self.0.outcome.set(Some(CallOutcome::Done));
-            if let Some(to) = self.0.target() {
-                // Before the caller can send it again: the reply is SYSTEM_ERR.
-                drop(self.0.take_ticket());
-                self.0.ops().drop_call(&to);
-            }
+            self.0.leave_unanswered();
         }
     }
 }
