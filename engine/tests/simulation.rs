@@ -144,6 +144,39 @@ impl ReplyHandler for Count {
     }
 }
 
+fn engine(world: &World, config: Config) -> Engine {
+    Engine::simulated(config, |device| world.connector(device)).unwrap()
+}
+
+/// A server and an engine for its clients, with their cores.
+fn meet(
+    server: Engine,
+    caller: Engine,
+    service: impl FnMut(Call<'_>) + Clone + Send + Sync + 'static,
+) -> ([Engine; 2], [Core; 2]) {
+    server.serve(PROGRAM, Version(1), move |_| service.clone()).unwrap();
+    server.listen("server").unwrap();
+    let cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    ([server, caller], cores)
+}
+
+fn give(call: Call<'_>, content: u8, bytes: usize) {
+    let data = ReplyData::new().bulk(Bulk::from_vec(vec![content; bytes]));
+    call.reply_with(data, |results| results.bulk());
+}
+
+/// Data of so many bytes, except from procedure 0.
+fn sevens<const BYTES: usize>(call: Call<'_>) {
+    match call.procedure() {
+        Procedure(0) => call.reply(|_| {}),
+        _ => give(call, 7, BYTES),
+    }
+}
+
+fn seven(call: Call<'_>) {
+    call.reply(|results| results.u32(7));
+}
+
 /// Lets both ends take turns, and time go on, for so long.
 fn run_for(world: &World, ns: u64, cores: &mut [Core]) {
     let end = world.now_ns() + ns;
@@ -157,13 +190,8 @@ fn run_for(world: &World, ns: u64, cores: &mut [Core]) {
 /// Makes a client and calls for as long as it takes, up to 5 ms; says how many ended well and badly.
 fn call_many(network: Network, calls: u32) -> (u32, u32) {
     let world = World::new(network);
-    let engine = || Engine::simulated(config(2), |device| world.connector(device)).unwrap();
-    let (server, caller) = (engine(), engine());
-    server
-        .serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)))
-        .unwrap();
-    server.listen("server").unwrap();
-    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    let [server, caller] = [(); 2].map(|()| engine(&world, config(2)));
+    let (_engines, mut cores) = meet(server, caller, seven);
     let count = Count::default();
     let client: Client =
         cores[1].connect("server", PROGRAM, Version(1), |_| count.clone()).unwrap();
@@ -192,13 +220,8 @@ fn sends_that_complete_late_cost_nobody_the_connection() {
 #[test]
 fn a_connection_that_comes_after_the_shutdown_is_refused() {
     let world = World::new(Network::default());
-    let engine = || Engine::simulated(config(2), |device| world.connector(device)).unwrap();
-    let (server, caller) = (engine(), engine());
-    server
-        .serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)))
-        .unwrap();
-    server.listen("server").unwrap();
-    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    let [server, caller] = [(); 2].map(|()| engine(&world, config(2)));
+    let ([_server, caller], mut cores) = meet(server, caller, seven);
     caller.shutdown();
     let client = cores[1].connect("server", PROGRAM, Version(1), |_| Count::default()).unwrap();
     run_for(&world, 10_000, &mut cores);
@@ -228,21 +251,14 @@ fn replies_by_early_device(signal_from_bytes: u32) -> (u32, u32, Vec<&'static st
     let network = Network { delay_ns: (1_000, 20_000), ..Network::default() };
     let world = World::new(network);
     let server = Engine::simulated(config(4), |it| world.connector(device(it))).unwrap();
-    let caller = Engine::simulated(config(4), |it| world.connector(it)).unwrap();
-    server
-        .serve(PROGRAM, Version(1), |_| {
-            |mut call: Call<'_>| {
-                if call.procedure() == Procedure(0) {
-                    return call.reply(|_| {});
-                }
-                let number = call.args().u32().unwrap();
-                let data = ReplyData::new().bulk(Bulk::from_vec(vec![number as u8; SLOW_BYTES]));
-                call.reply_with(data, |results| results.bulk());
-            }
-        })
-        .unwrap();
-    server.listen("server").unwrap();
-    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    let numbered = |mut call: Call<'_>| {
+        if call.procedure() == Procedure(0) {
+            return call.reply(|_| {});
+        }
+        let number = call.args().u32().unwrap();
+        give(call, number as u8, SLOW_BYTES);
+    };
+    let (_engines, mut cores) = meet(server, engine(&world, config(4)), numbered);
     let replies = Numbered::default();
     let client = cores[1].connect("server", PROGRAM, Version(1), |_| replies.clone()).unwrap();
     let mut started = 0;
@@ -291,22 +307,10 @@ impl ReplyHandler for KeysAlive {
 /// called every 300 ns.
 fn call_by_slow_keys(calls: usize, mut meanwhile: impl FnMut(&World)) -> Vec<usize> {
     let world = World::new(Network::default());
-    let server = Engine::simulated(config(4), |device| world.connector(device)).unwrap();
     let slow = |device: Device| Device { revoke_ns: 50_000, remote_invalidate: false, ..device };
     let caller = Engine::simulated(config(4), |device| world.connector(slow(device))).unwrap();
-    server
-        .serve(PROGRAM, Version(1), |_| {
-            |call: Call<'_>| {
-                if call.procedure() == Procedure(0) {
-                    return call.reply(|_| {});
-                }
-                let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; SLOW_BYTES]));
-                call.reply_with(data, |results| results.bulk());
-            }
-        })
-        .unwrap();
-    server.listen("server").unwrap();
-    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    let server = engine(&world, config(4));
+    let (_engines, mut cores) = meet(server, caller, sevens::<SLOW_BYTES>);
     let keys = KeysAlive { world: world.clone(), seen: Rc::default() };
     let client = cores[1].connect("server", PROGRAM, Version(1), |_| keys.clone()).unwrap();
     let mut started = 0;
@@ -363,13 +367,8 @@ fn a_call_that_waits_for_memory_too_long_is_answered_system_err_and_the_next_one
     const ARGUMENT_BYTES: usize = 100_000;
     let world = World::new(Network::default());
     let patient = config_with(4, |raw| raw.fixed.memory_wait_ms = 2);
-    let server = Engine::simulated(patient, |device| world.connector(device)).unwrap();
-    let caller = Engine::simulated(config(4), |device| world.connector(device)).unwrap();
-    server
-        .serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)))
-        .unwrap();
-    server.listen("server").unwrap();
-    let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+    let (server, caller) = (engine(&world, patient), engine(&world, config(4)));
+    let (_engines, mut cores) = meet(server, caller, seven);
     let ends = Ends::default();
     let client = cores[1].connect("server", PROGRAM, Version(1), |_| ends.clone()).unwrap();
     run_for(&world, 100_000, &mut cores);
@@ -410,26 +409,12 @@ impl WithoutMemory {
 
     fn new() -> Self {
         let world = World::new(Network::default());
-        let engines = [(); 2].map(|()| {
-            let rules = config_with(4, |raw| {
-                raw.rpc.protocol = Profile::Draft03;
-                raw.fixed.memory_wait_ms = 2;
-            });
-            Engine::simulated(rules, |device| world.connector(device)).unwrap()
-        });
-        engines[0]
-            .serve(PROGRAM, Version(1), |_| {
-                |call: Call<'_>| {
-                    if call.procedure() == Procedure(0) {
-                        return call.reply(|_| {});
-                    }
-                    let data = ReplyData::new().bulk(Bulk::from_vec(vec![7; Self::RESULT_BYTES]));
-                    call.reply_with(data, |results| results.bulk());
-                }
-            })
-            .unwrap();
-        engines[0].listen("server").unwrap();
-        let mut cores = [engines[0].core(0).unwrap(), engines[1].core(0).unwrap()];
+        let rules = |raw: &mut RawConfig| {
+            raw.rpc.protocol = Profile::Draft03;
+            raw.fixed.memory_wait_ms = 2;
+        };
+        let [server, caller] = [(); 2].map(|()| engine(&world, config_with(4, rules)));
+        let (engines, mut cores) = meet(server, caller, sevens::<{ Self::RESULT_BYTES }>);
         let ends = Ends::default();
         let client = cores[1].connect("server", PROGRAM, Version(1), |_| ends.clone()).unwrap();
         run_for(&world, 100_000, &mut cores);
@@ -524,14 +509,14 @@ impl ReplyHandler for Failures {
 #[test]
 fn a_client_that_is_closed_while_it_asks_does_not_start_over() {
     let world = World::new(Network::default());
-    let server = Engine::simulated(config(2), |device| world.connector(device)).unwrap();
+    let server = engine(&world, config(2));
     let asking = config_with(2, |raw| {
         (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(Protection::Sys));
         raw.rpc.timeout_ms = 1;
         // Its receives come back one by one: the end of the connection is heard turns later.
         raw.poll.budget = 1;
     });
-    let caller = Engine::simulated(asking, |device| world.connector(device)).unwrap();
+    let caller = engine(&world, asking);
     server.listen("server").unwrap();
     let failures = Failures::default();
     let mut cores = [caller.core(0).unwrap(), server.core(0).unwrap()];
@@ -553,15 +538,11 @@ fn a_client_that_is_closed_while_it_asks_does_not_start_over() {
 fn a_lost_offer_to_a_server_that_has_refused_version_one_is_a_lost_connection() {
     let world = World::new(Network::default());
     let two = config_with(2, |raw| raw.rpc.version = Versions::Two);
-    let server = Engine::simulated(two, |device| world.connector(device)).unwrap();
     let both = config_with(2, |raw| raw.rpc.version = Versions::Both);
-    let caller = Engine::simulated(both, |device| world.connector(device)).unwrap();
-    server
-        .serve(PROGRAM, Version(1), |_| |call: Call<'_>| call.reply(|results| results.u32(7)))
-        .unwrap();
-    server.listen("server").unwrap();
+    let (server, caller) = (engine(&world, two), engine(&world, both));
+    let (_engines, mut cores) = meet(server, caller, seven);
+    cores.reverse();
     let failures = Failures::default();
-    let mut cores = [caller.core(0).unwrap(), server.core(0).unwrap()];
     let _client = cores[0].connect("server", PROGRAM, Version(1), |_| failures.clone()).unwrap();
     let connections = |world: &World| world.holdings().len() / 2;
     run_for(&world, 1_000, &mut cores[..1]);
