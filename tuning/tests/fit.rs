@@ -679,10 +679,7 @@ fn run_unit(copy: &Copy, key: &str, more: &str) -> (i32, String, String) {
 fn the_unit_applies_its_profile_after_each_boot_and_restores_the_values_when_it_stops() {
     let copy = wrong("unit");
     let before = copy.files();
-    let run = |key: &str| {
-        let said = quiet(run_unit(&copy, key, ""), 0);
-        said
-    };
+    let run = |key: &str| quiet(run_unit(&copy, key, ""), 0);
     for _boot in 0..2 {
         assert!(run("ExecStart=").contains("powersave -> performance"));
         assert_eq!(copy.read(GOVERNOR), "performance\n");
