@@ -3,15 +3,16 @@
 
 use super::checks::{NameUse, check_size};
 use crate::protocol::{
-    Create3args, Createhow3, Devicedata3, FileHandle, Ftype3, Link3args, Mkdir3args, Mknod3args,
-    Mknoddata3, Nfsstat3, PostOpAttr, Remove3args, Rename3args, Rmdir3args, Sattr3, Specdata3,
-    Symlink3args, WccData,
+    Create3args, Createhow3, FileHandle, Ftype3, Link3args, Mkdir3args, Mknod3args, Mknoddata3,
+    Nfsstat3, PostOpAttr, Remove3args, Rename3args, Rmdir3args, Specdata3, Symlink3args, WccData,
 };
 use crate::server::file_system::{NewFile, Outcome, Place, SpecialFile};
 use crate::server::site::RequestContext;
 
 /// Results of procedures that create something.
 type Made = (Option<FileHandle>, PostOpAttr, WccData);
+type Renamed = (WccData, WccData);
+type Linked = (PostOpAttr, WccData);
 
 impl RequestContext<'_> {
     pub(super) fn create(&self, args: &Create3args<'_>, wcc: &mut WccData) -> Outcome<Made> {
@@ -60,11 +61,7 @@ impl RequestContext<'_> {
         Ok(*wcc)
     }
 
-    pub(super) fn rename(
-        &self,
-        args: &Rename3args<'_>,
-        wccs: &mut (WccData, WccData),
-    ) -> Outcome<(WccData, WccData)> {
+    pub(super) fn rename(&self, args: &Rename3args<'_>, wccs: &mut Renamed) -> Outcome<Renamed> {
         let to_directory = self.second(args.to.dir)?;
         let from = self.place(&self.visit.file, &args.from, NameUse::Remove)?;
         let to = self.place(&to_directory, &args.to, NameUse::Remove)?;
@@ -72,11 +69,7 @@ impl RequestContext<'_> {
         Ok(*wccs)
     }
 
-    pub(super) fn link(
-        &self,
-        args: &Link3args<'_>,
-        results: &mut (PostOpAttr, WccData),
-    ) -> Outcome<(PostOpAttr, WccData)> {
+    pub(super) fn link(&self, args: &Link3args<'_>, results: &mut Linked) -> Outcome<Linked> {
         let visit = &self.visit;
         let directory = self.second(args.link.dir)?;
         let at = self.place(&directory, &args.link, NameUse::Make)?;
@@ -91,24 +84,15 @@ const MAJOR_BITS: u32 = 12;
 const MINOR_BITS: u32 = 20;
 
 fn special_file(what: &Mknoddata3) -> Outcome<SpecialFile> {
-    let device = |kind, device: &Devicedata3| match device.spec {
-        Specdata3 { specdata1, specdata2 }
-            if specdata1 >> MAJOR_BITS != 0 || specdata2 >> MINOR_BITS != 0 =>
-        {
-            Err(Nfsstat3::Nfs3errInval)
-        }
-        spec => Ok(SpecialFile { kind, device: spec, attributes: device.dev_attributes }),
-    };
-    let pipe = |kind, attributes: &Sattr3| SpecialFile {
-        kind,
-        device: Specdata3 { specdata1: 0, specdata2: 0 },
-        attributes: *attributes,
-    };
-    Ok(match what {
-        Mknoddata3::Nf3chr(what) => device(Ftype3::Nf3chr, what)?,
-        Mknoddata3::Nf3blk(what) => device(Ftype3::Nf3blk, what)?,
-        Mknoddata3::Nf3sock(attributes) => pipe(Ftype3::Nf3sock, attributes),
-        Mknoddata3::Nf3fifo(attributes) => pipe(Ftype3::Nf3fifo, attributes),
+    let (kind, attributes, device) = match what {
+        Mknoddata3::Nf3chr(what) => (Ftype3::Nf3chr, what.dev_attributes, what.spec),
+        Mknoddata3::Nf3blk(what) => (Ftype3::Nf3blk, what.dev_attributes, what.spec),
+        Mknoddata3::Nf3sock(attributes) => (Ftype3::Nf3sock, *attributes, Specdata3::default()),
+        Mknoddata3::Nf3fifo(attributes) => (Ftype3::Nf3fifo, *attributes, Specdata3::default()),
         Mknoddata3::Default(_) => return Err(Nfsstat3::Nfs3errBadtype),
-    })
+    };
+    match device.specdata1 >> MAJOR_BITS == 0 && device.specdata2 >> MINOR_BITS == 0 {
+        true => Ok(SpecialFile { kind, device, attributes }),
+        false => Err(Nfsstat3::Nfs3errInval),
+    }
 }
