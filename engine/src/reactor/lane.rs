@@ -437,7 +437,7 @@ impl CoreCell {
     fn close_now(&self) {
         if let Some(conn) = self.lane().take_closing() {
             #[cfg(feature = "gss")]
-            self.finish_seals(conn);
+            self.finish_seals(Some(conn));
             let mut reactor = self.reactor();
             // A driver discards messages that it has not sent.
             reactor.fabric_mut().flush();

@@ -46,7 +46,7 @@ impl CoreCell {
                 Mail::Close(conn) => self.reactor().begin_close(conn, DownCause::Local),
                 Mail::Shutdown => {
                     #[cfg(feature = "gss")]
-                    self.finish_all_seals();
+                    self.finish_seals(None);
                     self.reactor().shut_down();
                 }
             }

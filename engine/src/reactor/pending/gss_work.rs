@@ -323,14 +323,13 @@ impl GssWork {
         self.put_off.push_back(reply);
     }
 
-    /// The answer that was put off first.
-    pub(in crate::reactor) fn take_put_off(&mut self) -> Option<DeferredReply> {
-        self.put_off.pop_front()
-    }
-
-    /// The first one of this connection.
-    pub(in crate::reactor) fn take_put_off_of(&mut self, conn: ConnId) -> Option<DeferredReply> {
-        let index = self.put_off.iter().position(|reply| reply.conn == conn)?;
+    /// The answer that was put off first, of this connection or of all.
+    pub(in crate::reactor) fn take_put_off(
+        &mut self,
+        conn: Option<ConnId>,
+    ) -> Option<DeferredReply> {
+        let is_meant = |reply: &DeferredReply| conn.is_none_or(|conn| reply.conn == conn);
+        let index = self.put_off.iter().position(is_meant)?;
         self.put_off.remove(index)
     }
 
@@ -364,14 +363,10 @@ impl GssWork {
         self.finish_first(|work| matches!(work, Work::Reply(reply) if reply.conn == conn))
     }
 
-    /// The same for the first answer to a call.
-    pub(in crate::reactor) fn finish_seal(&mut self, conn: ConnId) -> Option<Finished> {
-        self.finish_first(|work| matches!(work, Work::Seal(reply) if reply.conn == conn))
-    }
-
-    /// The same for the first answer on any connection.
-    pub(in crate::reactor) fn finish_any_seal(&mut self) -> Option<Finished> {
-        self.finish_first(|work| matches!(work, Work::Seal(_)))
+    /// The same for the first answer to a call, of this connection or of all.
+    pub(in crate::reactor) fn finish_seal(&mut self, conn: Option<ConnId>) -> Option<Finished> {
+        let is_meant = |of: ConnId| conn.is_none_or(|conn| conn == of);
+        self.finish_first(|work| matches!(work, Work::Seal(reply) if is_meant(reply.conn)))
     }
 
     fn finish_first(&mut self, is_meant: impl FnMut(&Work) -> bool) -> Option<Finished> {

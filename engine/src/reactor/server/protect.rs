@@ -156,25 +156,11 @@ impl CoreCell {
     pub(crate) fn finish_put_off(&self) {
         let mut reactor = self.reactor();
         reactor.gss_work().enter(self.lane().turns());
-        while let Some(reply) = reactor.gss_work().take_put_off() {
+        while let Some(reply) = reactor.gss_work().take_put_off(None) {
             reactor.finish_deferred(reply);
             if reactor.gss_work().is_spent() {
                 return;
             }
-        }
-    }
-
-    /// The engine shuts down: answers that were given are sent.
-    pub(in crate::reactor) fn finish_all_seals(&self) {
-        loop {
-            let reply = self.reactor().gss_work().take_put_off();
-            let Some(reply) = reply else { break };
-            self.reactor().finish_deferred(reply);
-        }
-        loop {
-            let finished = self.reactor().gss_work().finish_any_seal();
-            let Some(Finished::Seal(sealed, end)) = finished else { return };
-            self.finish_sealed(sealed, end);
         }
     }
 
@@ -212,11 +198,12 @@ impl CoreCell {
         self.reactor().gss_work().finish_reply(conn)
     }
 
-    /// Completes and sends the replies of a connection before it is closed at the request of its handler.
+    /// Completes and sends the replies of a connection before it is closed at the request of its handler, or those of all
+    /// when the engine shuts down.
     #[cold]
-    pub(in crate::reactor) fn finish_seals(&self, conn: ConnId) {
+    pub(in crate::reactor) fn finish_seals(&self, conn: Option<ConnId>) {
         loop {
-            let reply = self.reactor().gss_work().take_put_off_of(conn);
+            let reply = self.reactor().gss_work().take_put_off(conn);
             let Some(reply) = reply else { break };
             self.reactor().finish_deferred(reply);
         }
