@@ -43,7 +43,7 @@
 //!
 //! A core that is `running` and has not `answered` has been in one turn for a tenth of a second,
 //! its thread does something else, or a second was not enough for all its connections. The members
-//! that only the core knows are then missing: calls that services have `deferred`, and that wait
+//! that only the core knows are then missing: calls that services have `deferred`, calls and answers that wait
 //! for memory or room (`put_off`), blocks of the core's registered `memory` by size, and its
 //! connections. In a connection, `requester` counts the calls that this side makes, and `responder`
 //! those that it serves; `bytes` are those that it moved by RDMA Read and Write; `receives` and

@@ -347,7 +347,7 @@ fn handle(text: &str) -> Result<FileHandle, String> {
 
 fn size(text: &str) -> Result<u64, String> {
     exports::size(text).ok_or_else(|| {
-        "expected bytes, or a number with K, M or G (powers of 1024): 4096, 4K, 1M".to_owned()
+        "expected bytes, or a number with K, M, G or T (powers of 1024): 4096, 4K, 1M".to_owned()
     })
 }
 

@@ -251,7 +251,8 @@ fn user_and_group(text: &str) -> Option<(u32, u32)> {
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let number = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());
-    let shift = match text.strip_prefix(number)?.trim_end_matches("iB") {
+    let unit = text.strip_prefix(number)?;
+    let shift = match unit.strip_suffix("iB").filter(|unit| !unit.is_empty()).unwrap_or(unit) {
         "" => 0,
         "k" | "K" => 10,
         "m" | "M" => 20,
