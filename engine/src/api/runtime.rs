@@ -342,6 +342,10 @@ impl Runtime {
     }
 
     /// Passes requests of a core to whatever connects.
+    #[cfg_attr(
+        not(feature = "sim"),
+        expect(unused_variables, reason = "the control thread knows the cores")
+    )]
     fn requester(&self, core: usize) -> Box<dyn Fn(Request)> {
         match self.threads {
             Threads::Own => {
