@@ -186,7 +186,7 @@ impl Watched {
     }
 }
 
-/// Calls `ask` for each name, and in the next turns for those that it put off; returns why others were silent, but for
+/// Calls `ask` for each name, and in the next turns for those that it put off; returns why others were silent, except
 /// those that have gone. Reports those that are left at `end` or after the last turn, because any process of this host may
 /// listen without ever answering.
 fn in_turns(

@@ -137,7 +137,7 @@ fn lists() -> impl Strategy<Value = Vec<u32>> {
     })
 }
 
-/// A transport header of either version, as it should be but for a word, with bytes behind it.
+/// A transport header of either version with at most one wrong word, and bytes behind it.
 fn header() -> impl Strategy<Value = Vec<u8>> {
     let change = proptest::option::of((any::<usize>(), prop_oneof![0..6_u32, any::<u32>()]));
     let start = (any::<u32>(), 1..3_u32, any::<u32>(), 0..6_u32, 0..2_u32);

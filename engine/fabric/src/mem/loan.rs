@@ -394,7 +394,7 @@ impl Lease {
     pub fn write_at(&mut self, at: usize, bytes: &[u8]) {
         assert!(self.writable, "a lease of shared memory cannot be a target");
         let to = self.part(at, bytes.len());
-        // SAFETY: `part` has found as many bytes. No other handle has them, but for a witness, which copies them: leases of
+        // SAFETY: `part` has found as many bytes. No handle has them except a witness, which copies them: leases of
         // a `Bulk` do not overlap, its owner creates no reference while one is out, and `&mut self` keeps
         // `read_at` away. `bytes` is a reference, so it is not leased memory.
         unsafe { copy_bytes(NonNull::from(bytes).cast(), to, bytes.len()) };

@@ -2,7 +2,7 @@
 //!
 //! `recorder` is the sink that records the events that a message causes, `messages` builds the
 //! messages of a peer, `two` those of version two. Properties of every history and of any bytes are
-//! those of the fuzz targets (`../fuzz.rs`), but for `fleet`.
+//! those of the fuzz targets (`../fuzz.rs`), except those of `fleet`.
 // The helpers of tests are tests as well; clippy's exception for tests does not see that.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

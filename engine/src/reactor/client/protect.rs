@@ -42,7 +42,7 @@ pub(in crate::reactor) enum Under {
 }
 
 impl Reactor {
-    /// What is left of the time of a call, in whole microseconds.
+    /// The time that a call has left, in whole microseconds.
     pub(in crate::reactor) fn rest_of(&self, deadline: Instant) -> Deadline {
         let ticks = deadline.0.saturating_sub(self.read_clock().0);
         match deadline.0 {

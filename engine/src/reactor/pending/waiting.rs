@@ -5,7 +5,7 @@ use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
 
-/// What waits in the queue of a core, which tries it again in whole turns. Its length is bounded by the calls and replies
+/// Entry of a core's queue, which is tried again in whole turns. The queue's length is bounded by the calls and replies
 /// in progress, and by the answers that a connection may be owed.
 pub(in crate::reactor) enum Waiting {
     /// A call that finds no room, or a message with more to fetch. It is in the queue at most once.

@@ -65,7 +65,7 @@ pub(crate) struct Reactor {
     conns: ConnTable,
 }
 
-/// What the connections of a core share. A part that needs several of these at once is given them by a method here.
+/// State that the connections of a core share. A part that needs several of these at once is given them by a method here.
 pub(crate) struct Core {
     fabric: AnyFabric,
     config: Config,
@@ -408,7 +408,7 @@ impl Core {
     }
 }
 
-/// What waits, and is tried again in whole turns.
+/// The queue of messages and answers that wait for memory or room, and are tried again in whole turns.
 impl Core {
     #[cold]
     pub(in crate::reactor) fn wait(&mut self, conn: ConnId, what: Waiting) {
