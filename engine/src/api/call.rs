@@ -8,7 +8,7 @@ use crate::mem::Bulk;
 use crate::reactor::ReplyData;
 use crate::reactor::pending::deferred::DeferTicket;
 use crate::reactor::pending::reply_cache::Ticket;
-use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::pending::serving::Serving;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::{EncodeOnce, once};
@@ -56,7 +56,7 @@ pub(super) struct GssCaller<'a> {
 impl<'a> CallState<'a> {
     /// Returns the target of an answer that is not a short reply, after taking a slot if the call has none.
     pub(super) fn target(&self) -> Option<ReplyTarget<'a>> {
-        self.serving.target(self.ops())
+        self.ops().target(self.serving)
     }
 
     pub(super) fn ops(&self) -> &'a CoreCell {

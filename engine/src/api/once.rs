@@ -12,7 +12,6 @@ use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::reply_cache::{
     Attached, CallKey, ReplyCache, Stored, Ticket, Verdict,
 };
-use crate::reactor::pending::serving::ReplyOps;
 use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
 use crate::reactor::words::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress};
@@ -110,7 +109,7 @@ impl ServeOnce {
         match stored {
             Stored::Refusal(refusal) => ops.reject(&to, refusal),
             Stored::Results(results) => match results.data(|bytes| self.pool.take(bytes)) {
-                Some(data) => ops.reply_again(&to, data, &results.draft()),
+                Some(data) => ops.answer_with(&to, data, &results.draft()),
                 None => ops.reject(&to, &SYSTEM_ERR),
             },
         }

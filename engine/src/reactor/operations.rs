@@ -5,18 +5,14 @@ use crate::fabric::{ConnId, DownCause};
 use crate::mem::{Bulk, BulkPool, Slab};
 use crate::reactor::pending::deferred::DeferTicket;
 use crate::reactor::pending::offered::Settled;
-use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::pending::roles::NoReverse;
-use crate::reactor::pending::serving::ReplyOps;
+use crate::reactor::pending::serving::Serving;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Backpressure, ReplyTarget, RpcRefusal};
-use crate::reactor::words::draft::{Draft, EncodeOnce};
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::{Negotiation, TransportVersion};
 use std::rc::Rc;
@@ -153,52 +149,44 @@ impl CoreCell {
     }
 }
 
-impl ReplyOps for CoreCell {
-    fn reply(
-        &self,
-        to: &ReplyTarget<'_>,
-        data: ReplyData,
-        keep: Option<Ticket>,
-        encode: EncodeOnce<'_>,
-    ) {
-        self.encode_reply(to, data, keep, encode);
+/// Answers to calls.
+impl CoreCell {
+    /// Returns the target of an answer that is not a short reply, after taking a slot if the call has none; `None` when
+    /// its connection has gone.
+    #[inline]
+    pub(crate) fn target<'a>(&self, serving: &Serving<'a>) -> Option<ReplyTarget<'a>> {
+        serving.target(|conn| self.reactor().take_slot(conn))
     }
 
-    fn reply_again(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
-        self.answer_with(to, data, draft);
-    }
-
-    fn drop_call(&self, to: &ReplyTarget<'_>) {
+    /// Answers a call that its handler dropped.
+    pub(crate) fn drop_call(&self, to: &ReplyTarget<'_>) {
         let mut reactor = self.reactor();
         reactor.stats().calls_dropped += 1;
         reactor.refuse(to, &SYSTEM_ERR);
     }
 
-    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
+    /// Answers a call with an RPC error.
+    pub(crate) fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
         self.reactor().refuse(to, answer);
     }
 
-    fn leave_repeated(&self, to: &ReplyTarget<'_>) {
-        self.reactor().leave_repeated(to);
-    }
-
-    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
+    /// Ticket to answer this call later; `None` when too many calls are deferred.
+    pub(crate) fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
         self.reactor().defer_call(to)
     }
 
-    fn take_slot(&self, conn: ConnId) -> Option<SlotId> {
-        self.reactor().take_slot(conn)
-    }
-
-    fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+    /// Memory of the core for the results of a call of this connection, counted in its share.
+    pub(crate) fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         self.reactor().charged_bulk(conn, bytes)
     }
 
-    fn count_replay(&self) {
+    /// Counts a call that is answered with a kept reply.
+    pub(crate) fn count_replay(&self) {
         self.reactor().stats().replies_replayed += 1;
     }
 
-    fn count_full(&self) {
+    /// Counts a call that is not executed because no place for its reply is free.
+    pub(crate) fn count_full(&self) {
         self.reactor().stats().reply_cache_full += 1;
     }
 }

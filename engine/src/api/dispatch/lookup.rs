@@ -2,7 +2,7 @@
 
 use super::Dispatch;
 use crate::api::contained::ContainedService;
-use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::pending::serving::Serving;
 use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rpc::AcceptStatus;
@@ -58,14 +58,14 @@ impl Dispatch {
             let status = self.not_served(program);
             return self.refuse(serving, &RpcRefusal::Accepted(status));
         }
-        if let Some(to) = serving.target(&*self.ops) {
+        if let Some(to) = self.ops.target(serving) {
             self.ops.leave_call(&to);
         }
         CallOutcome::Done
     }
 
     pub(in crate::api) fn refuse(&self, serving: &Serving<'_>, answer: &RpcRefusal) -> CallOutcome {
-        if let Some(to) = serving.target(&*self.ops) {
+        if let Some(to) = self.ops.target(serving) {
             self.ops.reject(&to, answer);
         }
         CallOutcome::Done

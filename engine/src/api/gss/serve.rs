@@ -8,7 +8,7 @@ use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
 use crate::reactor::pending::gss_work::{CallOpening, Finished, Work};
-use crate::reactor::pending::serving::{ReplyOps, Serving};
+use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::words::draft::once;
@@ -281,7 +281,7 @@ impl Dispatch {
         if header.xid != serving.xid() {
             return Err(self.answer_fault(serving, GssFault::Verifier));
         }
-        let Some(to) = serving.target(&*self.ops) else { return Err(CallOutcome::Done) };
+        let Some(to) = self.ops.target(serving) else { return Err(CallOutcome::Done) };
         let protection = Protection { context, service, sequence };
         if credential.procedure == GssProcedure::Destroy {
             if acceptor.table.remove(credential.handle) {
@@ -435,7 +435,7 @@ impl Dispatch {
         if !self.serves(header.program, header.version) {
             return self.turn_away(serving, header.program);
         }
-        let Some(to) = serving.target(&*self.ops) else { return CallOutcome::Done };
+        let Some(to) = self.ops.target(serving) else { return CallOutcome::Done };
         let Some(mut ticket) = self.ops.defer(&to) else {
             return self.refuse(serving, &SYSTEM_ERR);
         };

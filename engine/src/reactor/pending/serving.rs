@@ -1,15 +1,10 @@
 //! A call in the hands of its handler, and the ways to answer it. Made by the lane and by the api's dispatch.
 
 use crate::fabric::ConnId;
-use crate::mem::Bulk;
-use crate::reactor::pending::deferred::DeferTicket;
-use crate::reactor::pending::reply_cache::Ticket;
-use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
-use crate::reactor::words::draft::{Draft, EncodeOnce};
+use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
 use crate::reactor::words::message_memory::MessageMemory;
 #[cfg(feature = "gss")]
 use crate::reactor::words::messages::version_of;
-use crate::reactor::words::reply_plan::ReplyData;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::StreamWriter;
@@ -17,36 +12,6 @@ use spinrpc_proto::plain::REPLY_BYTES;
 #[cfg(feature = "gss")]
 use spinrpc_proto::version::TransportVersion;
 use std::cell::{Cell, RefCell};
-
-/// Answers calls. Every method returns at once.
-pub(crate) trait ReplyOps {
-    /// Answers a call with results and data items, which `keep` stores.
-    fn reply(
-        &self,
-        to: &ReplyTarget<'_>,
-        data: ReplyData,
-        keep: Option<Ticket>,
-        encode: EncodeOnce<'_>,
-    );
-    /// Answers a call with results that were kept.
-    fn reply_again(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>);
-    /// Answers a call that its handler dropped.
-    fn drop_call(&self, to: &ReplyTarget<'_>);
-    /// Answers a call with an RPC error.
-    fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal);
-    /// Gives no answer to a repeated call that cannot wait for that of the first, and ends its connection.
-    fn leave_repeated(&self, to: &ReplyTarget<'_>);
-    /// Ticket to answer this call later; `None` when too many calls are deferred.
-    fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket>;
-    /// Takes a slot for a call that has none; `None` when its connection has gone.
-    fn take_slot(&self, conn: ConnId) -> Option<SlotId>;
-    /// Memory of the core for the results of a call of this connection, counted in its share.
-    fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk>;
-    /// Counts a call that is answered with a kept reply.
-    fn count_replay(&self);
-    /// Counts a call that is not executed because no place for its reply is free.
-    fn count_full(&self);
-}
 
 /// A call in the hands of its handler.
 ///
@@ -119,18 +84,17 @@ impl<'a> Serving<'a> {
         self.is_forgone.set(true);
     }
 
-    /// Returns the target of any other answer; `None` when the connection has gone.
+    /// Returns the target of any other answer, with a slot that `take_slot` takes if it has none; `None` when the
+    /// connection has gone.
     #[inline]
-    pub(crate) fn target(&self, ops: &dyn ReplyOps) -> Option<ReplyTarget<'a>> {
+    pub(in crate::reactor) fn target(
+        &self,
+        take_slot: impl FnOnce(ConnId) -> Option<SlotId>,
+    ) -> Option<ReplyTarget<'a>> {
         self.forgo_room();
-        self.slot.set(self.slot.get().or_else(|| ops.take_slot(self.conn)));
-        self.placed_target()
-    }
-
-    /// The same without taking a slot; `None` if it has no slot.
-    #[inline]
-    fn placed_target(&self) -> Option<ReplyTarget<'a>> {
         let Self { conn, message, plain, .. } = *self;
-        Some(ReplyTarget { conn, slot: self.slot.get()?, message, plain })
+        let slot = self.slot.get().or_else(|| take_slot(conn))?;
+        self.slot.set(Some(slot));
+        Some(ReplyTarget { conn, slot, message, plain })
     }
 }

@@ -117,18 +117,17 @@ impl Reactor {
     }
 }
 
-impl Reactor {
-    /// See [`ReplyOps::leave_repeated`](crate::reactor::pending::serving::ReplyOps::leave_repeated).
-    pub(in crate::reactor) fn leave_repeated(&mut self, to: &ReplyTarget<'_>) {
-        let Some(c) = self.conn(to.conn) else { return };
+impl CoreCell {
+    /// Gives no answer to a repeated call that cannot wait for that of the first, and ends its connection.
+    pub(crate) fn leave_repeated(&self, to: &ReplyTarget<'_>) {
+        let mut reactor = self.reactor();
+        let Some(c) = reactor.conn(to.conn) else { return };
         if c.lane.proto().responder.abandon(to.slot) {
             c.release(to.slot);
-            self.begin_close(to.conn, DownCause::Local);
+            reactor.begin_close(to.conn, DownCause::Local);
         }
     }
-}
 
-impl CoreCell {
     /// Answers a call whose handler panicked with SYSTEM_ERR, unless it was answered before.
     pub(crate) fn fail_call(&self, to: &ReplyTarget<'_>) {
         let mut reactor = self.reactor();

@@ -56,7 +56,7 @@ enum StreamAt {
 
 impl CoreCell {
     /// Answers a call with results, which `keep` stores.
-    pub(in crate::reactor) fn encode_reply(
+    pub(crate) fn reply(
         &self,
         to: &ReplyTarget<'_>,
         data: ReplyData,
@@ -94,12 +94,7 @@ impl CoreCell {
     }
 
     /// Answers a call with these results.
-    pub(in crate::reactor) fn answer_with(
-        &self,
-        to: &ReplyTarget<'_>,
-        data: ReplyData,
-        draft: &Draft<'_>,
-    ) {
+    pub(crate) fn answer_with(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
         #[cfg(feature = "gss")]
         if let Some(protection) = self.protection_of(to) {
             return self.protect_reply(to, &protection, data, draft);
