@@ -3,7 +3,7 @@
 use crate::realm::{Home, in_realm};
 use crate::server::{Place, Server, in_time};
 use crate::{AES256, serve};
-use spinrpc::gss::mechanism::{Initiation, Mechanism};
+use spinrpc::gss::mechanism::{Mechanism, Negotiation};
 use spinrpc::gss::{InitiatorOptions, Instant, Kerberos};
 use spinrpc::rpcbind::record;
 use spinrpc_gss::Role;
@@ -108,13 +108,13 @@ fn a_context_is_established_as_linux_does() {
         let options = InitiatorOptions::new().cache(home.kinit("alice", &["-l", "3h"]));
         let user = Kerberos::initiator(options).unwrap();
         let mut stream = connect(address);
-        let Initiation::Continue(state, token) = user.begin("nfs@localhost", NOW).unwrap() else {
+        let Negotiation::Continue(go_on, token) = user.begin("nfs@localhost", NOW).unwrap() else {
             panic!("no token")
         };
         let init = message(NFS, NULL, (GSS, &credential(INIT, &[])), &opaque(&token));
         let (handle, token) = parse_init(&exchange(&mut stream, &init));
-        let established = user.go_on(state, &token, NOW).unwrap();
-        let Initiation::Complete(established) = established else { panic!("not complete") };
+        let established = go_on(&token, NOW).unwrap();
+        let Negotiation::Complete(established, _) = established else { panic!("not complete") };
         assert!(established.peer.starts_with("nfs/localhost"), "{}", established.peer);
         let context = Context::new(Role::Initiator, established);
         // A call without the verifier of the context, or with a wrong one, does nothing to it.

@@ -12,7 +12,7 @@ mod realm;
 use realm::{Home, in_realm};
 use rustix::time::{ClockId, clock_gettime};
 use spinrpc_gss::library::{AcceptorOptions, InitiatorOptions, Kerberos};
-use spinrpc_gss::mechanism::{Acceptance, Initiation, Mechanism};
+use spinrpc_gss::mechanism::{Mechanism, Negotiation};
 use spinrpc_proto::ids::Instant;
 use std::time::{Duration, Instant as Clock};
 
@@ -37,18 +37,18 @@ fn measure(home: &Home) {
     let keytab = AcceptorOptions::new().keytab(home.path("nfs.keytab")).service("nfs");
     let server = Kerberos::acceptor(keytab).unwrap();
     let begin = || match client.begin(TARGET, NOW).unwrap() {
-        Initiation::Continue(state, token) => (state, token),
-        Initiation::Complete(_) => panic!("a context without an answer"),
+        Negotiation::Continue(go_on, token) => (go_on, token),
+        Negotiation::Complete(..) => panic!("a context without an answer"),
     };
-    let accept = |token: &[u8]| match server.accept(None, token, NOW).unwrap() {
-        Acceptance::Complete(_, answer) => answer,
-        Acceptance::Continue(never, _) => match never {},
+    let accept = |token: &[u8]| match server.accept(token, NOW).unwrap() {
+        Negotiation::Complete(_, answer) => answer,
+        Negotiation::Continue(..) => panic!("a context of several tokens"),
     };
     // Without a replay cache a token makes any number of contexts.
     let (_, again) = begin();
     let both = || {
-        let (state, token) = begin();
-        client.go_on(state, &accept(&token), NOW).unwrap();
+        let (go_on, token) = begin();
+        go_on(&accept(&token), NOW).unwrap();
     };
     for threads in [1, 2] {
         print_rates("initiator, first token", threads, &|| drop(begin()));

@@ -19,17 +19,17 @@
 //!
 //! ```no_run
 //! use spinrpc_gss::library::{AcceptorOptions, InitiatorOptions, Kerberos};
-//! use spinrpc_gss::mechanism::{Acceptance, Initiation, Mechanism};
+//! use spinrpc_gss::mechanism::{Mechanism, Negotiation};
 //! # let now = spinrpc_proto::ids::Instant(0);
 //!
 //! let server = Kerberos::acceptor(AcceptorOptions::new().keytab("/etc/krb5.keytab").service("nfs"))?;
 //! let client = Kerberos::initiator(InitiatorOptions::new())?;
 //!
-//! let Initiation::Continue(state, token) = client.begin("nfs@server", now)? else { unreachable!() };
+//! let Negotiation::Continue(go_on, token) = client.begin("nfs@server", now)? else { unreachable!() };
 //! // The token goes to the server.
-//! let Acceptance::Complete(theirs, token) = server.accept(None, &token, now)? else { unreachable!() };
+//! let Negotiation::Complete(theirs, token) = server.accept(&token, now)? else { unreachable!() };
 //! // Its answer goes to the client.
-//! let Initiation::Complete(ours) = client.go_on(state, &token, now)? else { unreachable!() };
+//! let Negotiation::Complete(ours, _) = go_on(&token, now)? else { unreachable!() };
 //! println!("{} talks to {}", theirs.peer, ours.peer);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -44,10 +44,10 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::context::Established;
-use crate::mechanism::{Acceptance, Initiation, Mechanism, MechanismError};
+use crate::mechanism::{Mechanism, MechanismError, Negotiation};
 use handles::{Credential, LibraryContext, MemoryCache, Name, Usage};
 
 pub use error::{Fault, KerberosError};
@@ -171,7 +171,7 @@ struct Initiator {
     store: Store,
     principal: Option<String>,
     keytab: Option<PathBuf>,
-    _cache: Option<MemoryCache>,
+    cache: Option<Arc<MemoryCache>>,
 }
 
 impl Initiator {
@@ -184,27 +184,24 @@ impl Initiator {
                 let number = CACHES.fetch_add(1, Ordering::Relaxed);
                 let name = text(format!("MEMORY:spinrpc-gss-{number}"))?;
                 store.push((c"ccache", name.clone()));
-                in_memory = Some(MemoryCache(name));
+                in_memory = Some(Arc::new(MemoryCache(name)));
             }
             (None, None) => {}
         }
         if let Some(path) = &keytab {
             store.push((c"client_keytab", file(path)?));
         }
-        Ok(Self { store, principal, keytab, _cache: in_memory })
+        Ok(Self { store, principal, keytab, cache: in_memory })
     }
 
-    fn begin(
-        &self,
-        target: &str,
-        now: Instant,
-    ) -> Result<Initiation<KerberosInitiating>, KerberosError> {
+    fn begin(&self, target: &str, now: Instant) -> Result<Negotiation, KerberosError> {
         let target = Name::service(target)?;
         let principal = self.principal.as_deref().map(Name::principal).transpose()?;
         let credential = Credential::acquire(principal.as_ref(), Usage::Initiate, &self.store);
         let credential = credential.map_err(|error| self.explain(error))?;
-        let state = KerberosInitiating { context: LibraryContext::new(), credential, target };
-        state.step(&[], now).map_err(|error| self.explain(error))
+        let (context, _cache) = (LibraryContext::new(), self.cache.clone());
+        let initiating = Initiating { context, credential, target, _cache };
+        initiating.step(&[], now).map_err(|error| self.explain(error))
     }
 
     /// Without a ticket, the keytab may be why.
@@ -216,28 +213,27 @@ impl Initiator {
     }
 }
 
-/// A context of an initiator that waits for the acceptor's token.
-pub struct KerberosInitiating {
+/// A context of an initiator that is not complete.
+struct Initiating {
     context: LibraryContext,
     credential: Credential,
     target: Name,
+    /// The last: the credential refers to it.
+    _cache: Option<Arc<MemoryCache>>,
 }
 
-impl KerberosInitiating {
-    fn step(mut self, token: &[u8], now: Instant) -> Result<Initiation<Self>, KerberosError> {
+impl Initiating {
+    fn step(mut self, token: &[u8], now: Instant) -> Result<Negotiation, KerberosError> {
         let step = self.context.initiate(&self.credential, &self.target, token)?;
         if step.continues {
-            return Ok(Initiation::Continue(self, step.token));
+            let go_on =
+                move |token: &[u8], now| self.step(token, now).map_err(MechanismError::from);
+            return Ok(Negotiation::Continue(Box::new(go_on), step.token));
         }
         // With mutual authentication the last token is the acceptor's.
         let peer = self.context.target()?;
-        established(self.context, peer, step.lifetime, now).map(Initiation::Complete)
-    }
-}
-
-impl core::fmt::Debug for KerberosInitiating {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("KerberosInitiating").finish_non_exhaustive()
+        let established = established(self.context, peer, step.lifetime, now)?;
+        Ok(Negotiation::Complete(established, Vec::new()))
     }
 }
 
@@ -273,7 +269,8 @@ impl Acceptor {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn accept(&self, token: &[u8], now: Instant) -> Result<Acceptance<Never>, KerberosError> {
+    /// An initiator of Kerberos sends one token, so that a context is complete at once.
+    fn accept(&self, token: &[u8], now: Instant) -> Result<Negotiation, KerberosError> {
         let idle = self.idle().pop();
         let credential = idle.map_or_else(|| self.acquire(), Ok)?;
         let mut context = LibraryContext::new();
@@ -281,7 +278,7 @@ impl Acceptor {
         self.idle().push(credential);
         let (step, peer) = accepted?;
         let established = established(context, peer, step.lifetime, now)?;
-        Ok(Acceptance::Complete(established, step.token))
+        Ok(Negotiation::Complete(established, step.token))
     }
 }
 
@@ -307,40 +304,15 @@ fn established(
     Ok(Established { key, acceptor_subkey, expires, peer })
 }
 
-/// There are no half-made contexts of an acceptor: an initiator of Kerberos sends one token.
-#[derive(Debug)]
-pub enum Never {}
-
 impl Mechanism for Kerberos {
-    type Initiating = KerberosInitiating;
-    type Accepting = Never;
-
-    fn begin(
-        &self,
-        target: &str,
-        now: Instant,
-    ) -> Result<Initiation<KerberosInitiating>, MechanismError> {
+    fn begin(&self, target: &str, now: Instant) -> Result<Negotiation, MechanismError> {
         match &self.0 {
             End::Initiator(initiator) => Ok(initiator.begin(target, now)?),
             End::Acceptor(_) => Err(KerberosError::no_credential("this end accepts only").into()),
         }
     }
 
-    fn go_on(
-        &self,
-        state: KerberosInitiating,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Initiation<KerberosInitiating>, MechanismError> {
-        Ok(state.step(token, now)?)
-    }
-
-    fn accept(
-        &self,
-        _state: Option<Never>,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Acceptance<Never>, MechanismError> {
+    fn accept(&self, token: &[u8], now: Instant) -> Result<Negotiation, MechanismError> {
         match &self.0 {
             End::Acceptor(acceptor) => Ok(acceptor.accept(token, now)?),
             End::Initiator(_) => {

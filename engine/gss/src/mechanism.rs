@@ -11,61 +11,37 @@ use crate::context::Established;
 
 /// Establishes contexts. Tokens go to the other end in INIT and CONTINUE_INIT and their results.
 pub trait Mechanism: Send + Sync {
-    /// State of a context of an initiator that is not complete yet.
-    type Initiating: Send;
-    /// State of a context of an acceptor that is not complete yet.
-    type Accepting: Send;
-
-    /// Begins a context with `target`, a service such as `nfs@server`.
+    /// Begins a context of an initiator with `target`, a service such as `nfs@server`.
     ///
     /// # Errors
     /// [`MechanismError`].
-    fn begin(
-        &self,
-        target: &str,
-        now: Instant,
-    ) -> Result<Initiation<Self::Initiating>, MechanismError>;
+    fn begin(&self, target: &str, now: Instant) -> Result<Negotiation, MechanismError>;
 
-    /// Takes the acceptor's token.
+    /// Begins a context of an acceptor with the first token of an initiator.
     ///
     /// # Errors
     /// [`MechanismError`].
-    fn go_on(
-        &self,
-        state: Self::Initiating,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Initiation<Self::Initiating>, MechanismError>;
-
-    /// Takes a token of an initiator: the first of a new context, or a further one with the state
-    /// that the one before it left.
-    ///
-    /// # Errors
-    /// [`MechanismError`].
-    fn accept(
-        &self,
-        state: Option<Self::Accepting>,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Acceptance<Self::Accepting>, MechanismError>;
+    fn accept(&self, token: &[u8], now: Instant) -> Result<Negotiation, MechanismError>;
 }
 
-/// State of an initiator after a step.
-#[derive(Debug)]
-pub enum Initiation<S> {
-    /// The token is to be sent, and its answer given to [`Mechanism::go_on`].
-    Continue(S, Vec<u8>),
-    /// The context is there, nothing more is to be sent.
-    Complete(Established),
-}
+/// Goes on with a context when the next token of the other end has come. Owns all that it needs of the mechanism.
+pub type GoOn = Box<dyn FnOnce(&[u8], Instant) -> Result<Negotiation, MechanismError> + Send>;
 
-/// State of an acceptor after a step; the token is to be sent in both cases.
-#[derive(Debug)]
-pub enum Acceptance<S> {
-    /// The initiator has to send a further token.
-    Continue(S, Vec<u8>),
-    /// The context is there.
+/// State of a context after a step.
+pub enum Negotiation {
+    /// The token is to be sent, and the next one of the other end is awaited.
+    Continue(GoOn, Vec<u8>),
+    /// The context is there. The token of an acceptor is to be sent; that of an initiator is empty.
     Complete(Established, Vec<u8>),
+}
+
+impl core::fmt::Debug for Negotiation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Continue(..) => "Continue",
+            Self::Complete(..) => "Complete",
+        })
+    }
 }
 
 /// A context could not be established.
@@ -94,7 +70,7 @@ pub use given::GivenKeys;
 /// Compiled for tests only.
 #[cfg(feature = "test-mechanism")]
 mod given {
-    use super::{Acceptance, Established, Initiation, Instant, Mechanism, MechanismError};
+    use super::{Established, Instant, Mechanism, MechanismError, Negotiation};
     use crate::enctype::{Enctype, SessionKey};
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -159,55 +135,56 @@ mod given {
         MechanismError { major, minor: 0, reason: reason.to_owned() }
     }
 
-    impl Mechanism for GivenKeys {
-        /// Tokens that remain to be sent, and the number of the context.
-        type Initiating = (u8, u64);
-        /// Tokens that remain to be received.
-        type Accepting = u8;
-
-        fn begin(
-            &self,
-            _target: &str,
-            _now: Instant,
-        ) -> Result<Initiation<(u8, u64)>, MechanismError> {
-            let left = self.tokens.saturating_sub(1);
-            let number = CONTEXTS.fetch_add(1, Ordering::Relaxed);
-            Ok(Initiation::Continue((left, number), self.token(left, number)))
-        }
-
-        fn go_on(
-            &self,
-            (left, number): (u8, u64),
-            token: &[u8],
-            now: Instant,
-        ) -> Result<Initiation<(u8, u64)>, MechanismError> {
-            let (theirs, _, peer) = parse(token)?;
-            match left.checked_sub(1) {
-                _ if theirs != left => {
-                    Err(refused(MechanismError::DEFECTIVE_TOKEN, "token out of turn"))
+    impl GivenKeys {
+        /// Sends a token of an initiator that has this number of further ones.
+        fn with_token(self, left: u8, number: u64) -> Negotiation {
+            let token = self.token(left, number);
+            let go_on = move |answer: &[u8], now: Instant| {
+                let (theirs, _, peer) = parse(answer)?;
+                match left.checked_sub(1) {
+                    _ if theirs != left => Err(out_of_turn()),
+                    Some(left) => Ok(self.with_token(left, number)),
+                    None => {
+                        let established = self.established(number, peer, now)?;
+                        Ok(Negotiation::Complete(established, Vec::new()))
+                    }
                 }
-                Some(left) => Ok(Initiation::Continue((left, number), self.token(left, number))),
-                None => Ok(Initiation::Complete(self.established(number, peer, now)?)),
-            }
+            };
+            Negotiation::Continue(Box::new(go_on), token)
         }
 
-        fn accept(
-            &self,
-            state: Option<u8>,
+        /// Takes a token of an initiator that has `expected` further ones, if that is known.
+        fn take(
+            self,
+            expected: Option<u8>,
             token: &[u8],
             now: Instant,
-        ) -> Result<Acceptance<u8>, MechanismError> {
+        ) -> Result<Negotiation, MechanismError> {
             let (left, number, peer) = parse(token)?;
-            if state.is_some_and(|expected| expected != left) {
-                return Err(refused(MechanismError::DEFECTIVE_TOKEN, "token out of turn"));
+            if expected.is_some_and(|expected| expected != left) {
+                return Err(out_of_turn());
             }
-            match left.checked_sub(1) {
-                Some(next) => Ok(Acceptance::Continue(next, self.token(left, number))),
-                None => {
-                    let token = self.token(0, number);
-                    Ok(Acceptance::Complete(self.established(number, peer, now)?, token))
-                }
-            }
+            let answer = self.token(left, number);
+            let Some(next) = left.checked_sub(1) else {
+                return Ok(Negotiation::Complete(self.established(number, peer, now)?, answer));
+            };
+            let go_on = move |token: &[u8], now: Instant| self.take(Some(next), token, now);
+            Ok(Negotiation::Continue(Box::new(go_on), answer))
+        }
+    }
+
+    fn out_of_turn() -> MechanismError {
+        refused(MechanismError::DEFECTIVE_TOKEN, "token out of turn")
+    }
+
+    impl Mechanism for GivenKeys {
+        fn begin(&self, _target: &str, _now: Instant) -> Result<Negotiation, MechanismError> {
+            let number = CONTEXTS.fetch_add(1, Ordering::Relaxed);
+            Ok(self.clone().with_token(self.tokens.saturating_sub(1), number))
+        }
+
+        fn accept(&self, token: &[u8], now: Instant) -> Result<Negotiation, MechanismError> {
+            self.clone().take(None, token, now)
         }
     }
 }

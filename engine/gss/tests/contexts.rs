@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
 use spinrpc_gss::context::{Context, Window};
-use spinrpc_gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
+use spinrpc_gss::mechanism::{GivenKeys, GoOn, Mechanism, MechanismError, Negotiation};
 use spinrpc_gss::table::{ContextTable, TableLimits};
 use spinrpc_gss::{Enctype, Role, TokenError};
 use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
@@ -25,29 +25,33 @@ fn mechanism(name: &str, enctype: Enctype, tokens: u8) -> GivenKeys {
 fn established(enctype: Enctype, tokens: u8) -> (Context, Context, u8) {
     let client = mechanism("user@SPIN.TEST", enctype, tokens);
     let server = mechanism("nfs/server", enctype, tokens);
-    let (mut accepting, mut sent) = (None, 0);
+    let (mut accepting, mut sent): (Option<GoOn>, _) = (None, 0);
     let mut step = client.begin("nfs@server", NOW).unwrap();
     let mut acceptor = None;
     loop {
-        let (state, token) = match step {
-            Initiation::Continue(state, token) => (state, token),
-            Initiation::Complete(established) => {
+        let (go_on, token) = match step {
+            Negotiation::Continue(go_on, token) => (go_on, token),
+            Negotiation::Complete(established, _) => {
                 let initiator = Context::new(Role::Initiator, established);
                 return (initiator, acceptor.unwrap(), sent);
             }
         };
         sent += 1;
-        let answer = match server.accept(accepting.take(), &token, NOW).unwrap() {
-            Acceptance::Continue(state, answer) => {
-                accepting = Some(state);
+        let accepted = match accepting.take() {
+            None => server.accept(&token, NOW),
+            Some(go_on) => go_on(&token, NOW),
+        };
+        let answer = match accepted.unwrap() {
+            Negotiation::Continue(go_on, answer) => {
+                accepting = Some(go_on);
                 answer
             }
-            Acceptance::Complete(established, answer) => {
+            Negotiation::Complete(established, answer) => {
                 acceptor = Some(Context::new(Role::Acceptor, established));
                 answer
             }
         };
-        step = client.go_on(state, &answer, NOW).unwrap();
+        step = go_on(&answer, NOW).unwrap();
     }
 }
 
@@ -111,13 +115,15 @@ fn contexts_of_one_token_and_of_several() {
 fn tokens_of_something_else_establish_nothing() {
     let server = mechanism("nfs/server", Enctype::Aes256Sha1, 2);
     for token in [&b""[..], b"test", b"test\0numbe", b"tess\0numbers!name", b"test\0numbers!\xff"] {
-        let refused = server.accept(None, token, NOW).unwrap_err();
+        let refused = server.accept(token, NOW).unwrap_err();
         assert_eq!(refused.major, MechanismError::DEFECTIVE_TOKEN);
     }
-    assert!(server.accept(Some(3), b"test\x01numbers!name", NOW).is_err(), "out of turn");
+    let first = server.accept(b"test\x04numbers!name", NOW).unwrap();
+    let Negotiation::Continue(go_on, _) = first else { panic!("it takes five tokens") };
+    assert!(go_on(b"test\x01numbers!name", NOW).is_err(), "out of turn");
     let mut wrong = mechanism("nfs/server", Enctype::Aes256Sha1, 1);
     wrong.key.pop();
-    let refused = wrong.accept(None, b"test\0numbers!name", NOW).unwrap_err();
+    let refused = wrong.accept(b"test\0numbers!name", NOW).unwrap_err();
     assert_eq!(refused.to_string(), "key of encryption type 18 has 31 bytes, not 32");
 }
 

@@ -12,7 +12,7 @@ use spinrpc::config::{ConfigRole, RawConfig};
 use spinrpc::fabric::Access;
 use spinrpc::gss::{GssAcceptor, GssService};
 use spinrpc::{AcceptStatus, AuthFlavor, CallError, CallSpec, OpaqueAuth, Procedure, Reply, Xid};
-use spinrpc_gss::mechanism::{Initiation, Mechanism};
+use spinrpc_gss::mechanism::{Mechanism, Negotiation};
 use spinrpc_gss::sealed_bytes;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
@@ -299,7 +299,7 @@ fn a_context_is_established_by_a_padded_token() {
         let server = server_with(Profile::Rfc5666, |raw| raw.rpc.msgp_align_bytes = align_bytes);
         let mut peer = RawPeer::connect(&server.address);
         let mechanism = keys(ENCTYPE, "mallory");
-        let Initiation::Continue(_, token) = mechanism.begin("", Instant(0)).unwrap() else {
+        let Negotiation::Continue(_, token) = mechanism.begin("", Instant(0)).unwrap() else {
             panic!("no token")
         };
         let (procedure, service) = (GssProcedure::Init, GssService::None);

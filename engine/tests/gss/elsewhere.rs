@@ -5,7 +5,7 @@ use crate::common::raw::{MSG, RawListener, Said};
 use crate::common::{LIMIT, PROGRAM, VERSION, pause, unique_address, wait_until};
 use crate::hostile::{FalseServer, Spoils, opaque, transport};
 use crate::{ECHO, SERVICES, Server, WHO, asked, call, connect, failure, keys};
-use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Mechanism};
+use spinrpc::gss::mechanism::{GivenKeys, GoOn, Mechanism, Negotiation};
 use spinrpc::gss::{Awaited, Enctype, GssInitiator, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -31,8 +31,8 @@ const DENIED: RejectStatus = RejectStatus::AuthError(AuthStat::RejectedCred);
 
 struct Other {
     mechanism: GivenKeys,
-    /// State of a context that takes more tokens.
-    half: Mutex<Option<u8>>,
+    /// A context that takes more tokens.
+    half: Mutex<Option<GoOn>>,
     contexts: Mutex<Vec<Context>>,
     calls: AtomicUsize,
 }
@@ -49,19 +49,23 @@ impl Other {
         let (header, at) = CallHeader::parse(message).unwrap();
         assert_eq!(header.verifier, OpaqueAuth::NONE);
         let credential = GssCredential::parse(header.credential.body).unwrap();
-        let state = lock(&self.half).take();
-        let expected = match state {
+        let half = lock(&self.half).take();
+        let expected = match half {
             None => (GssProcedure::Init, &[][..]),
             Some(_) => (GssProcedure::ContinueInit, HANDLE),
         };
         assert_eq!((credential.procedure, credential.handle), expected);
         let token = spinrpc_proto::rpc::parse_init_arguments(&message[at..]).unwrap();
-        let (major, token, mic) = match self.mechanism.accept(state, token, Instant(0)).unwrap() {
-            Acceptance::Continue(state, token) => {
-                *lock(&self.half) = Some(state);
+        let accepted = match half {
+            None => self.mechanism.accept(token, Instant(0)),
+            Some(go_on) => go_on(token, Instant(0)),
+        };
+        let (major, token, mic) = match accepted.unwrap() {
+            Negotiation::Continue(go_on, token) => {
+                *lock(&self.half) = Some(go_on);
                 (GssInitResult::CONTINUE_NEEDED, token, None)
             }
-            Acceptance::Complete(established, token) => {
+            Negotiation::Complete(established, token) => {
                 let context = Context::new(Role::Acceptor, established);
                 let mic = context.sign_reply(WINDOW).as_slice().to_vec();
                 lock(&self.contexts).push(context);
@@ -178,8 +182,7 @@ impl Denying {
     fn ask_for_more(&mut self, xid: Xid, arguments: &[u8]) {
         let mechanism = GivenKeys { tokens: 3, ..keys(ENCTYPE, "server") };
         let token = spinrpc_proto::rpc::parse_init_arguments(arguments).unwrap();
-        let Acceptance::Continue(_, token) = mechanism.accept(None, token, Instant(0)).unwrap()
-        else {
+        let Negotiation::Continue(_, token) = mechanism.accept(token, Instant(0)).unwrap() else {
             panic!("it takes three tokens");
         };
         let major = GssInitResult::CONTINUE_NEEDED;

@@ -12,7 +12,7 @@ use spinrpc::gss::GssAcceptor;
 use spinrpc::{AcceptStatus, AuthFlavor, AuthStat, CallError, OpaqueAuth, Procedure, RejectStatus};
 use spinrpc::{CallSpec, ConnectionEvent, Engine, Token, Xid};
 use spinrpc_gss::context::Context;
-use spinrpc_gss::mechanism::{Acceptance, Initiation, Mechanism};
+use spinrpc_gss::mechanism::{Mechanism, Negotiation};
 use spinrpc_gss::random::AesConfounders;
 use spinrpc_gss::{BodySealing, Enctype, Progress, Role, sealed_bytes};
 use spinrpc_proto::alignment::Alignment;
@@ -110,16 +110,14 @@ impl Foe {
     fn connect_as(server: &Server, user: &str) -> Self {
         let mut peer = RawPeer::connect(&server.address);
         let mechanism = keys(ENCTYPE, user);
-        let Initiation::Continue(state, token) = mechanism.begin("", Instant(0)).unwrap() else {
+        let Negotiation::Continue(go_on, token) = mechanism.begin("", Instant(0)).unwrap() else {
             panic!("no token")
         };
         let result = init(&mut peer, GssProcedure::Init, &[], &token);
         let (result, _) = result.unwrap();
         let answer = GssInitResult::parse(&result).unwrap();
         assert_eq!((answer.major, answer.window), (GssInitResult::COMPLETE, 2048));
-        let Initiation::Complete(established) =
-            mechanism.go_on(state, answer.token, Instant(0)).unwrap()
-        else {
+        let Negotiation::Complete(established, _) = go_on(answer.token, Instant(0)).unwrap() else {
             panic!("one more token")
         };
         let context = Context::new(Role::Initiator, established);
@@ -605,8 +603,8 @@ impl FalseServer {
         if credential.procedure == GssProcedure::Init {
             let token = spinrpc_proto::rpc::parse_init_arguments(arguments).unwrap();
             let mechanism = keys(self.enctype, "server");
-            let accepted = Mechanism::accept(&mechanism, None, token, Instant(0)).unwrap();
-            let Acceptance::Complete(established, token) = accepted else { panic!("more tokens") };
+            let accepted = mechanism.accept(token, Instant(0)).unwrap();
+            let Negotiation::Complete(established, token) = accepted else { panic!("more tokens") };
             let context = Context::new(Role::Acceptor, established);
             let mic = context.sign_reply(self.window);
             let (major, minor, window) = (GssInitResult::COMPLETE, 0, self.window);
@@ -724,7 +722,7 @@ fn a_reply_that_is_not_the_servers_reaches_no_handler() {
 /// Establishes a context by another transport, as Linux does by TCP, for calls of this connection.
 pub(crate) fn connect_beside(engine: &Engine, address: &str, host: IpAddr) -> Foe {
     let mechanism = keys(ENCTYPE, "mallory");
-    let Initiation::Continue(state, token) = mechanism.begin("", Instant(0)).unwrap() else {
+    let Negotiation::Continue(go_on, token) = mechanism.begin("", Instant(0)).unwrap() else {
         panic!("no token")
     };
     let (procedure, service) = (GssProcedure::Init, GssService::None);
@@ -733,8 +731,8 @@ pub(crate) fn connect_beside(engine: &Engine, address: &str, host: IpAddr) -> Fo
     let reply = engine.answer_gss_call(&call, host).unwrap();
     let (header, at) = ReplyHeader::parse(&reply).unwrap();
     let result = GssInitResult::parse(&reply[at..]).unwrap();
-    let established = mechanism.go_on(state, result.token, Instant(0)).unwrap();
-    let Initiation::Complete(established) = established else { panic!("one more token") };
+    let established = go_on(result.token, Instant(0)).unwrap();
+    let Negotiation::Complete(established, _) = established else { panic!("one more token") };
     let context = Context::new(Role::Initiator, established);
     let ReplyBody::Accepted { verifier, status: AcceptStatus::Success } = header.body else {
         panic!("{header:?}")

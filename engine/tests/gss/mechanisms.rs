@@ -5,7 +5,7 @@ use crate::common::raw::RawPeer;
 use crate::common::{LIMIT, PROGRAM, VERSION, valid, wait_until};
 use crate::hostile::send_init;
 use crate::{ECHO, LATER, Server, asked, call, caller, connect, failure, keys};
-use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
+use spinrpc::gss::mechanism::{GivenKeys, Mechanism, MechanismError, Negotiation};
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -29,45 +29,39 @@ enum Step {
     Accept,
 }
 
+type Before = dyn Fn(Step) + Send + Sync;
+
 struct Hooked {
     inner: GivenKeys,
-    before: Box<dyn Fn(Step) + Send + Sync>,
+    before: Arc<Before>,
 }
 
 impl Hooked {
     fn new(name: &str, before: impl Fn(Step) + Send + Sync + 'static) -> Self {
-        Self { inner: keys(ENCTYPE, name), before: Box::new(before) }
+        Self { inner: keys(ENCTYPE, name), before: Arc::new(before) }
     }
 }
 
 impl Mechanism for Hooked {
-    type Initiating = (u8, u64);
-    type Accepting = u8;
-
-    fn begin(&self, target: &str, now: Instant) -> Result<Initiation<(u8, u64)>, MechanismError> {
+    fn begin(&self, target: &str, now: Instant) -> Result<Negotiation, MechanismError> {
         (self.before)(Step::Begin);
-        self.inner.begin(target, now)
+        Ok(hooked(self.inner.begin(target, now)?, &self.before, Step::GoOn))
     }
 
-    fn go_on(
-        &self,
-        state: (u8, u64),
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Initiation<(u8, u64)>, MechanismError> {
-        (self.before)(Step::GoOn);
-        self.inner.go_on(state, token, now)
-    }
-
-    fn accept(
-        &self,
-        state: Option<u8>,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Acceptance<u8>, MechanismError> {
+    fn accept(&self, token: &[u8], now: Instant) -> Result<Negotiation, MechanismError> {
         (self.before)(Step::Accept);
-        self.inner.accept(state, token, now)
+        Ok(hooked(self.inner.accept(token, now)?, &self.before, Step::Accept))
     }
+}
+
+fn hooked(negotiation: Negotiation, before: &Arc<Before>, step: Step) -> Negotiation {
+    let Negotiation::Continue(go_on, sent) = negotiation else { return negotiation };
+    let before = Arc::clone(before);
+    let go_on = move |token: &[u8], now| {
+        before(step);
+        Ok(hooked(go_on(token, now)?, &before, step))
+    };
+    Negotiation::Continue(Box::new(go_on), sent)
 }
 
 fn options(mechanism: Hooked) -> ConnectOptions {

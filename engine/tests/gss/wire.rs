@@ -9,7 +9,7 @@ use crate::common::{
 use crate::hostile::{FalseServer, HEADER_BYTES, opaque, rpc_call, transport};
 use crate::{DATA, ECHO, Server, call, connect, keys, one_item, options};
 use spinrpc::config::{RawConfig, Versions};
-use spinrpc::gss::mechanism::{Acceptance, GivenKeys, Initiation, Mechanism, MechanismError};
+use spinrpc::gss::mechanism::{GivenKeys, Mechanism, MechanismError, Negotiation};
 use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::{
     AuthFlavor, AuthStat, CallSpec, ConnectOptions, OpaqueAuth, Procedure, RejectStatus, Token,
@@ -32,12 +32,12 @@ impl Bulky {
     fn new(name: &str, bytes: usize) -> Self {
         Self { inner: keys(ENCTYPE, name), bytes }
     }
+}
 
-    fn fill(&self, token: &[u8]) -> Vec<u8> {
-        let mut filled = opaque(token);
-        filled.resize(self.bytes.max(filled.len()), 0xf1);
-        filled
-    }
+fn fill(token: &[u8], bytes: usize) -> Vec<u8> {
+    let mut filled = opaque(token);
+    filled.resize(bytes.max(filled.len()), 0xf1);
+    filled
 }
 
 fn inner_token(token: &[u8]) -> &[u8] {
@@ -48,37 +48,24 @@ fn inner_token(token: &[u8]) -> &[u8] {
 }
 
 impl Mechanism for Bulky {
-    type Initiating = (u8, u64);
-    type Accepting = u8;
-
-    fn begin(&self, target: &str, now: Instant) -> Result<Initiation<(u8, u64)>, MechanismError> {
-        Ok(match self.inner.begin(target, now)? {
-            Initiation::Continue(state, token) => Initiation::Continue(state, self.fill(&token)),
-            complete @ Initiation::Complete(_) => complete,
-        })
+    fn begin(&self, target: &str, now: Instant) -> Result<Negotiation, MechanismError> {
+        Ok(filled(self.inner.begin(target, now)?, self.bytes))
     }
 
-    fn go_on(
-        &self,
-        state: (u8, u64),
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Initiation<(u8, u64)>, MechanismError> {
-        self.inner.go_on(state, inner_token(token), now)
+    fn accept(&self, token: &[u8], now: Instant) -> Result<Negotiation, MechanismError> {
+        Ok(filled(self.inner.accept(inner_token(token), now)?, self.bytes))
     }
+}
 
-    fn accept(
-        &self,
-        state: Option<u8>,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Acceptance<u8>, MechanismError> {
-        Ok(match self.inner.accept(state, inner_token(token), now)? {
-            Acceptance::Continue(state, token) => Acceptance::Continue(state, self.fill(&token)),
-            Acceptance::Complete(established, token) => {
-                Acceptance::Complete(established, self.fill(&token))
-            }
-        })
+fn filled(negotiation: Negotiation, bytes: usize) -> Negotiation {
+    match negotiation {
+        Negotiation::Continue(go_on, token) => {
+            let go_on = move |token: &[u8], now| Ok(filled(go_on(inner_token(token), now)?, bytes));
+            Negotiation::Continue(Box::new(go_on), fill(&token, bytes))
+        }
+        Negotiation::Complete(established, token) => {
+            Negotiation::Complete(established, fill(&token, bytes))
+        }
     }
 }
 
@@ -196,7 +183,7 @@ fn contexts_in_reverse_are_denied() {
     let opening = Said::Message(hear(&mut client, &mut server)).words()[0];
     server.reply(spinrpc::Xid(opening), OpaqueAuth::NONE, &[]);
     client.come_up();
-    let Initiation::Continue(_, token) = keys(ENCTYPE, "mallory").begin("", Instant(0)).unwrap()
+    let Negotiation::Continue(_, token) = keys(ENCTYPE, "mallory").begin("", Instant(0)).unwrap()
     else {
         panic!("no token")
     };

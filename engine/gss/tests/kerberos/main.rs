@@ -12,7 +12,7 @@ use peer::Peer;
 use realm::{Home, Realm, in_realm, source};
 use spinrpc_gss::context::{Context, Established, Window};
 use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos};
-use spinrpc_gss::mechanism::{Acceptance, Initiation, Mechanism, MechanismError};
+use spinrpc_gss::mechanism::{GoOn, Mechanism, MechanismError, Negotiation};
 use spinrpc_gss::random::{AesConfounders, Confounders};
 use spinrpc_gss::{Enctype, Role, WRAP_HEAD_BYTES};
 use spinrpc_proto::ids::Instant;
@@ -45,31 +45,25 @@ fn initiator(cache: &str) -> Kerberos {
     Kerberos::initiator(InitiatorOptions::new().cache(cache)).unwrap()
 }
 
-fn first(
-    client: &Kerberos,
-    target: &str,
-) -> Result<(<Kerberos as Mechanism>::Initiating, Vec<u8>), MechanismError> {
+fn first(client: &Kerberos, target: &str) -> Result<(GoOn, Vec<u8>), MechanismError> {
     match client.begin(target, NOW)? {
-        Initiation::Continue(state, token) => Ok((state, token)),
-        Initiation::Complete(_) => panic!("a context without an answer of the server"),
+        Negotiation::Continue(go_on, token) => Ok((go_on, token)),
+        Negotiation::Complete(..) => panic!("a context without an answer of the server"),
     }
 }
 
 fn accept(server: &Kerberos, token: &[u8]) -> Result<(Established, Vec<u8>), MechanismError> {
-    match server.accept(None, token, NOW)? {
-        Acceptance::Complete(established, answer) => Ok((established, answer)),
-        Acceptance::Continue(never, _) => match never {},
-    }
+    Ok(complete_of(server.accept(token, NOW)?))
 }
 
-fn complete(
-    client: &Kerberos,
-    state: <Kerberos as Mechanism>::Initiating,
-    answer: &[u8],
-) -> Result<Established, MechanismError> {
-    match client.go_on(state, answer, NOW)? {
-        Initiation::Complete(established) => Ok(established),
-        Initiation::Continue(..) => panic!("a context of several tokens"),
+fn complete(go_on: GoOn, answer: &[u8]) -> Result<Established, MechanismError> {
+    Ok(complete_of(go_on(answer, NOW)?).0)
+}
+
+fn complete_of(negotiation: Negotiation) -> (Established, Vec<u8>) {
+    match negotiation {
+        Negotiation::Complete(established, token) => (established, token),
+        Negotiation::Continue(..) => panic!("a context of several tokens"),
     }
 }
 
@@ -80,7 +74,7 @@ fn establish(
 ) -> Result<(Established, Established), MechanismError> {
     let (state, token) = first(client, target)?;
     let (theirs, answer) = accept(server, &token)?;
-    Ok((complete(client, state, &answer)?, theirs))
+    Ok((complete(state, &answer)?, theirs))
 }
 
 #[track_caller]
@@ -137,7 +131,7 @@ fn an_initiator_talks_to_a_server_of_the_library() {
             let (state, token) = first(&client, TARGET).unwrap();
             let (flags, answer) = peer.token(&token);
             assert_eq!((flags & MUTUAL, flags & DETECTION), (MUTUAL, 0));
-            let established = complete(&client, state, &answer).unwrap();
+            let established = complete(state, &answer).unwrap();
             exchange(&Context::new(Role::Initiator, established), &mut peer);
         });
     }
@@ -233,7 +227,7 @@ fn a_replayed_token_makes_another_key() {
         let (state, token) = first(&client, TARGET).unwrap();
         let (theirs, answer) = accept(&server, &token).unwrap();
         let (replayed, _) = accept(&server, &token).unwrap();
-        let ours = complete(&client, state, &answer).unwrap();
+        let ours = complete(state, &answer).unwrap();
         let (ours, replayed) =
             (Context::new(Role::Initiator, ours), Context::new(Role::Acceptor, replayed));
         assert!(ours.verify_reply(1, replayed.sign_reply(1).as_slice()).is_err());

@@ -1,6 +1,5 @@
 //! Contexts of a server: those that are there, and those that are being established.
 
-use super::erased::{AnyMechanism, State, no_context};
 use super::keys::new_context;
 use super::stats::GssCounts;
 use crate::reactor::words::protection::{Unprotected, fill_random, now};
@@ -8,7 +7,7 @@ use crate::sync::lock;
 use crate::sys::journal::event;
 use spinrpc_gss::Role;
 use spinrpc_gss::context::{Context, Window};
-use spinrpc_gss::mechanism::{Acceptance, Mechanism, MechanismError};
+use spinrpc_gss::mechanism::{GoOn, Mechanism, MechanismError, Negotiation};
 use spinrpc_gss::table::{ContextTable, TableLimits};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{GssInitResult, GssService};
@@ -24,7 +23,7 @@ const HALF_TIME: Duration = Duration::from_secs(10);
 
 /// Settings of a server that accepts contexts; see [`Engine::gss`](crate::Engine::gss).
 pub struct GssAcceptor {
-    mechanism: Box<dyn AnyMechanism>,
+    mechanism: Box<dyn Mechanism>,
     contexts: usize,
     idle: Duration,
     required: Option<GssService>,
@@ -32,11 +31,7 @@ pub struct GssAcceptor {
 
 impl GssAcceptor {
     /// By this mechanism: 4096 contexts, each for an hour without a call.
-    pub fn new<M>(mechanism: M) -> Self
-    where
-        M: Mechanism + 'static,
-        M::Accepting: 'static,
-    {
+    pub fn new(mechanism: impl Mechanism + 'static) -> Self {
         let idle = Duration::from_secs(3600);
         Self { mechanism: Box::new(mechanism), contexts: 4096, idle, required: None }
     }
@@ -73,6 +68,13 @@ impl fmt::Debug for GssAcceptor {
     }
 }
 
+fn no_context() -> MechanismError {
+    /// GSS_S_NO_CONTEXT.
+    const NO_CONTEXT: u32 = 8 << 16;
+    let reason = "no context of this handle is being established".to_owned();
+    MechanismError { major: NO_CONTEXT, minor: 0, reason }
+}
+
 fn no_memory(error: io::Error) -> MechanismError {
     /// GSS_S_FAILURE.
     const FAILURE: u32 = 13 << 16;
@@ -80,7 +82,7 @@ fn no_memory(error: io::Error) -> MechanismError {
 }
 
 pub(super) struct Acceptor {
-    mechanism: Box<dyn AnyMechanism>,
+    mechanism: Box<dyn Mechanism>,
     pub(super) table: ContextTable,
     required: Option<GssService>,
     halves: Mutex<Halves>,
@@ -118,7 +120,7 @@ struct Halves {
 /// A context whose client has to send another token.
 struct Half {
     handle: [u8; HALF_HANDLE_BYTES],
-    state: State,
+    go_on: GoOn,
     until: Instant,
 }
 
@@ -175,8 +177,8 @@ impl Acceptor {
     /// Takes a token of INIT, which has no handle, or CONTINUE_INIT. May block.
     pub(super) fn take_token(&self, handle: &[u8], token: &[u8], host: u64) -> Answered {
         let accepted = match (handle, self.take_half(handle)) {
-            ([], _) => self.mechanism.accept(None, token, now()),
-            (_, Some(state)) => self.mechanism.accept(Some(state), token, now()),
+            ([], _) => self.mechanism.accept(token, now()),
+            (_, Some(go_on)) => go_on(token, now()),
             (_, None) => Err(no_context()),
         };
         self.answer(accepted, host).unwrap_or_else(|error| {
@@ -192,16 +194,16 @@ impl Acceptor {
 
     fn answer(
         &self,
-        accepted: Result<Acceptance<State>, MechanismError>,
+        accepted: Result<Negotiation, MechanismError>,
         host: u64,
     ) -> Result<Answered, MechanismError> {
         Ok(match accepted? {
-            Acceptance::Continue(state, token) => {
-                let handle = self.keep_half(state)?.to_vec();
+            Negotiation::Continue(go_on, token) => {
+                let handle = self.keep_half(go_on)?.to_vec();
                 let major = GssInitResult::CONTINUE_NEEDED;
                 Answered { handle, major, minor: 0, token, context: None }
             }
-            Acceptance::Complete(established, token) => {
+            Negotiation::Complete(established, token) => {
                 let context = new_context(Role::Acceptor, established).map_err(no_memory)?;
                 let context = Arc::new(context);
                 let handle = self.table.insert(Arc::clone(&context), host, now()).to_vec();
@@ -212,7 +214,7 @@ impl Acceptor {
         })
     }
 
-    fn keep_half(&self, state: State) -> Result<[u8; HALF_HANDLE_BYTES], MechanismError> {
+    fn keep_half(&self, go_on: GoOn) -> Result<[u8; HALF_HANDLE_BYTES], MechanismError> {
         let mut handle = [0; HALF_HANDLE_BYTES];
         fill_random(&mut handle[4..]).map_err(|_| no_context())?;
         let until = Instant(now().0.saturating_add(HALF_TIME.as_nanos() as u64));
@@ -222,16 +224,16 @@ impl Acceptor {
         if halves.all.len() >= HALVES_MAX {
             halves.all.remove(0);
         }
-        halves.all.push(Half { handle, state, until });
+        halves.all.push(Half { handle, go_on, until });
         Ok(handle)
     }
 
-    fn take_half(&self, handle: &[u8]) -> Option<State> {
+    fn take_half(&self, handle: &[u8]) -> Option<GoOn> {
         let mut halves = lock(&self.halves);
         let now = now();
         halves.all.retain(|half| half.until > now);
         let index = halves.all.iter().position(|half| half.handle == handle)?;
-        Some(halves.all.remove(index).state)
+        Some(halves.all.remove(index).go_on)
     }
 }
 

@@ -1,11 +1,14 @@
 //! Contexts that are not established over the connection of their calls, because the server denies that: INIT and
 //! CONTINUE_INIT go over another transport, which the application provides. Runs on threads of mechanisms.
 
-use super::initiate::{Awaited, GssInitiator, Step};
-use super::securing::{Done, ROUNDS_MAX, TOO_MANY_TOKENS, conclude, gss_credential, parse_answer};
+use super::initiate::{Awaited, GssInitiator};
+use super::securing::{
+    Done, NOT_ASKED, ROUNDS_MAX, TOO_MANY_TOKENS, conclude, gss_credential, parse_answer,
+};
 use crate::fabric::Peer;
 use crate::reactor::words::protection::{fill_random, now};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use spinrpc_gss::mechanism::Negotiation;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{
     AUTH_BODY_MAX_BYTES, AuthFlavor, CallHeader, GSS_TOKEN_MAX_BYTES, OpaqueAuth, RejectStatus,
@@ -36,9 +39,7 @@ impl Elsewhere {
         // A reply to an exchange before, or one that somebody guesses, answers none of these.
         let first = random_xid()?;
         for round in 0..ROUNDS_MAX {
-            let Step::Send(negotiation, token) = step else {
-                return Err("the mechanism does not ask the server".into());
-            };
+            let Negotiation::Continue(go_on, token) = step else { return Err(NOT_ASKED.into()) };
             if !wanted.load(Ordering::Relaxed) {
                 return Err("the context is not wanted any more".into());
             }
@@ -52,10 +53,10 @@ impl Elsewhere {
                 .and_then(|reply| parse_answer(&mut Reader::new(&reply)))
                 .map_err(|reason| self.explain(&reason))?;
             handle.clone_from(&answer.handle);
-            let next = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
+            let next = go_on(&answer.token, now()).map_err(|error| error.reason)?;
             let done = conclude(next, answer, initiator.service);
             match done.map_err(|reason| self.explain(&reason))? {
-                Done::Send(negotiation, token) => step = Step::Send(negotiation, token),
+                Done::Send(go_on, token) => step = Negotiation::Continue(go_on, token),
                 context @ Done::Complete(_) => return Ok(context),
             }
         }

@@ -1,10 +1,8 @@
 //! Establishes the context of a client, with any mechanism.
 
-use super::erased::{AnyMechanism, State};
 use crate::fabric::Peer;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use spinrpc_gss::context::Established;
-use spinrpc_gss::mechanism::{Initiation, Mechanism, MechanismError};
+use spinrpc_gss::mechanism::{Mechanism, MechanismError, Negotiation};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::GssService;
 use std::fmt;
@@ -14,7 +12,7 @@ use std::sync::Arc;
 /// Settings of a client that establishes a context; see [`ConnectOptions::gss`](crate::ConnectOptions::gss).
 #[derive(Clone)]
 pub struct GssInitiator {
-    mechanism: Arc<dyn AnyMechanism>,
+    mechanism: Arc<dyn Mechanism>,
     target: String,
     pub(super) service: GssService,
     fallback: Option<Arc<Exchange>>,
@@ -39,11 +37,7 @@ impl Awaited<'_> {
 
 impl GssInitiator {
     /// With this service of the network, such as `nfs@server`, and [`GssService::Integrity`].
-    pub fn new<M>(mechanism: M, target: &str) -> Self
-    where
-        M: Mechanism + 'static,
-        M::Initiating: 'static,
-    {
+    pub fn new(mechanism: impl Mechanism + 'static, target: &str) -> Self {
         let (target, service) = (target.to_owned(), GssService::Integrity);
         Self { mechanism: Arc::new(mechanism), target, service, fallback: None }
     }
@@ -94,9 +88,8 @@ impl GssInitiator {
         !matches!(self.service, GssService::Other(_))
     }
 
-    pub(super) fn begin(&self, now: Instant) -> Result<Step, MechanismError> {
-        let initiation = self.mechanism.begin(&self.target, now)?;
-        Ok(step(Arc::clone(&self.mechanism), initiation))
+    pub(super) fn begin(&self, now: Instant) -> Result<Negotiation, MechanismError> {
+        self.mechanism.begin(&self.target, now)
     }
 }
 
@@ -104,34 +97,5 @@ impl fmt::Debug for GssInitiator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("GssInitiator");
         shown.field("target", &self.target).field("service", &self.service).finish_non_exhaustive()
-    }
-}
-
-/// A context that is being established.
-pub(super) struct Negotiation {
-    /// Dropped first: it may refer to what the mechanism holds.
-    state: State,
-    mechanism: Arc<dyn AnyMechanism>,
-}
-
-impl Negotiation {
-    pub(super) fn go_on(self, token: &[u8], now: Instant) -> Result<Step, MechanismError> {
-        let initiation = self.mechanism.go_on(self.state, token, now)?;
-        Ok(step(self.mechanism, initiation))
-    }
-}
-
-/// Next step of its establishment, which ends with a `C`.
-pub(super) enum Step<C = Established> {
-    /// Send this token.
-    Send(Negotiation, Vec<u8>),
-    /// Nothing: it is there.
-    Complete(C),
-}
-
-fn step(mechanism: Arc<dyn AnyMechanism>, initiation: Initiation<State>) -> Step {
-    match initiation {
-        Initiation::Continue(state, token) => Step::Send(Negotiation { state, mechanism }, token),
-        Initiation::Complete(established) => Step::Complete(established),
     }
 }

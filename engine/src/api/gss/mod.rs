@@ -100,7 +100,6 @@
 mod accept;
 mod accepting;
 mod elsewhere;
-mod erased;
 mod initiate;
 mod initiating;
 mod keys;

@@ -3,7 +3,7 @@
 //! soon. Replies are verified, and opened, here.
 
 use super::elsewhere::Elsewhere;
-use super::initiate::{GssInitiator, Negotiation, Step};
+use super::initiate::GssInitiator;
 use super::keys::new_context;
 use super::opened::open_copy;
 use super::stats::GssCounts;
@@ -26,6 +26,7 @@ use crate::reactor::words::rfc5666::Padded;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::journal::event;
 use spinrpc_gss::Role;
+use spinrpc_gss::mechanism::{GoOn, Negotiation};
 use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::rpc::{
@@ -63,13 +64,14 @@ const REPLACED_MAX: usize = 4;
 
 pub(super) const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too long";
 pub(super) const TOO_MANY_TOKENS: &str = "the context takes too many tokens";
+pub(super) const NOT_ASKED: &str = "the mechanism does not ask the server";
 
 pub(in crate::api) struct Securing {
     initiator: GssInitiator,
     core: Arc<GssCore>,
     context: Option<Arc<ClientContext>>,
     /// Goes on with the answer to the token that was sent.
-    negotiation: Option<Negotiation>,
+    negotiation: Option<GoOn>,
     handle: Vec<u8>,
     rounds: u32,
     /// Number of failures of contexts that replace another.
@@ -105,7 +107,12 @@ pub(super) struct Outcome {
     result: Result<Done, String>,
 }
 
-pub(super) type Done = Step<Arc<ClientContext>>;
+/// Result of a step of the mechanism.
+pub(super) enum Done {
+    /// Send this token; go on with the answer.
+    Send(GoOn, Vec<u8>),
+    Complete(Arc<ClientContext>),
+}
 
 /// The answer to a token: what the thread needs of it.
 pub(super) struct Answer {
@@ -221,8 +228,8 @@ impl Securing {
         self.run(conn, after, move |wanted| match elsewhere {
             Some(elsewhere) => elsewhere.establish(&initiator, wanted),
             None => match initiator.begin(now()) {
-                Ok(Step::Send(negotiation, token)) => Ok(Done::Send(negotiation, token)),
-                Ok(Step::Complete(_)) => Err("the mechanism does not ask the server".into()),
+                Ok(Negotiation::Continue(go_on, token)) => Ok(Done::Send(go_on, token)),
+                Ok(Negotiation::Complete(..)) => Err(NOT_ASKED.into()),
                 Err(error) => Err(error.reason),
             },
         })
@@ -245,11 +252,11 @@ impl Securing {
 
     /// Has the thread go on with the answer to a token.
     fn go_on(&mut self, conn: ConnId, answer: Answer) -> Result<(), String> {
-        let negotiation = self.negotiation.take().ok_or("an answer that was not asked for")?;
+        let go_on = self.negotiation.take().ok_or("an answer that was not asked for")?;
         self.handle.clone_from(&answer.handle);
         let service = self.initiator.service;
         self.run(conn, Duration::ZERO, move |_| {
-            let step = negotiation.go_on(&answer.token, now()).map_err(|error| error.reason)?;
+            let step = go_on(&answer.token, now()).map_err(|error| error.reason)?;
             conclude(step, answer, service)
         })
     }
@@ -293,10 +300,14 @@ impl Securing {
 }
 
 /// The result of a step of the mechanism with the token of this answer: the next token, or the context.
-pub(super) fn conclude(step: Step, answer: Answer, service: GssService) -> Result<Done, String> {
+pub(super) fn conclude(
+    step: Negotiation,
+    answer: Answer,
+    service: GssService,
+) -> Result<Done, String> {
     match (step, answer.verifier) {
-        (Step::Send(negotiation, token), None) => Ok(Done::Send(negotiation, token)),
-        (Step::Complete(established), Some(verifier)) => {
+        (Negotiation::Continue(go_on, token), None) => Ok(Done::Send(go_on, token)),
+        (Negotiation::Complete(established, _), Some(verifier)) => {
             let context = new_context(Role::Initiator, established);
             let context = context.map_err(|error| format!("no memory for keys: {error}"))?;
             let verified = context.verify_reply(answer.window, &verifier);
@@ -354,12 +365,12 @@ impl Dispatch {
     fn after_step(entry: &mut ClientEntry, conn: ConnId, done: Done) -> Result<(), String> {
         let Some(securing) = &mut entry.securing else { return Ok(()) };
         match done {
-            Done::Send(negotiation, token) => {
+            Done::Send(go_on, token) => {
                 securing.rounds += 1;
                 if securing.rounds > ROUNDS_MAX {
                     return Err(TOO_MANY_TOKENS.into());
                 }
-                (securing.negotiation, securing.token) = (Some(negotiation), Some(token));
+                (securing.negotiation, securing.token) = (Some(go_on), Some(token));
                 Self::call_with_token(entry, conn)
             }
             Done::Complete(context) => {

@@ -3,55 +3,46 @@
 use super::host::LookupError;
 use super::users::Users;
 use spinrpc::gss::Instant;
-use spinrpc::gss::mechanism::{Acceptance, Initiation, Mechanism, MechanismError};
+use spinrpc::gss::mechanism::{Mechanism, MechanismError, Negotiation};
+use std::sync::Arc;
 
 /// Wraps the mechanism of a server. Maps principals when their contexts are established, on the thread for that.
 #[derive(Debug)]
 pub struct Mapping<M> {
     mechanism: M,
-    users: Users,
+    users: Arc<Users>,
 }
 
 impl<M> Mapping<M> {
     /// Maps the principals that `mechanism` proves.
     pub fn new(mechanism: M, users: Users) -> Self {
-        Self { mechanism, users }
+        Self { mechanism, users: Arc::new(users) }
     }
 }
 
 impl<M: Mechanism> Mechanism for Mapping<M> {
-    type Initiating = M::Initiating;
-    type Accepting = M::Accepting;
-
-    fn begin(
-        &self,
-        target: &str,
-        now: Instant,
-    ) -> Result<Initiation<Self::Initiating>, MechanismError> {
+    fn begin(&self, target: &str, now: Instant) -> Result<Negotiation, MechanismError> {
         self.mechanism.begin(target, now)
     }
 
-    fn go_on(
-        &self,
-        state: Self::Initiating,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Initiation<Self::Initiating>, MechanismError> {
-        self.mechanism.go_on(state, token, now)
+    fn accept(&self, token: &[u8], now: Instant) -> Result<Negotiation, MechanismError> {
+        mapped(self.mechanism.accept(token, now)?, &self.users)
     }
+}
 
-    fn accept(
-        &self,
-        state: Option<Self::Accepting>,
-        token: &[u8],
-        now: Instant,
-    ) -> Result<Acceptance<Self::Accepting>, MechanismError> {
-        let accepted = self.mechanism.accept(state, token, now)?;
-        let Acceptance::Complete(mut established, token) = accepted else { return Ok(accepted) };
-        // The client tries again. The rights of the anonymous user would last as long as the context.
-        let label = self.users.label(&established.peer);
-        established.peer = label.map_err(|error| failed(&error))?;
-        Ok(Acceptance::Complete(established, token))
+fn mapped(accepted: Negotiation, users: &Arc<Users>) -> Result<Negotiation, MechanismError> {
+    match accepted {
+        Negotiation::Continue(go_on, answer) => {
+            let users = Arc::clone(users);
+            let go_on = move |token: &[u8], now| mapped(go_on(token, now)?, &users);
+            Ok(Negotiation::Continue(Box::new(go_on), answer))
+        }
+        Negotiation::Complete(mut established, answer) => {
+            // The client tries again. The rights of the anonymous user would last as long as the context.
+            let label = users.label(&established.peer);
+            established.peer = label.map_err(|error| failed(&error))?;
+            Ok(Negotiation::Complete(established, answer))
+        }
     }
 }
 
