@@ -228,7 +228,7 @@ fn a_call_with_results_of_unknown_length_is_not_sent_without_memory_for_them() {
     assert_eq!(refused, Err(Backpressure::NoReplyRoom));
     assert!(Backpressure::NoReplyRoom.is_transient());
     caller.client.call(ECHO, Token(0), &mut CallSpec::short(), |args| args.u32(0)).unwrap();
-    assert_eq!(caller.reply().unwrap(), []);
+    assert!(caller.reply().unwrap().is_empty());
     assert_eq!(executed() - before, 1);
     drop(taken);
 

@@ -112,7 +112,7 @@ fn more_calls_than_the_stream_takes_expect_them_refused() {
         forward.start_call(77);
         assert_eq!(forward.refused(1), [77]);
         // NULL is not for the stream.
-        assert_eq!(forward.caller.call(NULL, |_| {}).unwrap(), []);
+        assert!(forward.caller.call(NULL, |_| {}).unwrap().is_empty());
         answer(first);
         assert_eq!(forward.caller.reply().unwrap(), [0]);
         forward.start_call(78);

@@ -5,12 +5,13 @@
 mod common;
 
 use common::caller::{Caller, all_words};
-use common::control::{ask, connect, control_of, effective_user, line, number};
+use common::control::{ask, connect, control_of, effective_user, line, number, parse};
 use common::program::{ECHO, NULL};
 use common::{
     LIMIT, PROGRAM, Server, VERSION, not_tested, serve, small, small_with, unique_address, valid,
     wait_until,
 };
+use serde_json::json;
 use spinrpc::config::{CoreList, IdlePolicy, StatsExport};
 use spinrpc::control::{Metric, REQUEST_BYTES_MAX, SCHEMA};
 use spinrpc::{Call, Engine};
@@ -94,32 +95,40 @@ fn a_snapshot_tells_of_engine_core_connection_and_memory() {
         number(snapshot, "replies_sent") > 5 && snapshot.contains("\"answered\":true")
     });
     let calls = number(&snapshot, "calls_received");
-    for expected in [
-        format!("\"schema\":{SCHEMA:?}"),
-        format!("\"pid\":{}", std::process::id()),
-        format!("\"listens\":[{:?}]", asked.server.address),
-        "\"fabric\":\"shm\"".into(),
-        "\"rpc.credits\":\"9\"".into(),
-        "\"running\":true,\"answered\":true".into(),
-        "\"connections_open\":1,\"connections\":[{".into(),
-        "\"made_by\":\"peer\",\"state\":\"up\",\"version\":".into(),
-        format!("process {}\"", std::process::id()),
-        format!("\"responder\":{{\"calls\":{calls},\"credits_granted\":9,\"in_progress\":0}}"),
-        "\"blocks\":{\"calls\":0,\"fetches\":0,\"pulls\":0,\"exports\":0}".into(),
-        "\"memory_used_bytes\":0,\"memory_bytes\":".into(),
+    let told = parse(&snapshot);
+    let (core, connection) = (&told["cores"][0], &told["cores"][0]["connections"][0]);
+    let pid = std::process::id();
+    for (actual, expected) in [
+        (&told["schema"], json!(SCHEMA)),
+        (&told["pid"], json!(pid)),
+        (&told["listens"], json!([asked.server.address])),
+        (&told["fabric"], json!("shm")),
+        (&told["settings"]["rpc.credits"], json!("9")),
+        (&core["running"], json!(true)),
+        (&core["connections_open"], json!(1)),
+        (&connection["made_by"], json!("peer")),
+        (&connection["state"], json!("up")),
+        (
+            &connection["responder"],
+            json!({ "calls": calls, "credits_granted": 9, "in_progress": 0 }),
+        ),
+        (&connection["blocks"], json!({ "calls": 0, "fetches": 0, "pulls": 0, "exports": 0 })),
+        (&connection["memory_used_bytes"], json!(0)),
     ] {
-        assert!(snapshot.contains(&expected), "{expected} in {snapshot}");
+        assert_eq!(*actual, expected, "{snapshot}");
     }
+    assert!(snapshot.contains(&format!("process {pid}\"")), "{snapshot}");
+    assert!(connection["version"].is_u64() && connection["memory_bytes"].is_u64(), "{snapshot}");
     assert!(number(&snapshot, "uptime_ns") > 0 && number(&snapshot, "ticks_per_second") > 0);
     assert!(number(&snapshot, "block_bytes") > 0 && number(&snapshot, "free") > 0, "{snapshot}");
     let beside = unique_address();
     caller.engine.listen(&beside).unwrap();
     let of_client = control_of(&beside).expect("the client's control socket");
-    let sent = format!("\"requester\":{{\"calls\":{calls},");
     // The client's core moves on this thread alone.
     let asking = std::thread::spawn(move || {
         ask_until(&of_client, "snapshot", |snapshot| {
-            number(snapshot, "calls_sent") == calls && snapshot.contains(&sent)
+            let requester = &parse(snapshot)["cores"][0]["connections"][0]["requester"];
+            number(snapshot, "calls_sent") == calls && requester["calls"] == calls
         })
     });
     caller.core.run_until(|| asking.is_finished());
@@ -151,10 +160,10 @@ fn a_snapshot_has_the_metrics_of_the_application() {
             .for_each(|(tier, hits)| series.count(&[tier], *hits));
     });
     published.unwrap();
-    let expected = r#""application":[{"name":"hits","help":"Hits","labels":["tier"],"series":["#
-        .to_owned()
-        + r#"{"values":["a\"b"],"count":7},{"values":["other"],"count":5}]}],"cores":["#;
-    ask_until(&asked.control, "snapshot 0", |snapshot| snapshot.contains(&expected));
+    let series = json!([{ "values": ["a\"b"], "count": 7 }, { "values": ["other"], "count": 5 }]);
+    let expected =
+        json!([{ "name": "hits", "help": "Hits", "labels": ["tier"], "series": series }]);
+    ask_until(&asked.control, "snapshot 0", |snapshot| parse(snapshot)["application"] == expected);
 }
 
 /// Ask cores that poll to sleep. Expect that they do, and that a snapshot says so.
@@ -162,10 +171,8 @@ fn a_snapshot_has_the_metrics_of_the_application() {
 fn idle_policies_are_switched_while_cores_run() {
     let asked = Asked::on(Server::with(small_with(|raw| raw.poll.mode = IdlePolicy::Busy)));
     let polls_on = |policy: &str| {
-        assert_eq!(
-            ask(&asked.control, &format!("idle {policy}")),
-            format!("{{\"idle\":{policy:?},\"cores\":1}}")
-        );
+        let answer = parse(&ask(&asked.control, &format!("idle {policy}")));
+        assert_eq!(answer, json!({ "idle": policy, "cores": 1 }));
         let snapshot = ask(&asked.control, "snapshot");
         assert!(snapshot.contains(&format!("\"idle\":{policy:?}")), "{snapshot}");
     };
@@ -217,7 +224,10 @@ fn a_core_that_does_not_move_is_told_of_without_what_only_it_knows() {
     let mut core = engine.core(0).unwrap();
     let control = control_of(&address).expect("a control socket");
     // Another test, which looked for its engine, may have had a snapshot from before this core ran.
-    let hangs = |snapshot: &str| snapshot.contains("\"running\":true,\"answered\":false");
+    let hangs = |snapshot: &str| {
+        let core = &parse(snapshot)["cores"][0];
+        core["running"] == true && core["answered"] == false
+    };
     ask_until(&control, "snapshot", hangs);
     for _ in 0..20 {
         let snapshot = ask(&control, "snapshot");

@@ -5,11 +5,12 @@
 mod common;
 
 use common::caller::{Caller, all_words};
-use common::control::{ask, control_of, latency_counts, number};
+use common::control::{ask, control_of, latency_counts, number, parse};
 use common::program::{DROP, ECHO, FAIL, LATER, NULL};
 use common::{
     PROGRAM, Server, VERSION, serve, small, small_with, unique_address, valid, wait_until,
 };
+use serde_json::{Value, json};
 use spinrpc::config::{CoreList, OnPanic};
 use spinrpc::control::{LATENCY_LEASE, LATENCY_SCHEMA, PROCEDURES_MEASURED, latency_bounds_ns};
 use spinrpc::{Call, CallError, ConnectionEvent, Deferred, Engine, Procedure, Progress, Service};
@@ -64,20 +65,27 @@ impl Measured {
     }
 }
 
+/// A core without calls that were measured.
+fn core(index: usize, running: bool, measuring: bool) -> Value {
+    json!({
+        "index": index, "running": running, "measuring": measuring, "histograms": 0, "procedures": [],
+    })
+}
+
 #[test]
 fn calls_are_counted_once_asked_for_each_under_its_procedure() {
     let mut it = Measured::start(Server::start());
     it.call(ECHO, 3);
     let first = it.latencies();
-    for expected in [
-        format!("\"schema\":{LATENCY_SCHEMA:?}"),
-        format!("\"pid\":{}", std::process::id()),
-        format!("\"lease_seconds\":{}", LATENCY_LEASE.as_secs()),
-        format!("\"bounds_ns\":{:?}", latency_bounds_ns().collect::<Vec<_>>()).replace(' ', ""),
-        "\"index\":0,\"running\":true,\"measuring\":true,\"histograms\":0,\"procedures\":[]".into(),
-    ] {
-        assert!(first.contains(&expected), "{expected} in {first}");
-    }
+    let expected = json!({
+        "schema": LATENCY_SCHEMA,
+        "pid": std::process::id(),
+        "engine": parse(&first)["engine"],
+        "lease_seconds": LATENCY_LEASE.as_secs(),
+        "bounds_ns": latency_bounds_ns().collect::<Vec<_>>(),
+        "cores": [core(0, true, true)],
+    });
+    assert_eq!(parse(&first), expected);
     assert!(it.call(ECHO, 5).iter().all(Result::is_ok));
     // Arguments that are too many are refused by the handler, and count.
     assert!(it.call(NULL, 1)[0].is_err());
@@ -196,21 +204,19 @@ fn cores_that_do_not_move_are_told_of_and_measure_once_they_do() {
     let address = unique_address();
     engine.listen(&address).unwrap();
     let control = control_of(&address).expect("a control socket");
-    let mut core = engine.core(0).unwrap();
-    let still = "\"index\":0,\"running\":true,\"measuring\":false";
+    let mut core_0 = engine.core(0).unwrap();
     for _ in 0..20 {
-        let answer = ask(&control, "latency");
-        assert!(answer.contains(still), "{answer}");
-        assert!(answer.contains("\"index\":1,\"running\":false,\"measuring\":false"), "{answer}");
+        let answer = parse(&ask(&control, "latency"));
+        assert_eq!(answer["cores"], json!([core(0, true, false), core(1, false, false)]));
     }
     // One letter about measuring, and at most one from a concurrent test that looks for its engine.
-    let letters = core.poll_once().events;
+    let letters = core_0.poll_once().events;
     assert!((1..=2).contains(&letters), "{letters} letters");
-    let answer = ask(&control, "latency");
-    assert!(answer.contains("\"index\":0,\"running\":true,\"measuring\":true"), "{answer}");
-    drop(core);
-    let answer = ask(&control, "latency");
-    assert!(answer.contains("\"index\":0,\"running\":false,\"measuring\":false"), "{answer}");
+    let answer = parse(&ask(&control, "latency"));
+    assert_eq!(answer["cores"][0], core(0, true, true));
+    drop(core_0);
+    let answer = parse(&ask(&control, "latency"));
+    assert_eq!(answer["cores"][0], core(0, false, false));
 }
 
 /// Answers a call in the poll after it, with the number of connections that it has heard of.

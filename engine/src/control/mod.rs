@@ -71,7 +71,6 @@
 //! Counts only grow: they are kept while measuring is off. A reader that needs rates subtracts two answers.
 
 mod application;
-mod json;
 mod latency;
 mod server;
 mod snapshot;

@@ -1,7 +1,6 @@
 //! The thread of a control socket: sleeps until a client connects, asks, or takes an answer. A
 //! client cannot make it wait, grow, or turn faster than the limits here.
 
-use super::json::Object;
 use super::{CONNECTIONS_SHOWN, CONNECTIONS_SHOWN_MAX, REQUEST_BYTES_MAX, socket};
 use crate::config::{Choice, IdlePolicy};
 use crate::sys::credentials::ProcessIdentity;
@@ -9,6 +8,7 @@ use crate::sys::journal::event;
 use crate::sys::peer_socket::{Accepted, PeerListener, PeerSocket};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use serde_json::json;
 use std::cmp::Reverse;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -305,16 +305,12 @@ impl<S: Source> Answers<S> {
             return refusal(&format!("allowed are idle {}", policy.names().join(", idle ")));
         }
         let cores = self.source.set_idle(policy);
-        let mut line = String::new();
-        Object::begin(&mut line).text("idle", mode).number("cores", cores as u64);
-        with_end(line)
+        with_end(json!({ "idle": mode, "cores": cores }).to_string())
     }
 }
 
 fn refusal(why: &str) -> Vec<u8> {
-    let mut line = String::new();
-    Object::begin(&mut line).text("error", why);
-    with_end(line)
+    with_end(json!({ "error": why }).to_string())
 }
 
 fn with_end(mut line: String) -> Vec<u8> {

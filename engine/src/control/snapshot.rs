@@ -3,13 +3,14 @@
 
 use super::SCHEMA;
 use super::application::{MetricSeries, Row};
-use super::json::Object;
 use crate::config::{Choice, Config, IdlePolicy, KEYS, RawConfig};
 use crate::mem::ClassStats;
 use crate::mem::budget::Budget;
 use crate::reactor::StatsSnapshot;
 use crate::reactor::pending::observation::{Buffers, ConnRow};
 use crate::sys::clock::Clock;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(crate) struct EngineFacts<'a> {
@@ -45,91 +46,82 @@ pub(crate) struct Inside {
 
 /// The whole snapshot, on one line; of each core the given number of connections, those with most calls.
 pub(crate) fn render(engine: &EngineFacts<'_>, cores: &[CoreFacts], connections: usize) -> String {
-    let mut line = String::new();
-    Object::begin(&mut line)
-        .text("schema", SCHEMA)
-        .number("pid", std::process::id().into())
-        .number("engine", engine.number.into())
-        .text("version", env!("CARGO_PKG_VERSION"))
-        .text("fabric", engine.config.driver().name())
-        .number("uptime_ns", u64::try_from(engine.uptime.as_nanos()).unwrap_or(u64::MAX))
-        .number("ticks_per_second", Clock::shared().ticks_per_second())
-        .texts("listens", &engine.listens)
-        .object("settings", |object| settings(object, engine.config.raw()))
-        .object("budget", |object| budget(object, engine.config))
-        .object("gss", |object| {
-            for (name, count) in engine.gss {
-                object.number(name, *count);
-            }
-        })
-        .objects("application", engine.application, metric)
-        .objects("cores", cores.iter().enumerate(), |object, (index, facts)| {
-            core(object.number("index", index as u64), facts, connections);
-        });
-    line
+    let cores = (0..).zip(cores).map(|(index, facts)| core(index, facts, connections));
+    json!({
+        "schema": SCHEMA,
+        "pid": std::process::id(),
+        "engine": engine.number,
+        "version": env!("CARGO_PKG_VERSION"),
+        "fabric": engine.config.driver().name(),
+        "uptime_ns": u64::try_from(engine.uptime.as_nanos()).unwrap_or(u64::MAX),
+        "ticks_per_second": Clock::shared().ticks_per_second(),
+        "listens": engine.listens,
+        "settings": settings(engine.config.raw()),
+        "budget": budget(engine.config),
+        "gss": engine.gss.iter().copied().collect::<BTreeMap<_, _>>(),
+        "application": engine.application.iter().map(metric).collect::<Value>(),
+        "cores": cores.collect::<Value>(),
+    })
+    .to_string()
 }
 
-fn metric(object: &mut Object<'_>, series: &MetricSeries) {
-    object
-        .text("name", series.metric.name)
-        .text("help", series.metric.help)
-        .texts("labels", series.metric.labels)
-        .objects("series", series.rows(), |object, row: &Row| {
-            object.texts("values", &row.values).number("count", row.count);
-            if let Some(sum_ns) = row.sum_ns {
-                object.number("sum_ns", sum_ns).numbers("buckets", row.buckets.iter().copied());
-            }
-        });
+fn metric(series: &MetricSeries) -> Value {
+    let row = |row: &Row| {
+        let mut members = json!({ "values": row.values, "count": row.count });
+        if let Some(sum_ns) = row.sum_ns {
+            members["sum_ns"] = sum_ns.into();
+            members["buckets"] = row.buckets.as_slice().into();
+        }
+        members
+    };
+    json!({
+        "name": series.metric.name,
+        "help": series.metric.help,
+        "labels": series.metric.labels,
+        "series": series.rows().map(row).collect::<Value>(),
+    })
 }
 
 /// Keys that differ from their defaults.
-fn settings(object: &mut Object<'_>, raw: &RawConfig) {
-    for key in KEYS {
-        let value = key.value(raw);
-        if value != key.default_value() {
-            object.text(key.name, value.to_string().trim_matches('"'));
-        }
-    }
+fn settings(raw: &RawConfig) -> BTreeMap<&'static str, String> {
+    let values = KEYS.iter().map(|key| (key, key.value(raw)));
+    let changed = values.filter(|(key, value)| *value != key.default_value());
+    changed.map(|(key, value)| (key.name, value.to_string().trim_matches('"').to_owned())).collect()
 }
 
 /// Purposes of a connection's message buffers, on either side of it.
-fn budget(object: &mut Object<'_>, config: &Config) {
-    let holders = |object: &mut Object<'_>, budget: Vec<(&'static str, u32)>| {
-        for (holder, buffers) in budget {
-            object.number(holder, buffers.into());
-        }
-    };
-    object.object("receives", |to| holders(to, config.recv_budget().explain().collect()));
-    let (calls, serves) = (config.requester_send_budget(), config.responder_send_budget());
-    object.object("sends_of_clients", |to| holders(to, calls.explain().collect()));
-    object.object("sends_of_servers", |to| holders(to, serves.explain().collect()));
+fn budget(config: &Config) -> Value {
+    fn holders(budget: &impl Budget) -> BTreeMap<&'static str, u32> {
+        budget.explain().collect()
+    }
+    json!({
+        "receives": holders(&config.recv_budget()),
+        "sends_of_clients": holders(&config.requester_send_budget()),
+        "sends_of_servers": holders(&config.responder_send_budget()),
+    })
 }
 
-fn core(object: &mut Object<'_>, facts: &CoreFacts, connections: usize) {
+fn core(index: usize, facts: &CoreFacts, connections: usize) -> Value {
+    let mut members = json!({
+        "index": index,
+        "idle": facts.idle.name(),
+        "running": facts.is_running,
+        "answered": facts.inside.is_some(),
+        "stats": facts.stats.entries().collect::<BTreeMap<_, _>>(),
+    });
     if let Some(cpu) = facts.cpu {
-        object.number("cpu", cpu as u64);
+        members["cpu"] = cpu.into();
     }
-    object
-        .text("idle", facts.idle.name())
-        .flag("running", facts.is_running)
-        .flag("answered", facts.inside.is_some())
-        .object("stats", |object| {
-            for (name, value) in facts.stats.entries() {
-                object.number(name, value);
-            }
-        });
-    let Some(inside) = &facts.inside else { return };
-    object
-        .number("deferred", inside.deferred as u64)
-        .number("put_off", inside.put_off as u64)
-        .objects("memory", &inside.memory, |object, class| {
-            object
-                .number("block_bytes", class.block_bytes as u64)
-                .number("total", class.total as u64)
-                .number("free", class.free as u64);
-        })
-        .number("connections_open", inside.connections.len() as u64)
-        .objects("connections", busiest(&inside.connections, connections), connection);
+    if let Some(inside) = &facts.inside {
+        let class = |ClassStats { block_bytes, free, total }: &ClassStats| json!({ "block_bytes": block_bytes, "total": total, "free": free });
+        let shown = busiest(&inside.connections, connections);
+        members["deferred"] = inside.deferred.into();
+        members["put_off"] = inside.put_off.into();
+        members["memory"] = inside.memory.iter().map(class).collect();
+        members["connections_open"] = inside.connections.len().into();
+        members["connections"] = shown.into_iter().map(connection).collect();
+    }
+    members
 }
 
 fn busiest(rows: &[ConnRow], count: usize) -> Vec<&ConnRow> {
@@ -139,49 +131,44 @@ fn busiest(rows: &[ConnRow], count: usize) -> Vec<&ConnRow> {
     rows
 }
 
-fn connection(object: &mut Object<'_>, row: &ConnRow) {
-    object.text("id", format_args!("{}.{}", row.place, row.generation));
+fn connection(row: &ConnRow) -> Value {
+    let mut members = json!({
+        "id": format!("{}.{}", row.place, row.generation),
+        "made_by": if row.is_ours { "us" } else { "peer" },
+        "state": if row.is_closing { "closing" } else { "up" },
+        "version": row.version,
+        "requester": {
+            "calls": row.calls_sent,
+            "credits_requested": row.requested,
+            "credits_granted": row.granted,
+            "credits_in_flight": row.in_flight,
+        },
+        "responder": {
+            "calls": row.calls_received,
+            "credits_granted": row.grant,
+            "in_progress": row.in_progress,
+        },
+        "bytes": { "read": row.moved.read, "written": row.moved.written },
+        "receives": buffers(&row.receives),
+        "sends": buffers(&row.sends),
+        "blocks": {
+            "calls": row.blocks.calls,
+            "fetches": row.blocks.fetches,
+            "pulls": row.blocks.pulls,
+            "exports": row.blocks.exports,
+        },
+    });
     if let Some(peer) = row.peer {
-        object.text("peer", peer);
+        members["peer"] = peer.to_string().into();
     }
-    object
-        .text("made_by", if row.is_ours { "us" } else { "peer" })
-        .text("state", if row.is_closing { "closing" } else { "up" })
-        .number("version", row.version.into())
-        .object("requester", |object| {
-            object
-                .number("calls", row.calls_sent)
-                .number("credits_requested", row.requested.into())
-                .number("credits_granted", row.granted.into())
-                .number("credits_in_flight", row.in_flight.into());
-        })
-        .object("responder", |object| {
-            object
-                .number("calls", row.calls_received)
-                .number("credits_granted", row.grant.into())
-                .number("in_progress", row.in_progress.into());
-        })
-        .object("bytes", |object| {
-            object.number("read", row.moved.read).number("written", row.moved.written);
-        })
-        .object("receives", |object| buffers(object, &row.receives))
-        .object("sends", |object| buffers(object, &row.sends))
-        .object("blocks", |object| {
-            object
-                .number("calls", row.blocks.calls as u64)
-                .number("fetches", row.blocks.fetches as u64)
-                .number("pulls", row.blocks.pulls as u64)
-                .number("exports", row.blocks.exports as u64);
-        });
     if let Some((used_bytes, bytes)) = row.memory {
-        object.number("memory_used_bytes", used_bytes as u64).number("memory_bytes", bytes as u64);
+        members["memory_used_bytes"] = used_bytes.into();
+        members["memory_bytes"] = bytes.into();
     }
+    members
 }
 
-fn buffers(object: &mut Object<'_>, buffers: &Buffers) {
-    object
-        .number("bytes", buffers.buf_bytes as u64)
-        .number("total", buffers.total as u64)
-        .number("free", buffers.free as u64)
-        .number("kept", buffers.kept as u64);
+fn buffers(buffers: &Buffers) -> Value {
+    let Buffers { buf_bytes, total, free, kept } = buffers;
+    json!({ "bytes": buf_bytes, "total": total, "free": free, "kept": kept })
 }

@@ -1,6 +1,7 @@
 //! Asks engines of the test's own process by their control sockets.
 
 use super::LIMIT;
+use serde_json::Value;
 use spinrpc::control::NAME_PREFIX;
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -63,17 +64,21 @@ pub(crate) fn number(snapshot: &str, member: &str) -> u64 {
     digits.parse().unwrap_or_else(|_| panic!("{member} in {snapshot}"))
 }
 
+pub(crate) fn parse(answer: &str) -> Value {
+    serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
 /// Procedures of an answer about latencies, with the number of calls of each. Fails unless that is the sum of its
 /// buckets.
 #[track_caller]
 pub(crate) fn latency_counts(answer: &str) -> Vec<(String, u64)> {
-    let count = |part: &str| {
-        let procedure = part.split_once(',').unwrap().0.trim_matches('"').to_owned();
-        let buckets = part.split_once("\"buckets\":[").unwrap().1.split_once(']').unwrap().0;
-        let buckets = buckets.split(',').map(|count| count.parse::<u64>().unwrap());
-        let count = number(part, "count");
-        assert_eq!(buckets.sum::<u64>(), count, "{part}");
-        (procedure, count)
+    let answer = parse(answer);
+    let procedures =
+        answer["cores"].as_array().unwrap().iter().flat_map(|core| core["procedures"].as_array());
+    let count = |one: &Value| {
+        let sum: u64 = one["buckets"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+        assert_eq!(one["count"], sum, "{one}");
+        (one["procedure"].to_string().trim_matches('"').to_owned(), sum)
     };
-    answer.split("\"procedure\":").skip(1).map(count).collect()
+    procedures.flatten().map(count).collect()
 }
