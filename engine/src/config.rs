@@ -40,7 +40,6 @@ use crate::sys::mmap::HugePages;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::limits::Limits as PeerLimits;
 use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, INLINE_THRESHOLD_TWO_BYTES};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
 use spinrpc_proto::version::TransportVersion;
 use std::time::Duration;
@@ -203,103 +202,48 @@ impl Default for Config {
     }
 }
 
-/// Declares functions of [`Config`] that return the value of a key, in the type that its users need.
-macro_rules! values {
-    (@ $value:expr, $convert:path) => { $convert($value) };
-    (@ $value:expr) => { $value };
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $group:ident.$key:ident $(=> $convert:path)?;)+) => {
-        impl Config {
-            $($(#[$doc])* pub fn $name(&self) -> $type {
-                values!(@ self.raw.$group.$key $(, $convert)?)
-            })+
-        }
-    };
-}
-
-values! {
-    /// Behaviour of an idle core.
-    idle_policy: IdlePolicy = poll.mode;
-    /// Most events a core takes from one source per turn.
-    poll_budget: usize = poll.budget => to_usize;
-    /// Time that an idle core spins before it starts to yield.
-    spin_time: Duration = poll.spin_us => Duration::from_micros;
-    /// Longest time a core stays parked before it looks around.
-    park_time: Duration = poll.park_us => Duration::from_micros;
-    /// Registered private memory of each core, in bytes.
-    arena_bytes: usize = mem.arena_mib => mib_to_bytes;
-    /// Locking of a core's arena in memory.
-    lock: Want = mem.lock;
-    /// Profile of the protocol that connections follow.
-    protocol: Profile = rpc.protocol;
-    /// Versions of RPC-over-RDMA that are spoken.
-    versions: Versions = rpc.version;
-    /// Consequence of a panic in a handler.
-    on_panic: OnPanic = rpc.on_panic;
+/// Values without a key.
+impl Config {
     /// Time that a responder is remembered as one without version two.
-    version_memory: Duration = fixed.version_memory_ms => Duration::from_millis;
-    /// Calls in reverse that may be outstanding on one connection (RFC 8167): granted as a client,
-    /// requested as a server; 0: none.
-    reverse_calls: usize = rpc.reverse_calls => to_usize;
+    pub fn version_memory(&self) -> Duration {
+        Duration::from_millis(self.raw.fixed.version_memory_ms)
+    }
+
     /// Calls of handles that may be in flight on one core.
-    handle_calls: usize = fixed.handle_calls => to_usize;
-    /// RDMA Reads that may be active on a connection in each direction; zero: none, as the Connection Configuration
-    /// Protocol announces it. A device is told of one at least ([`Config::device_reads_max`]).
-    rdma_reads_max: u16 = rpc.max_rdma_reads => to_u16;
-    /// Longest message sent inline, transport header included, in bytes; a peer may lower it
-    /// (RFC 8166 section 3.3.2).
-    inline_send_bytes: usize = rpc.inline_send_bytes => to_usize;
-    /// Longest message received inline, transport header included, in bytes.
-    inline_recv_bytes: usize = rpc.inline_recv_bytes => to_usize;
-    /// Most bytes that one reply brings to the requester by Write and Reply chunks.
-    read_bytes_max: usize = rpc.max_read_bytes => to_usize;
-    /// Most bytes that one call brings to the responder by Read chunks.
-    write_bytes_max: usize = rpc.max_write_bytes => to_usize;
-    /// Most segments of one list, sent or accepted.
-    segments_max: usize = rpc.max_segments => to_usize;
+    pub fn handle_calls(&self) -> usize {
+        to_usize(self.raw.fixed.handle_calls)
+    }
+
     /// Most Read chunks, and most Write chunks, of one message, sent or accepted.
-    chunks_max: usize = fixed.max_chunks => to_usize;
+    pub fn chunks_max(&self) -> usize {
+        to_usize(self.raw.fixed.max_chunks)
+    }
+
     /// Time that the memory of a reply with a Read list stays exported without RDMA_DONE (RFC 5666
     /// section 11).
-    done_timeout: Duration = fixed.done_timeout_ms => Duration::from_millis;
+    pub fn done_timeout(&self) -> Duration {
+        Duration::from_millis(self.raw.fixed.done_timeout_ms)
+    }
+
     /// Time that a call or a reply that arrives with Read chunks waits for memory for them.
-    memory_wait: Duration = fixed.memory_wait_ms => Duration::from_millis;
-    /// Time that the oldest Send, Write or Read of a connection may be outstanding while none completes.
-    stall_timeout: Duration = rpc.stall_timeout_ms => Duration::from_millis;
-    /// Memory for replies that are kept, in MiB; 0 keeps none.
-    reply_cache_mib: usize = rpc.reply_cache_mib => to_usize;
-    /// Slots of a shared-memory ring, one ring per direction and connection; a power of two.
-    shm_ring_slots: usize = shm.ring_slots => to_usize;
-    /// Memory of one connection for bulk data, in bytes.
-    conn_arena_bytes: usize = mem.conn_arena_mib => mib_to_bytes;
-    /// Driver of all connections.
-    driver: Driver = fabric.driver;
-    /// View that the application gets of bulk data that arrived.
-    bulk_view: BulkView = mem.bulk;
-    /// Access of other processes to the engine's statistics.
-    stats_export: StatsExport = stats.export;
-    /// Most connections of one core.
-    conns_max: usize = limits.conns => to_usize;
-    /// Most connections that are being accepted at a time.
-    handshakes_max: usize = limits.handshakes => to_usize;
-    /// Largest arena of a peer that is accepted over shared memory, in bytes.
-    peer_arena_bytes_max: usize = limits.peer_arena_mib => mib_to_bytes;
-    /// All slabs that a peer lends a connection over shared memory, in bytes.
-    peer_slab_bytes_max: usize = limits.peer_slab_mib => mib_to_bytes;
-    /// Most shared memory of all connections with one process, in bytes.
-    peer_memory_bytes_max: usize = limits.peer_mib => mib_to_bytes;
-    /// Most shared memory of all connections of one core, in bytes.
-    core_memory_bytes_max: usize = limits.core_mib => mib_to_bytes;
-    /// Most connections that are accepted from one host over RDMA.
-    host_conns_max: usize = limits.host_conns => to_usize;
+    pub fn memory_wait(&self) -> Duration {
+        Duration::from_millis(self.raw.fixed.memory_wait_ms)
+    }
+
     /// Bytes of a body under RPCSEC_GSS that are sealed or opened in one turn.
-    gss_step_bytes: usize = fixed.gss_step_bytes => to_usize;
+    pub fn gss_step_bytes(&self) -> usize {
+        to_usize(self.raw.fixed.gss_step_bytes)
+    }
+
     /// Time after which an unused security context is dropped.
-    gss_unused: Duration = fixed.gss_unused_ms => Duration::from_millis;
+    pub fn gss_unused(&self) -> Duration {
+        Duration::from_millis(self.raw.fixed.gss_unused_ms)
+    }
+
     /// Time that a client waits for its security mechanism.
-    gss_mechanism_time: Duration = fixed.gss_mechanism_ms => Duration::from_millis;
-    /// Calls a requester may have outstanding on one connection: requested as a client, granted as
-    /// a server (RFC 8166 section 3.3.1).
-    credits: usize = rpc.credits => to_usize;
+    pub fn gss_mechanism_time(&self) -> Duration {
+        Duration::from_millis(self.raw.fixed.gss_mechanism_ms)
+    }
 }
 
 /// Configured values that take more than that.

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::mem::budget::Budget;
+use spinrpc_proto::profile::Profile;
 
 fn host(allowed: &[usize], isolated: &[usize], siblings: &[&[usize]]) -> Host {
     Host {
