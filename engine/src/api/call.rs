@@ -216,10 +216,7 @@ impl<'a> Call<'a> {
     /// Denies the call for its credential (RFC 5531 section 9).
     ///
     /// ```
-    /// use spinrpc::{AuthFlavor, AuthStat, AuthSys, Call, CallError, CallSpec, Client, Config, Engine};
-    /// use spinrpc::{GROUPS_MAX, Groups, Identity, OpaqueAuth, Procedure, Program, RejectStatus, Reply};
-    /// use spinrpc::{ReplyHandler, Token, Version, Xid};
-    /// use std::{cell::RefCell, rc::Rc, time::Duration};
+    /// use spinrpc::{AuthFlavor, AuthStat, Call, CallError, Identity, OpaqueAuth, Procedure, RejectStatus, Xid};
     ///
     /// /// Serves members of group 100 only, as far as a machine's word for that is enough.
     /// fn handle(call: Call<'_>) {
@@ -235,40 +232,10 @@ impl<'a> Call<'a> {
     ///     }
     /// }
     ///
-    /// struct Keep(Rc<RefCell<Vec<Result<(), CallError>>>>);
-    /// impl ReplyHandler for Keep {
-    ///     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-    ///         self.0.borrow_mut().push(reply.map(drop));
-    ///     }
+    /// /// The caller is to state a user.
+    /// fn wants_user(outcome: &CallError) -> bool {
+    ///     *outcome == CallError::Rejected(RejectStatus::AuthError(AuthStat::TooWeak))
     /// }
-    ///
-    /// let (program, version) = (Program(0x2000_0001), Version(1));
-    /// let server = Engine::new(Config::default())?;
-    /// server.serve(program, version, |_core| handle)?;
-    /// server.listen("shm:doc-deny")?;
-    /// let running = server.start()?;
-    /// let mut core = Engine::new(Config::default())?.core(0)?;
-    /// let outcomes = Rc::default();
-    /// let keep = |_: Client| Keep(Rc::clone(&outcomes));
-    /// let client = core.connect_wait("shm:doc-deny", program, version, keep, Duration::from_secs(5))?;
-    ///
-    /// client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {})?;
-    /// assert!(Groups::new(&[100; GROUPS_MAX + 1]).is_none());
-    /// let groups = Groups::new(&[100]).unwrap_or_default();
-    /// let user = AuthSys { stamp: 0, machine_name: b"here", uid: 1, gid: 1, groups };
-    /// client.set_auth_sys(Some(&user))?;
-    /// client.call(Procedure(1), Token(2), &mut CallSpec::short(), |_| {})?;
-    /// core.run_until(|| outcomes.borrow().len() == 2);
-    /// let outcomes = outcomes.take();
-    /// assert!(outcomes.iter().any(|outcome| outcome.is_ok()));
-    /// let denied = |outcome: &Result<(), CallError>| match outcome {
-    ///     Err(CallError::Rejected(RejectStatus::AuthError(why))) => *why == AuthStat::TooWeak,
-    ///     _ => false,
-    /// };
-    /// assert!(outcomes.iter().any(denied));
-    /// server.shutdown();
-    /// running.join()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn deny(self, why: AuthStat) {
         self.refuse(&RpcRefusal::Denied(RejectStatus::AuthError(why)));

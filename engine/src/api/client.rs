@@ -261,10 +261,12 @@ impl Client {
     /// Sets the user of all later calls (AUTH_SYS, RFC 5531 appendix A); `None` selects AUTH_NONE.
     ///
     /// ```no_run
-    /// use spinrpc::{AuthSys, Backpressure, Client, Groups};
+    /// use spinrpc::{AuthSys, Backpressure, Client, GROUPS_MAX, Groups};
     ///
-    /// fn call_as(client: &Client, uid: u32, gid: u32) -> Result<(), Backpressure> {
-    ///     let groups = Groups::new(&[gid, 100]).unwrap_or_default();
+    /// /// With so many groups as a credential has room for.
+    /// fn call_as(client: &Client, uid: u32, gids: &[u32]) -> Result<(), Backpressure> {
+    ///     let groups = Groups::new(&gids[..gids.len().min(GROUPS_MAX)]).unwrap_or_default();
+    ///     let gid = gids.first().copied().unwrap_or(uid);
     ///     client.set_auth_sys(Some(&AuthSys { stamp: 0, machine_name: b"host", uid, gid, groups }))
     /// }
     /// ```
@@ -308,46 +310,16 @@ impl Client {
     /// expired, or that was cancelled, has ended.
     ///
     /// ```
-    /// use spinrpc::{Call, CallEnded, CallError, CallId, CallSpec, Config, ConnectionEvent, Engine};
-    /// use spinrpc::{Negotiated, Procedure, Program, Reply, ReplyHandler, Token, TransportVersion};
-    /// use spinrpc::{Version, Work};
-    /// use std::{cell::Cell, rc::Rc};
+    /// use spinrpc::{Backpressure, CallEnded, CallId, CallSpec, Client, Procedure, Token};
     ///
-    /// #[derive(Clone, Default)]
-    /// struct Seen(Rc<Cell<Option<Negotiated>>>, Rc<Cell<bool>>);
-    /// impl ReplyHandler for Seen {
-    ///     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-    ///         self.1.set(matches!(reply, Err(CallError::Cancelled)));
+    /// /// Starts a call and gives it up again.
+    /// fn change_mind(client: &Client) -> Result<(), Backpressure> {
+    ///     let call: CallId = client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {})?;
+    ///     if let Err(CallEnded) = client.cancel(call) {
+    ///         println!("its handler has been notified");
     ///     }
-    ///     fn on_event(&mut self, event: &ConnectionEvent) {
-    ///         if let ConnectionEvent::Up { negotiated, .. } = event {
-    ///             self.0.set(Some(*negotiated));
-    ///         }
-    ///     }
+    ///     Ok(())
     /// }
-    ///
-    /// let (program, version) = (Program(0x2000_0001), Version(1));
-    /// let server = Engine::new(Config::default())?;
-    /// server.serve(program, version, |_core| |call: Call<'_>| call.reply(|_| {}))?;
-    /// server.listen("shm:doc-cancel")?;
-    /// let running = server.start()?;
-    /// let mut core = Engine::new(Config::default())?.core(0)?;
-    /// let seen = Seen::default();
-    /// let client = core.connect("shm:doc-cancel", program, version, |_| seen.clone())?;
-    /// while !client.is_up() {
-    ///     let Work { events, is_waiting } = core.poll_once();
-    ///     assert!(events > 0 || !is_waiting);
-    /// }
-    /// let negotiated = seen.0.get().expect("the connection is up");
-    /// assert_eq!(negotiated.version(), Some(TransportVersion::One));
-    ///
-    /// let call: CallId = client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {})?;
-    /// client.cancel(call)?;
-    /// assert_eq!(client.cancel(call), Err(CallEnded));
-    /// core.run_until(|| seen.1.get());
-    /// server.shutdown();
-    /// running.join()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(&self, call: CallId) -> Result<(), CallEnded> {
         let conn = self.0.state.get().of_calls().ok_or(CallEnded)?;

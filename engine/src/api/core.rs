@@ -167,11 +167,11 @@ impl Core {
     /// runtime.
     ///
     /// ```
-    /// use spinrpc::{Config, Core, Engine};
+    /// use spinrpc::{Config, Core, Engine, Work};
     ///
     /// async fn drive(engine: Engine, mut core: Core) {
     ///     while !engine.is_shut_down() {
-    ///         core.poll_once();
+    ///         let Work { events: _, is_waiting: _ } = core.poll_once();
     ///         // Other tasks of this thread run.
     ///         tokio::task::yield_now().await;
     ///     }

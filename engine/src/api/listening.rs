@@ -65,40 +65,22 @@ impl ListenOptions {
     /// `mem.bulk = "copy"`, and over RDMA, nothing is lent.
     ///
     /// ```
-    /// use spinrpc::{Call, CallSpec, Config, CoreContext, Engine, ListenOptions, Procedure, Program};
-    /// use spinrpc::{ReplyData, SharedBulk, SlabLayout, Version, blocking};
+    /// use spinrpc::{Call, Config, Engine, ListenOptions, Program, ReplyData, SharedBulk, SlabLayout, Version};
     ///
-    /// let (program, version) = (Program(0x2000_0001), Version(1));
     /// let server = Engine::new(Config::default())?;
     /// let slab = server.slab(SlabLayout::new().block_bytes(256 << 10).blocks(8))?;
-    /// let mut block = slab.take(100_000).expect("a free block");
+    /// let mut block = slab.take(100_000).ok_or("no free block")?;
     /// // Or by a file: `file.read_exact_at(block.bytes_mut(), offset)`.
     /// block.bytes_mut().fill(7);
-    /// let block = block.freeze();
-    /// server.serve(program, version, move |_: &CoreContext| {
-    ///     let block: SharedBulk = block.clone();
+    /// let block: SharedBulk = block.freeze();
+    /// server.serve(Program(0x2000_0001), Version(1), move |_| {
+    ///     let block = block.clone();
     ///     move |call: Call<'_>| {
-    ///         if call.procedure() == Procedure(0) {
-    ///             return call.reply(|_| {});
-    ///         }
     ///         let data = ReplyData::new().shared(&block, 0..100_000);
     ///         call.reply_with(data, |results| results.bulk());
     ///     }
     /// })?;
     /// server.listen_with("shm:doc-listen-lend", &ListenOptions::new().lend(&slab))?;
-    /// let running = server.start()?;
-    ///
-    /// let mut client = blocking::Client::connect("shm:doc-listen-lend", program, version)?;
-    /// let room = client.bulk(100_000).expect("memory for the result");
-    /// let mut spec = CallSpec::new().result_into(room);
-    /// let sum = client.call_with(Procedure(1), &mut spec, |_| {}, |results| {
-    ///     let data = results.data(100_000)?;
-    ///     Ok(data.bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>())
-    /// })?;
-    /// assert_eq!(sum, 700_000);
-    /// # drop(client);
-    /// server.shutdown();
-    /// running.join()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

@@ -72,59 +72,24 @@ impl ConnectOptions {
     /// in full toward the server's limits (`limits.peer_slab_mib`, `limits.peer_mib`), beyond
     /// which it refuses the connection. With `mem.bulk = "copy"` nothing is lent.
     ///
-    /// ```
-    /// use spinrpc::{AcceptStatus, Bulk, Call, CallError, CallSpec, Config, ConnectOptions, ConnectionEvent};
-    /// use spinrpc::{CoreContext, Engine, Procedure, Program, Reply, ReplyHandler, Service, SlabLayout};
-    /// use spinrpc::{Token, Version};
-    /// use std::cell::RefCell;
-    /// use std::rc::Rc;
+    /// ```no_run
+    /// use spinrpc::{CallSpec, Client, ConnectOptions, Engine, Procedure, Slab, SlabLayout, Token};
+    /// use std::error::Error;
     ///
-    /// struct Sum;
-    /// impl Service for Sum {
-    ///     fn call(&mut self, mut call: Call<'_>) {
-    ///         let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
-    ///         match call.args().data(1 << 20).map(|data| sum(data.bytes())) {
-    ///             Ok(sum) => call.reply(|results| results.u32(sum)),
-    ///             Err(_) => call.reject(AcceptStatus::GarbageArgs),
-    ///         }
-    ///     }
+    /// fn lend(engine: &Engine) -> Result<(Slab, ConnectOptions), Box<dyn Error>> {
+    ///     let slab = engine.slab(SlabLayout::new().block_bytes(256 << 10).blocks(8))?;
+    ///     let options = ConnectOptions::new().lend(&slab);
+    ///     Ok((slab, options))
     /// }
     ///
-    /// /// Keeps the sum, and the block that is free again.
-    /// #[derive(Clone, Default)]
-    /// struct Keep(Rc<RefCell<Option<(u32, Bulk)>>>);
-    /// impl ReplyHandler for Keep {
-    ///     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-    ///         let mut reply = reply.expect("a sum");
-    ///         let block = reply.take_argument().expect("what the call was given");
-    ///         *self.0.borrow_mut() = Some((reply.results().u32().expect("a number"), block));
-    ///     }
-    ///     fn on_event(&mut self, _: &ConnectionEvent) {}
+    /// /// Sends a block; `Reply::take_argument` gives it back.
+    /// fn send(client: &Client, slab: &Slab) -> Result<(), Box<dyn Error>> {
+    ///     let mut block = slab.take(100_000).ok_or("no free block")?;
+    ///     // Or by a file: `file.read_exact_at(block.bytes_mut(), offset)`.
+    ///     block.bytes_mut().fill(3);
+    ///     client.call(Procedure(1), Token(0), &mut CallSpec::new().argument(block), |args| args.bulk())?;
+    ///     Ok(())
     /// }
-    ///
-    /// let (program, version) = (Program(0x2000_0001), Version(1));
-    /// let server = Engine::new(Config::default())?;
-    /// server.serve(program, version, |_: &CoreContext| Sum)?;
-    /// server.listen("shm:doc-lend")?;
-    /// let running = server.start()?;
-    ///
-    /// let engine = Engine::new(Config::default())?;
-    /// let slab = engine.slab(SlabLayout::new().block_bytes(256 << 10).blocks(8))?;
-    /// let mut core = engine.core(0)?;
-    /// let (keep, options) = (Keep::default(), ConnectOptions::new().lend(&slab));
-    /// let client = core.connect_with("shm:doc-lend", program, version, &options, |_| keep.clone())?;
-    /// core.run_until(|| client.is_up());
-    /// let mut block = slab.take(100_000).expect("a free block");
-    /// // Or by a file: `file.read_exact_at(block.bytes_mut(), offset)`.
-    /// block.bytes_mut().fill(3);
-    /// client.call(Procedure(1), Token(0), &mut CallSpec::new().argument(block), |args| args.bulk())?;
-    /// core.run_until(|| keep.0.borrow().is_some());
-    /// let (sum, block) = keep.0.take().expect("the answer");
-    /// assert_eq!((sum, block.len(), slab.free()), (300_000, 100_000, 7));
-    /// # drop((client, core));
-    /// server.shutdown();
-    /// running.join()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn lend(mut self, slab: &Slab) -> Self {
@@ -138,14 +103,15 @@ impl ConnectOptions {
     /// [`ReplyHandler::on_event`](crate::ReplyHandler::on_event) instead.
     ///
     /// ```
-    /// use spinrpc::{ConnectOptions, ConnectionEvent, Reconnect};
-    /// use std::sync::mpsc;
+    /// use spinrpc::{ConnectOptions, ConnectionEvent, Negotiated, TransportVersion};
     ///
-    /// let (sender, events) = mpsc::channel();
-    /// let options = ConnectOptions::new()
-    ///     .reconnect(Reconnect::default())
-    ///     .on_event(move |event: &ConnectionEvent| drop(sender.send(event.clone())));
-    /// # drop((options, events));
+    /// let options = ConnectOptions::new().on_event(|event| {
+    ///     if let ConnectionEvent::Up { negotiated, .. } = event {
+    ///         let negotiated: &Negotiated = negotiated;
+    ///         println!("version two: {}", negotiated.version() == Some(TransportVersion::Two));
+    ///     }
+    /// });
+    /// # drop(options);
     /// ```
     #[must_use]
     pub fn on_event(mut self, watch: impl Fn(&ConnectionEvent) + Send + Sync + 'static) -> Self {

@@ -114,15 +114,9 @@ impl Call<'_> {
     /// that is dropped leaves it alone, and its place taken.
     ///
     /// ```
-    /// use spinrpc::config::RawConfig;
-    /// use spinrpc::{Call, CallError, CallSpec, Client, Config, ConnectOptions, Engine, Reply};
-    /// use spinrpc::{Procedure, Program, ReplyHandler, ReverseOptions, Service, Token, Version};
-    /// use std::cell::Cell;
-    /// use std::rc::Rc;
+    /// use spinrpc::{Call, CallError, CallSpec, Client, Procedure, Program, Reply, ReplyHandler};
+    /// use spinrpc::{ReverseOptions, Service, Token, Version};
     ///
-    /// # const SERVER: Program = Program(0x2000_0001);
-    /// # const CALLBACK: Program = Program(0x2000_0002);
-    /// # const VERSION: Version = Version(1);
     /// struct Deaf;
     /// impl ReplyHandler for Deaf {
     ///     fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
@@ -133,10 +127,9 @@ impl Call<'_> {
     /// struct CallsBack(Option<Client>);
     /// impl Service for CallsBack {
     ///     fn call(&mut self, call: Call<'_>) {
+    ///         let (program, version) = (Program(0x2000_0002), Version(1));
     ///         if call.procedure() == Procedure(1) {
-    ///             let options = ReverseOptions::new();
-    ///             let client = call.reverse_client(CALLBACK, VERSION, &options, |_| Deaf);
-    ///             self.0 = client.ok();
+    ///             self.0 = call.reverse_client(program, version, &ReverseOptions::new(), |_| Deaf).ok();
     ///             if let Some(client) = &self.0 {
     ///                 let spec = &mut CallSpec::short();
     ///                 let _started = client.call(Procedure(1), Token(7), spec, |args| args.u32(42));
@@ -145,31 +138,6 @@ impl Call<'_> {
     ///         call.reply(|_| {});
     ///     }
     /// }
-    ///
-    /// let mut raw = RawConfig::default();
-    /// raw.rpc.reverse_calls = 8;
-    /// let config = raw.validate()?;
-    /// let engine = Engine::new(config.clone())?;
-    /// engine.serve(SERVER, VERSION, |_| CallsBack::default())?;
-    /// engine.listen("shm:doc-reverse")?;
-    /// let server = engine.start()?;
-    ///
-    /// // A client that serves, too.
-    /// let here = Engine::new(config)?;
-    /// here.serve(CALLBACK, VERSION, |_| |mut call: Call<'_>| {
-    ///     assert_eq!(call.args().u32(), Ok(42));
-    ///     call.reply(|_| {});
-    /// })?;
-    /// let mut core = here.core(0)?;
-    /// let options = ConnectOptions::new().take_reverse_calls();
-    /// let client = core.connect_with("shm:doc-reverse", SERVER, VERSION, &options, |_| Deaf)?;
-    /// core.run_until(|| client.is_up());
-    /// client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {})?;
-    /// // Until the call in reverse was answered: the server has then received a reply, too.
-    /// core.run_until(|| engine.stats(0).is_ok_and(|stats| stats.replies_received > 0));
-    /// engine.shutdown();
-    /// server.join()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors

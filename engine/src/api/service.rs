@@ -59,8 +59,7 @@ pub trait Service {
     /// a [`Deferred`](crate::Deferred) wakes the core anyway.
     ///
     /// ```
-    /// use spinrpc::{Call, Config, Deferred, Engine, Progress, Service};
-    /// # use spinrpc::{Procedure, Program, Version, blocking};
+    /// use spinrpc::{Call, Deferred, Progress, Service};
     ///
     /// /// Takes the calls of a turn together.
     /// #[derive(Default)]
@@ -83,16 +82,6 @@ pub trait Service {
     ///         Progress { events, is_waiting: false }
     ///     }
     /// }
-    /// # let (program, version) = (Program(0x2000_0001), Version(1));
-    /// # let engine = Engine::new(Config::default())?;
-    /// # engine.serve(program, version, |_| Batches::default())?;
-    /// # engine.listen("shm:doc-poll")?;
-    /// # let server = engine.start()?;
-    /// # let mut client = blocking::Client::connect("shm:doc-poll", program, version)?;
-    /// # assert_eq!(client.call(Procedure(1), |_| {}, |results| results.u32())?, 1);
-    /// # engine.shutdown();
-    /// # server.join()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn poll(&mut self) -> Progress {
         Progress::default()

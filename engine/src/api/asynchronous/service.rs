@@ -131,63 +131,12 @@ const _: () = assert!(DEFERRED_MAX <= SLOTS_MAX);
 /// defers. A call that comes when it is reached has no handler ([`AsyncService::too_many`]).
 ///
 /// ```
-/// use spinrpc::{AcceptStatus, AsyncService, Call, Config, Engine, Procedure, Program, Version};
-/// use spinrpc::{ClientHandle, ConnectOptions, CallSpec, CoreContext, Encoder, async_service, blocking};
-/// use std::rc::Rc;
+/// use spinrpc::{AsyncService, CoreContext, Service, async_service};
 ///
-/// /// Asks another server for the double of a number, and adds one.
-/// struct Proxy(ClientHandle);
-///
-/// impl AsyncService for Proxy {
-///     type Request = u32;
-///     type Reply = Number;
-///
-///     fn request(&self, call: &mut Call<'_>) -> Result<u32, AcceptStatus> {
-///         call.args().u32().map_err(|_| AcceptStatus::GarbageArgs)
-///     }
-///
-///     async fn call(self: Rc<Self>, number: u32) -> Result<Number, AcceptStatus> {
-///         let call = self.0.start(Procedure(1), CallSpec::short(), |args| args.u32(number));
-///         let mut answer = call.map_err(failed)?.await.map_err(failed)?;
-///         Ok(Number(answer.results().u32().map_err(failed)? + 1))
-///     }
+/// /// For [`Engine::serve`](spinrpc::Engine::serve); the guide has a whole service.
+/// fn on_core(core: &CoreContext, service: impl AsyncService) -> impl Service {
+///     async_service(core, 256, service)
 /// }
-///
-/// fn failed<E>(_: E) -> AcceptStatus {
-///     AcceptStatus::SystemErr
-/// }
-///
-/// struct Number(u32);
-///
-/// impl spinrpc::Results for Number {
-///     fn encode(self, results: &mut Encoder<'_>) {
-///         results.u32(self.0);
-///     }
-/// }
-///
-/// const PROGRAM: Program = Program(0x2000_0001);
-/// const VERSION: Version = Version(1);
-/// let behind = Engine::new(Config::default())?;
-/// behind.serve(PROGRAM, VERSION, |_| |mut call: Call<'_>| match call.args().u32() {
-///     Ok(number) => call.reply(|results| results.u32(2 * number)),
-///     Err(_) => call.reject(AcceptStatus::GarbageArgs),
-/// })?;
-/// behind.listen("shm:doc-async-behind")?;
-/// let proxy = Engine::new(Config::default())?;
-/// proxy.serve(PROGRAM, VERSION, |core: &CoreContext| {
-///     let options = ConnectOptions::new();
-///     let server = core.connect("shm:doc-async-behind", PROGRAM, VERSION, &options).unwrap();
-///     async_service(core, 256, Proxy(server))
-/// })?;
-/// proxy.listen("shm:doc-async")?;
-/// let running = [behind.start()?, proxy.start()?];
-///
-/// let mut client = blocking::Client::connect("shm:doc-async", PROGRAM, VERSION)?;
-/// let number = client.call(Procedure(1), |args| args.u32(20), |results| results.u32())?;
-/// assert_eq!(number, 41);
-/// [&behind, &proxy].map(Engine::shutdown);
-/// running.into_iter().try_for_each(|running| running.join())?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn async_service<S: AsyncService>(
     core: &CoreContext,

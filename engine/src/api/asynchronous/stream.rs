@@ -21,63 +21,18 @@ use std::task::{Context, Poll};
 /// any order.
 ///
 /// ```
-/// use spinrpc::config::RawConfig;
-/// use spinrpc::{Call, CallError, CallSpec, CallStream, Client, ConnectOptions, Engine, IncomingCall};
-/// use spinrpc::{Procedure, Program, Reply, ReplyHandler, ReverseOptions, Service, Token, Version};
-/// use std::sync::mpsc;
-/// use std::time::Duration;
+/// use spinrpc::{AcceptStatus, CallStream, IncomingCall};
 ///
-/// # const SERVER: Program = Program(0x2000_0001);
-/// # const CALLBACK: Program = Program(0x2000_0002);
-/// # const VERSION: Version = Version(1);
-/// /// Reports the answer of the client.
-/// struct Report(mpsc::Sender<u32>);
-/// impl ReplyHandler for Report {
-///     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
-///         let _ = self.0.send(reply.unwrap().results().u32().unwrap());
-///     }
-/// }
-///
-/// /// Calls its caller back.
-/// struct CallsBack(Option<Client>, mpsc::Sender<u32>);
-/// impl Service for CallsBack {
-///     fn call(&mut self, call: Call<'_>) {
-///         if call.procedure() == Procedure(1) {
-///             let (options, report) = (ReverseOptions::new(), Report(self.1.clone()));
-///             let client = call.reverse_client(CALLBACK, VERSION, &options, |_| report).unwrap();
-///             client.call(Procedure(1), Token(7), &mut CallSpec::short(), |args| args.u32(20)).unwrap();
-///             self.0 = Some(client);
+/// /// A task of any runtime, until all cores have ended.
+/// async fn answer(mut calls: CallStream) {
+///     while let Some(call) = calls.next().await {
+///         let mut call: IncomingCall = call;
+///         match call.args().u32() {
+///             Ok(number) => call.reply(|results| results.u32(2 * number)),
+///             Err(_) => call.reject(AcceptStatus::GarbageArgs),
 ///         }
-///         call.reply(|_| {});
 ///     }
 /// }
-///
-/// let mut raw = RawConfig::default();
-/// raw.rpc.reverse_calls = 8;
-/// let config = raw.validate()?;
-/// let (report, reports) = mpsc::channel();
-/// let server = Engine::new(config.clone())?;
-/// server.serve(SERVER, VERSION, move |_| CallsBack(None, report.clone()))?;
-/// server.listen("shm:doc-stream")?;
-/// let here = Engine::new(config)?;
-/// let mut calls: CallStream = here.serve_stream(CALLBACK, VERSION, 64)?;
-/// let running = [server.start()?, here.start()?];
-///
-/// let options = ConnectOptions::new().take_reverse_calls();
-/// let client = here.connect(0, "shm:doc-stream", SERVER, VERSION, &options)?;
-/// client.call(Procedure(1), |_| {}, |_| Ok(()))?;
-/// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-/// runtime.block_on(async {
-///     let mut call: IncomingCall = calls.next().await.expect("the engine runs");
-///     let number = call.args().u32().unwrap();
-///     call.reply(|results| results.u32(2 * number));
-/// });
-/// assert_eq!(reports.recv(), Ok(40));
-/// [&here, &server].map(Engine::shutdown);
-/// running.into_iter().try_for_each(|running| running.join())?;
-/// // The cores have ended.
-/// assert!(runtime.block_on(calls.next()).is_none());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct CallStream(Arc<Shared>);
 

@@ -130,41 +130,23 @@ impl Connection {
 /// * [`ClientHandle::start_on_core`] has a function run on the core.
 ///
 /// ```
-/// use spinrpc::{Call, CallSpec, Config, ConnectOptions, CoreContext, Engine, OnAnswer, PendingCall};
-/// use spinrpc::{Procedure, Program, Service, Token, Version};
+/// use spinrpc::{Call, CallSpec, Config, ConnectOptions, Engine, OnAnswer, PendingCall};
+/// use spinrpc::{Procedure, Program, Token, Version};
 /// use std::sync::{Arc, mpsc};
-/// use std::time::Duration;
-///
-/// struct Double;
-/// impl Service for Double {
-///     fn call(&mut self, mut call: Call<'_>) {
-///         match call.args().u32() {
-///             Ok(number) => call.reply(|results| results.u32(2 * number)),
-///             Err(_) => call.reject(spinrpc::AcceptStatus::GarbageArgs),
-///         }
-///     }
-/// }
 ///
 /// let (program, version) = (Program(0x2000_0001), Version(1));
 /// let engine = Engine::new(Config::default())?;
-/// engine.serve(program, version, |_: &CoreContext| Double)?;
+/// engine.serve(program, version, |_| |mut call: Call<'_>| match call.args().u32() {
+///     Ok(number) => call.reply(|results| results.u32(2 * number)),
+///     Err(_) => call.reject(spinrpc::AcceptStatus::GarbageArgs),
+/// })?;
 /// engine.listen("shm:doc-handle")?;
 /// let running = engine.start()?;
 ///
 /// let client = engine.connect(0, "shm:doc-handle", program, version, &ConnectOptions::new())?;
-/// client.wait_up(Duration::from_secs(5))?;
-/// let threads = [1, 2, 3].map(|number| {
-///     let client = client.clone();
-///     std::thread::spawn(move || {
-///         client.call(Procedure(1), |args| args.u32(number), |results| results.u32())
-///     })
-/// });
-/// let doubled = threads.map(|thread| thread.join().unwrap().unwrap());
-/// assert_eq!(doubled, [2, 4, 6]);
-///
+/// assert_eq!(client.call(Procedure(1), |args| args.u32(3), |results| results.u32())?, 6);
 /// let pending: PendingCall = client.start(Procedure(1), CallSpec::short(), |args| args.u32(4))?;
 /// assert_eq!(pending.wait()?.results().u32()?, 8);
-///
 /// let (sender, answers) = mpsc::channel();
 /// let on_answer: Arc<OnAnswer> = Arc::new(move |Token(token), reply| {
 ///     // On the core.
