@@ -24,10 +24,20 @@ fn cpus(host: &Host, change: impl FnOnce(&mut RawCores)) -> Vec<usize> {
     raw.validate_for(host).unwrap().cpus().to_vec()
 }
 
-fn refusal(change: impl FnOnce(&mut RawConfig)) -> String {
+type Change = fn(&mut RawConfig);
+
+fn validated(change: impl FnOnce(&mut RawConfig)) -> Result<Config, ConfigError> {
     let mut raw = RawConfig::default();
     change(&mut raw);
-    raw.validate_for(&four_cpus()).unwrap_err().to_string()
+    raw.validate_for(&four_cpus())
+}
+
+fn valid(change: impl FnOnce(&mut RawConfig)) -> Config {
+    validated(change).unwrap()
+}
+
+fn refusal(change: impl FnOnce(&mut RawConfig)) -> String {
+    validated(change).unwrap_err().to_string()
 }
 
 #[test]
@@ -107,11 +117,9 @@ fn any_takes_at_most_a_core_for_each_cpu_and_pins_none() {
     assert_eq!(cpus(&four_cpus(), any).len(), 3);
     assert_eq!(cpus(&host(&[4, 5], &[5], &[&[4, 5]]), any).len(), 2);
     assert_eq!(cpus(&Host::default(), any).len(), 1);
-    let mut raw = RawConfig::default();
-    raw.cores.list = CoreList::Any;
-    let config = raw.validate_for(&four_cpus()).unwrap();
+    let config = valid(|raw| raw.cores.list = CoreList::Any);
     assert_eq!((config.pins_cores(), config.is_near_cpu()), (false, false));
-    assert!(RawConfig::default().validate_for(&four_cpus()).unwrap().pins_cores());
+    assert!(valid(|_| ()).pins_cores());
 }
 
 #[test]
@@ -141,46 +149,76 @@ fn a_list_made_in_code_is_checked_like_a_written_one() {
 }
 
 #[test]
-fn numbers_outside_their_limits_are_refused_by_name() {
-    assert_eq!(
-        refusal(|raw| raw.rpc.credits = 0),
-        "rpc.credits = 0: expected an integer from 1 to 1024"
-    );
-    assert_eq!(
-        refusal(|raw| raw.rpc.inline_send_bytes = 1500),
-        "rpc.inline_send_bytes = 1500: expected a multiple of 1024 from 1024 to 65536"
-    );
-    assert_eq!(
-        refusal(|raw| raw.shm.ring_slots = 100),
-        "shm.ring_slots = 100: expected a power of two from 64 to 4096"
-    );
-    assert_eq!(
-        refusal(|raw| raw.rpc.msgp_align_bytes = 1),
-        "rpc.msgp_align_bytes = 1: expected 0, or a power of two from 512 to 4096"
-    );
-}
-
-#[test]
-fn padded_data_begin_within_the_inline_message() {
-    assert_eq!(
-        refusal(|raw| raw.rpc.msgp_align_bytes = 4096),
-        "rpc.msgp_align_bytes = 4096: expected less than rpc.inline_send_bytes = 4096"
-    );
+fn values_are_refused_by_name_with_what_is_expected() {
+    let room = (16 << 20) - (64 << 10);
+    let cases: [(Change, &str); 10] = [
+        (|raw| raw.rpc.credits = 0, "rpc.credits = 0: expected an integer from 1 to 1024"),
+        (
+            |raw| raw.rpc.inline_send_bytes = 1500,
+            "rpc.inline_send_bytes = 1500: expected a multiple of 1024 from 1024 to 65536",
+        ),
+        (
+            |raw| raw.shm.ring_slots = 100,
+            "shm.ring_slots = 100: expected a power of two from 64 to 4096",
+        ),
+        (
+            |raw| raw.rpc.msgp_align_bytes = 1,
+            "rpc.msgp_align_bytes = 1: expected 0, or a power of two from 512 to 4096",
+        ),
+        // Padded data begin within the inline message.
+        (
+            |raw| raw.rpc.msgp_align_bytes = 4096,
+            "rpc.msgp_align_bytes = 4096: expected less than rpc.inline_send_bytes = 4096",
+        ),
+        // Bulk data and the message around it must fit the memory that they pass through.
+        (
+            |raw| raw.rpc.max_read_bytes = (16 << 20) - (64 << 10) + 1,
+            "rpc.max_read_bytes = 16711681: expected at most 16711680, what mem.conn_arena_mib = \
+             16 has room for",
+        ),
+        (
+            |raw| (raw.rpc.max_write_bytes, raw.mem.arena_mib) = (2 << 20, 1),
+            "rpc.max_read_bytes = 1048576: expected at most 983040, what mem.arena_mib = 1 has \
+             room for",
+        ),
+        // A message of half a ring always finds room in the end, a longer one never does.
+        (
+            |raw| (raw.shm.ring_slots, raw.rpc.inline_send_bytes) = (64, 8192),
+            "rpc.inline_send_bytes = 8192: expected at most 7932, what a ring of shm.ring_slots = \
+             64 takes",
+        ),
+        (
+            |raw| raw.rpc.inline_recv_bytes = 32768,
+            "rpc.inline_recv_bytes = 32768: expected at most 31740, what a ring of \
+             shm.ring_slots = 256 takes",
+        ),
+        // Keys of the driver that is not in use are checked by their limits only.
+        (
+            |raw| raw.verbs.tos = Some(256),
+            "verbs.tos = 256: expected \"auto\", or an integer from 0 to 255",
+        ),
+    ];
+    for (change, expected) in cases {
+        assert_eq!(refusal(change), expected);
+    }
+    valid(|raw| (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (room, room));
+    valid(|raw| {
+        raw.shm.ring_slots = 64;
+        (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (7168, 7168);
+    });
 }
 
 #[test]
 fn only_a_protocol_with_padded_messages_pads_and_has_a_longer_header() {
-    let mut raw = RawConfig::default();
-    raw.rpc.msgp_align_bytes = 1024;
-    let plain = raw.clone().validate_for(&four_cpus()).unwrap();
+    let with = |protocol, align_bytes| {
+        valid(|raw| (raw.rpc.protocol, raw.rpc.msgp_align_bytes) = (protocol, align_bytes))
+    };
+    let plain = with(Profile::Rfc8166, 1024);
     assert_eq!(plain.msgp_alignment(), Alignment::NONE);
-    raw.rpc.protocol = Profile::Rfc5666;
-    let padded = raw.clone().validate_for(&four_cpus()).unwrap();
+    let padded = with(Profile::Rfc5666, 1024);
     assert_eq!(padded.msgp_alignment(), Alignment::new(1024, 1024));
     assert_eq!(padded.header_bytes_max(), plain.header_bytes_max() + 8);
-    raw.rpc.msgp_align_bytes = 0;
-    let silent = raw.validate_for(&four_cpus()).unwrap();
-    assert_eq!(silent.msgp_alignment(), Alignment::NONE);
+    assert_eq!(with(Profile::Rfc5666, 0).msgp_alignment(), Alignment::NONE);
 }
 
 #[test]
@@ -204,40 +242,6 @@ fn both_limits_of_every_number_belong_to_it_and_nothing_beyond() {
 }
 
 #[test]
-fn bulk_and_the_message_around_it_must_fit_the_memory_they_pass_through() {
-    let room = (16 << 20) - (64 << 10);
-    assert_eq!(
-        refusal(|raw| raw.rpc.max_read_bytes = room + 1),
-        "rpc.max_read_bytes = 16711681: expected at most 16711680, what mem.conn_arena_mib = 16 \
-         has room for"
-    );
-    let message = refusal(|raw| {
-        raw.rpc.max_write_bytes = 2 << 20;
-        raw.mem.arena_mib = 1;
-    });
-    assert!(message.ends_with("at most 983040, what mem.arena_mib = 1 has room for"), "{message}");
-
-    let mut raw = RawConfig::default();
-    (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (room, room);
-    raw.validate_for(&four_cpus()).unwrap();
-}
-
-/// A message of half a ring always finds room in the end, a longer one never does.
-#[test]
-fn inline_messages_must_fit_the_ring_they_pass_through() {
-    assert_eq!(
-        refusal(|raw| (raw.shm.ring_slots, raw.rpc.inline_send_bytes) = (64, 8192)),
-        "rpc.inline_send_bytes = 8192: expected at most 7932, what a ring of shm.ring_slots = 64 \
-         takes"
-    );
-    let message = refusal(|raw| raw.rpc.inline_recv_bytes = 32768);
-    assert!(message.ends_with("what a ring of shm.ring_slots = 256 takes"), "{message}");
-    let mut raw = RawConfig::default();
-    (raw.shm.ring_slots, raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (64, 7168, 7168);
-    raw.validate_for(&four_cpus()).unwrap();
-}
-
-#[test]
 fn an_optional_number_is_a_number_or_off() {
     let key = Key::find("host.cpu_dma_latency_us").unwrap();
     assert_eq!(key.allowed(), "\"off\", or an integer from 0 to 1000000");
@@ -253,21 +257,16 @@ fn an_optional_number_is_a_number_or_off() {
 
 #[test]
 fn the_largest_transfer_is_expressible_in_segments() {
-    let mut raw = RawConfig::default();
-    assert_eq!(raw.clone().validate_for(&four_cpus()).unwrap().segment_bytes(), 16 << 20);
-    raw.rpc.segment_bytes = 4096;
-    assert_eq!(raw.validate_for(&four_cpus()).unwrap().segment_bytes(), 69_632);
+    assert_eq!(valid(|_| ()).segment_bytes(), 16 << 20);
+    assert_eq!(valid(|raw| raw.rpc.segment_bytes = 4096).segment_bytes(), 69_632);
 }
 
 #[test]
 fn a_peer_may_send_what_this_side_may() {
-    let limits = RawConfig::default().validate_for(&four_cpus()).unwrap().peer_limits();
+    let limits = valid(|_| ()).peer_limits();
     assert!(limits.within_bounds());
     assert_eq!(limits, PeerLimits::DEFAULT);
-
-    let mut raw = RawConfig::default();
-    (raw.fixed.max_chunks, raw.rpc.max_segments) = (2, 3);
-    let limits = raw.validate_for(&four_cpus()).unwrap().peer_limits();
+    let limits = valid(|raw| (raw.fixed.max_chunks, raw.rpc.max_segments) = (2, 3)).peer_limits();
     assert_eq!((limits.read_chunks_max, limits.write_chunks_max), (2, 2));
     assert_eq!(limits.segments_max, 3);
 }
@@ -316,26 +315,16 @@ fn keys_are_unique_described_and_kept_together_by_group() {
         assert!(!group.is_empty() && !name.is_empty(), "{}", key.name);
         assert!(key.effect.ends_with('.') && key.reason.ends_with('.'), "{}", key.name);
         assert_eq!(KEYS.iter().filter(|other| other.name == key.name).count(), 1, "{}", key.name);
+        for other in key.related {
+            assert!(Key::find(other).is_some() && *other != key.name, "{}: {other}", key.name);
+        }
+        // What the protocol defines says where.
+        let is_of_protocol = group == "rpc" && key.name != "rpc.timeout_ms";
+        assert!(!(is_of_protocol && key.origin.is_empty()), "{}", key.name);
         if groups.last() != Some(&group) {
             assert!(!groups.contains(&group), "{group} is in two places");
             groups.push(group);
         }
-    }
-}
-
-#[test]
-fn related_keys_are_others_that_exist() {
-    for key in KEYS {
-        for other in key.related {
-            assert!(Key::find(other).is_some() && *other != key.name, "{}: {other}", key.name);
-        }
-    }
-}
-
-#[test]
-fn what_the_protocol_defines_says_where() {
-    for key in KEYS.iter().filter(|key| key.name.starts_with("rpc.")) {
-        assert_eq!(key.origin.is_empty(), key.name == "rpc.timeout_ms", "{}", key.name);
     }
 }
 
@@ -372,77 +361,46 @@ fn other_values(default: &Value) -> Vec<Value> {
 
 #[test]
 fn zero_is_no_deadline() {
-    let mut raw = RawConfig::default();
-    raw.rpc.timeout_ms = 0;
-    assert_eq!(raw.validate_for(&four_cpus()).unwrap().timeout(), None);
+    assert_eq!(valid(|raw| raw.rpc.timeout_ms = 0).timeout(), None);
     assert_eq!(Config::default().timeout(), Some(Duration::from_secs(10)));
 }
 
+/// A buffer for every credit, and for messages without one. RFC 8167 section 4: receives for the reverse direction come on
+/// top of those of the forward one. Version two section 4.2.2: a client that takes no calls in reverse answers them. Sends
+/// that a device has not reported take no credit's buffer.
 #[test]
-fn a_connection_has_a_buffer_for_every_credit_and_for_messages_without_one() {
-    let config = RawConfig::default().validate_for(&four_cpus()).unwrap();
-    assert_eq!(config.slots_per_conn(), 64);
-    assert_eq!(config.recv_budget().total(), 64 + 1 + 1);
-    assert_eq!(config.requester_send_budget().total(), 64 + 2);
-    assert_eq!(config.responder_send_budget().total(), 64 + 2);
-}
-
-/// RFC 8167 section 4: receives for the reverse direction come on top of those of the forward one.
-#[test]
-fn calls_in_reverse_have_buffers_of_their_own() {
-    let mut raw = RawConfig::default();
-    raw.rpc.reverse_calls = 8;
-    let config = raw.validate_for(&four_cpus()).unwrap();
-    assert_eq!(config.reverse_calls(), 8);
-    assert_eq!(config.recv_budget().total(), 64 + 8 + 1 + 1);
-    assert_eq!(config.requester_send_budget().total(), 64 + 8 + 2);
-    assert_eq!(config.responder_send_budget().total(), 64 + 8 + 2);
+fn a_connection_has_buffers_for_all_its_messages() {
+    let cases: [(Change, u64, u64); 5] = [
+        (|_| (), 64 + 1 + 1, 64 + 2),
+        (|raw| raw.rpc.reverse_calls = 8, 64 + 8 + 1 + 1, 64 + 8 + 2),
+        (|raw| raw.rpc.version = Versions::Two, 64 + 1 + 1 + 1, 64 + 2),
+        (|raw| raw.rpc.version = Versions::Both, 64 + 1 + 1 + 1, 64 + 2),
+        (|raw| (raw.fabric.driver, raw.rpc.credits) = (Driver::Verbs, 1), 1 + 1 + 1, 1 + 2 + 15),
+    ];
+    for (change, receives, sends) in cases {
+        let config = valid(change);
+        assert_eq!(config.recv_budget().total(), receives);
+        assert_eq!(config.requester_send_budget().total(), sends);
+        assert_eq!(config.responder_send_budget().total(), sends);
+    }
+    assert_eq!(valid(|_| ()).slots_per_conn(), 64);
+    let config = valid(|raw| raw.rpc.reverse_calls = 8);
     assert_eq!(config.send_queue_depth(), 72 * 4 + 2 * 288);
     assert_eq!(config.recv_budget_with(0), Config::default().recv_budget());
-}
-
-/// Version two section 4.2.2: a client that takes no calls in reverse answers them.
-#[test]
-fn where_version_two_is_spoken_a_call_in_reverse_has_a_buffer() {
-    for version in [Versions::Two, Versions::Both] {
-        let mut raw = RawConfig::default();
-        raw.rpc.version = version;
-        let config = raw.validate_for(&four_cpus()).unwrap();
-        assert_eq!(config.recv_budget().reverse, 1, "{version:?}");
-        assert_eq!(config.requester_send_budget().total(), 64 + 2);
-    }
-}
-
-#[test]
-fn sends_that_a_device_has_not_reported_take_no_credits_buffer() {
-    let mut raw = RawConfig::default();
-    (raw.fabric.driver, raw.rpc.credits) = (Driver::Verbs, 1);
-    let config = raw.validate_for(&four_cpus()).unwrap();
-    assert_eq!(config.requester_send_budget().total(), 1 + 2 + 15);
-    assert_eq!(config.responder_send_budget().total(), 1 + 2 + 15);
 }
 
 /// RFC 8166 section 4.1: four fixed words and three lists, each ended by one word.
 #[test]
 fn headroom_takes_the_longest_header() {
-    let mut raw = RawConfig::default();
-    (raw.fixed.max_chunks, raw.rpc.max_segments) = (1, 1);
-    let config = raw.validate_for(&four_cpus()).unwrap();
+    let config = valid(|raw| (raw.fixed.max_chunks, raw.rpc.max_segments) = (1, 1));
     let words = 4 + (6 + 1) + (2 + 4 + 1) + (1 + 1 + 4);
     assert_eq!(config.header_bytes_max(), words * 4);
     assert_eq!(config.headroom_bytes(), 128);
     assert_eq!(config.send_buffer_bytes(), 128 + 4096);
     // No receive buffer takes a header with as many segments as the default allows.
-    let config = RawConfig::default().validate_for(&four_cpus()).unwrap();
+    let config = valid(|_| ());
     assert!(config.header_bytes_max() > 3 * config.recv_buffer_bytes());
     assert_eq!(config.headroom_bytes(), config.recv_buffer_bytes() + 64);
-}
-
-fn verbs_refusal(change: impl FnOnce(&mut RawConfig)) -> String {
-    refusal(|raw| {
-        raw.fabric.driver = Driver::Verbs;
-        change(raw);
-    })
 }
 
 #[test]
@@ -454,26 +412,18 @@ fn queues_of_an_rdma_connection_hold_all_its_work_requests() {
 
 #[test]
 fn bulk_data_must_fit_the_arena_of_the_driver_in_use() {
-    let too_long = |raw: &mut RawConfig| {
-        (raw.mem.conn_arena_mib, raw.rpc.max_read_bytes) = (1, 1 << 20);
+    let too_long = |driver, registration| {
+        validated(|raw| {
+            (raw.mem.conn_arena_mib, raw.rpc.max_read_bytes) = (1, 1 << 20);
+            (raw.fabric.driver, raw.verbs.registration) = (driver, registration);
+        })
     };
-    let message = verbs_refusal(too_long);
-    assert!(
-        message.ends_with("at most 983040, what mem.conn_arena_mib = 1 has room for"),
-        "{message}"
-    );
-    let mut windows = RawConfig::default();
-    too_long(&mut windows);
-    windows.verbs.registration = Registration::Window;
-    assert_eq!(windows.clone().validate_for(&four_cpus()).unwrap_err().key, "rpc.max_read_bytes");
-    windows.fabric.driver = Driver::Verbs;
-    let config = windows.validate_for(&four_cpus()).unwrap();
+    let error = too_long(Driver::Verbs, Registration::Auto).unwrap_err();
+    assert_eq!(error.expected, "at most 983040, what mem.conn_arena_mib = 1 has room for");
+    let error = too_long(Driver::Shm, Registration::Window).unwrap_err();
+    assert_eq!(error.key, "rpc.max_read_bytes");
+    let config = too_long(Driver::Verbs, Registration::Window).unwrap();
     assert_eq!(config.with_driver(Driver::Shm).unwrap_err().key, "rpc.max_read_bytes");
-}
-
-#[test]
-fn keys_of_the_driver_not_in_use_are_checked_by_their_limits_only() {
-    assert!(refusal(|raw| raw.verbs.tos = Some(256)).starts_with("verbs.tos = 256: "));
 }
 
 #[test]
