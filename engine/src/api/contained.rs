@@ -10,6 +10,7 @@ use super::call::{Call, CallState};
 use super::client::{Link, Reply, ReplyHandler, Token};
 use super::errors::CallError;
 use super::service::{ConnectionEvent, Service};
+use crate::reactor::pending::latency::row_of;
 use crate::reactor::pending::panic_log::PanicPlace;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::words::calls::CallOutcome;
@@ -18,6 +19,14 @@ use spinrpc_proto::ids::{Procedure, Program, Version};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+
+/// The service of a call.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) index: usize,
+    /// Its time is counted, for those who ask for latencies ([`control`](crate::control)).
+    pub(super) is_measured: bool,
+}
 
 pub(super) struct ContainedService {
     ops: Rc<CoreCell>,
@@ -44,9 +53,12 @@ impl ContainedService {
         self.program
     }
 
-    /// Runs the service, which answers or defers the call.
+    /// Runs the service, which is this one, and answers or defers the call.
     #[inline(always)]
-    pub(super) fn call<'a>(&mut self, state: &'a CallState<'a>) -> CallOutcome {
+    pub(super) fn call<'a>(&mut self, found: Found, state: &'a CallState<'a>) -> CallOutcome {
+        if found.is_measured {
+            return self.call_measured(found, state);
+        }
         let inner = &mut self.inner;
         match catch_unwind(AssertUnwindSafe(|| inner.call(Call(state)))) {
             // Most calls; apart from the others, whose outcome takes a closer look.
@@ -54,6 +66,14 @@ impl ContainedService {
             Ok(()) => Self::other_outcome(state),
             Err(payload) => self.end_call(state, payload),
         }
+    }
+
+    #[cold]
+    fn call_measured<'a>(&mut self, found: Found, state: &'a CallState<'a>) -> CallOutcome {
+        self.ops.begin_timer(row_of(found.index, state.called.procedure));
+        let outcome = self.call(Found { is_measured: false, ..found }, state);
+        self.ops.end_timer();
+        outcome
     }
 
     #[inline(never)]
@@ -91,11 +111,6 @@ impl ContainedService {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| inner.on_event(event))) {
             self.ops.take_panic(self.place(HandlerKind::Event, None), payload);
         }
-    }
-
-    /// The service itself, for another one to take its place.
-    pub(super) fn inner(&mut self) -> &mut Box<dyn Service> {
-        &mut self.inner
     }
 
     fn place(&self, handler: HandlerKind, procedure: Option<Procedure>) -> PanicPlace {

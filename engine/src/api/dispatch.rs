@@ -7,7 +7,7 @@ mod lookup;
 use super::call::{Arguments, CallState, Called, Home};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_entry::ClientEntry;
-use super::contained::ContainedService;
+use super::contained::{ContainedService, Found};
 use super::errors::{CallError, ConnectError};
 #[cfg(feature = "gss")]
 use super::gss::{GssCore, Securing};
@@ -17,7 +17,6 @@ use super::reply_status::reply_status;
 use super::reverse::Reverse;
 use super::rfc5666::{Asking, padded_reply_status};
 use super::service::{ConnectionEvent, ConnectionId, Service};
-use super::timed::TimedSwitch;
 use super::versions::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
@@ -57,11 +56,11 @@ pub(super) struct Dispatch {
     pub(super) reverse: Rc<Reverse>,
     /// The same, for calls.
     pub(super) home: Home,
-    /// Index of the service that was called last; none after a graceful end of the core.
+    /// Index of the service that was called last; none after a graceful end of the core, and while calls are measured.
     called: usize,
     pub(super) services: Vec<ContainedService>,
-    /// One for each service. Stored separately, so that finding a service is as fast as without timing.
-    timed: Box<[TimedSwitch]>,
+    /// The time of calls is measured: latencies are asked for ([`control`](crate::control)).
+    is_measuring: bool,
     pub(super) is_leaving: bool,
     polling: Box<[usize]>,
     handles: Box<HandleCore>,
@@ -96,7 +95,6 @@ impl Dispatch {
             ContainedService::new(Rc::clone(&ops), (program, version), service)
         };
         let services: Vec<_> = services.into_iter().map(contained).collect();
-        let timed = (0..services.len()).map(|index| TimedSwitch::new(&ops, index)).collect();
         let polls = |index: &usize| services[*index].polls();
         let polling: Box<[_]> = (0..services.len()).filter(polls).collect();
         Self {
@@ -105,7 +103,7 @@ impl Dispatch {
             ops,
             called: 0,
             services,
-            timed,
+            is_measuring: false,
             is_leaving: false,
             polls: !polling.is_empty(),
             polling,
@@ -306,7 +304,7 @@ impl Dispatch {
         arguments: Arguments<'_>,
         padded: Option<Padded<'_>>,
     ) -> CallOutcome {
-        let Some(index) = self.find(header.program, header.version) else {
+        let Some(found) = self.find(header.program, header.version) else {
             return self.turn_away(serving, header.program);
         };
         #[cfg(feature = "gss")]
@@ -328,14 +326,14 @@ impl Dispatch {
             #[cfg(feature = "gss")]
             caller: None,
         };
-        self.services[index].call(&state)
+        self.services[found.index].call(found, &state)
     }
 
-    /// Runs the service of this index with a plain call.
+    /// Runs this service with a plain call.
     #[inline(always)]
     fn run_plain(
         &mut self,
-        index: usize,
+        found: Found,
         serving: &Serving<'_>,
         call: &PlainCall,
         arguments: &[u8],
@@ -345,7 +343,7 @@ impl Dispatch {
         if self.is_too_weak(serving, procedure) {
             return self.deny_weak(serving);
         }
-        let Some(service) = self.services.get_mut(index) else { return CallOutcome::Done };
+        let Some(service) = self.services.get_mut(found.index) else { return CallOutcome::Done };
         let base = CALL_BYTES - MSG_HEADER_BYTES;
         let arguments = Arguments { stream: arguments, base, beside: None };
         let state = CallState {
@@ -360,10 +358,10 @@ impl Dispatch {
             #[cfg(feature = "gss")]
             caller: None,
         };
-        service.call(&state)
+        service.call(found, &state)
     }
 
-    /// Handles a plain call to a program other than the previous one.
+    /// Handles a plain call to a program other than the previous one, or one that is measured.
     #[cold]
     fn on_call_of_another(
         &mut self,
@@ -372,7 +370,7 @@ impl Dispatch {
         arguments: &[u8],
     ) -> CallOutcome {
         match self.find_other(call.program, call.version) {
-            Some(index) => self.run_plain(index, serving, &call, arguments),
+            Some(found) => self.run_plain(found, serving, &call, arguments),
             None => self.turn_away(serving, call.program),
         }
     }
@@ -460,7 +458,8 @@ impl Upcalls for Dispatch {
             // By value, so that the fields need not be in memory on the other path.
             return self.on_call_of_another(serving, *call, arguments);
         }
-        self.run_plain(self.called, serving, call, arguments)
+        let found = Found { index: self.called, is_measured: false };
+        self.run_plain(found, serving, call, arguments)
     }
 
     fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome {
@@ -558,9 +557,8 @@ impl Dispatch {
     }
 
     fn on_measure(&mut self, is_on: bool) {
-        for (service, switch) in self.services.iter_mut().zip(&mut self.timed) {
-            switch.set(is_on, service.inner());
-        }
+        // Measured calls go where those go that follow a call of another program: the common case asks nothing.
+        (self.is_measuring, self.called) = (is_on, NO_SERVICE);
     }
 
     fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {

@@ -37,7 +37,6 @@ mod rfc5666;
 mod runtime;
 mod service;
 mod spread;
-mod timed;
 mod versions;
 
 #[cfg(feature = "async")]

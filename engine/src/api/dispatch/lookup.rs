@@ -1,7 +1,7 @@
 //! Which service gets a call, and what answers one that none gets.
 
 use super::Dispatch;
-use crate::api::contained::ContainedService;
+use crate::api::contained::{ContainedService, Found};
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
 use spinrpc_proto::ids::{Program, Version};
@@ -10,9 +10,9 @@ use spinrpc_proto::rpc::AcceptStatus;
 impl Dispatch {
     /// Finds the service of a program: most calls go to the same service as the previous call.
     #[inline]
-    pub(in crate::api) fn find(&mut self, program: Program, version: Version) -> Option<usize> {
+    pub(in crate::api) fn find(&mut self, program: Program, version: Version) -> Option<Found> {
         match self.was_called(program, version) {
-            true => Some(self.called),
+            true => Some(Found { index: self.called, is_measured: false }),
             false => self.find_other(program, version),
         }
     }
@@ -31,13 +31,15 @@ impl Dispatch {
     }
 
     #[inline(never)]
-    pub(super) fn find_other(&mut self, program: Program, version: Version) -> Option<usize> {
+    pub(super) fn find_other(&mut self, program: Program, version: Version) -> Option<Found> {
         if self.is_leaving {
             return None;
         }
-        let found = self.services.iter().position(|service| service.serves(program, version));
-        self.called = found.unwrap_or(self.called);
-        found
+        let index = self.services.iter().position(|service| service.serves(program, version))?;
+        if !self.is_measuring {
+            self.called = index;
+        }
+        Some(Found { index, is_measured: self.is_measuring })
     }
 
     /// The answer if the program has no service (RFC 5531 section 9).

@@ -397,7 +397,7 @@ impl Dispatch {
         (chunks, bulks): Beside<'_>,
         padded: Option<Padded<'_>>,
     ) -> CallOutcome {
-        let Some(index) = self.find(called.program, called.version) else {
+        let Some(found) = self.find(called.program, called.version) else {
             return self.turn_away(serving, called.program);
         };
         // A separate variable, with the lifetime of this function, like the state that points to it.
@@ -415,7 +415,7 @@ impl Dispatch {
             outcome: Cell::new(None),
             caller: Some(GssCaller { context, service }),
         };
-        self.services[index].call(&state)
+        self.services[found.index].call(found, &state)
     }
 
     /// INIT or CONTINUE_INIT: the thread for that goes on with it, and answers.
