@@ -7,7 +7,7 @@ use super::handle::ClientHandle;
 use super::handle::pool::Pool;
 use super::reconnect::ConnectOptions;
 use super::runtime::{Runner, Runtime};
-use crate::config::{Config, IdlePolicy};
+use crate::config::IdlePolicy;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::Progress;
 use crate::reactor::words::idle::{Idle, IdleSwitch, Rest};
@@ -28,14 +28,11 @@ const LATE_TURNS: u32 = 4;
 pub struct Core {
     pub(super) driver: Box<Runner>,
     idle: Idle,
-    index: usize,
-    pool: BulkPool,
-    calls: Arc<Pool>,
-    config: Config,
+    context: CoreContext,
     /// Dropped after the driver: it gives the thread its CPUs back.
     _pin: Option<Pin>,
-    /// Keeps the engine alive as long as one of its cores exists, even without engine handles.
-    _engine: Option<Arc<Runtime>>,
+    /// Lives as long as one of its cores exists, even without engine handles.
+    engine: Arc<Runtime>,
 }
 
 /// Work done in one turn.
@@ -52,29 +49,18 @@ pub struct Work {
 impl Core {
     pub(super) fn new(
         driver: Box<Runner>,
-        config: &Config,
-        index: usize,
-        (idle, calls): (Arc<IdleSwitch>, Arc<Pool>),
+        context: CoreContext,
+        idle: Arc<IdleSwitch>,
+        pin: Option<Pin>,
+        engine: Arc<Runtime>,
     ) -> Self {
-        let pool = driver.ops().pool();
-        let idle = Idle::new(config, Clock::shared(), idle);
-        let (config, _pin, _engine) = (config.clone(), None, None);
-        Self { driver, idle, index, pool, calls, config, _pin, _engine }
-    }
-
-    /// Attaches the CPU pin of the thread.
-    pub(super) fn pinned(self, pin: Option<Pin>) -> Self {
-        Self { _pin: pin, ..self }
-    }
-
-    /// Attaches the engine, which must not end before the core.
-    pub(super) fn of_engine(self, engine: Arc<Runtime>) -> Self {
-        Self { _engine: Some(engine), ..self }
+        let idle = Idle::new(&engine.config, Clock::shared(), idle);
+        Self { driver, idle, context, _pin: pin, engine }
     }
 
     /// Index of this core in its engine.
     pub fn index(&self) -> usize {
-        self.index
+        self.context.index
     }
 
     /// Requests a connection and returns at once. `make` creates the handler of its replies, which may keep the
@@ -106,12 +92,13 @@ impl Core {
         options: &ConnectOptions,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, ConnectError> {
-        options.check(&self.config)?;
+        options.check(&self.engine.config)?;
         let reconnects = options.reconnect.is_some();
-        let link = Link::new(self.driver.ops(), program, version, reconnects);
+        let ops = Rc::clone(&self.driver.dispatch.ops);
+        let link = Link::new(ops, program, version, reconnects);
         let client = Client(Rc::clone(&link));
         let handler = Box::new(make(client.clone()));
-        self.driver.connect(link, handler, address, options);
+        self.driver.dispatch.connect(link, handler, address, options);
         Ok(client)
     }
 
@@ -200,7 +187,7 @@ impl Core {
             match self.idle.after_turn(turn) {
                 Rest::None => {}
                 Rest::Yield => std::thread::yield_now(),
-                Rest::Park(at_most) => self.driver.park(at_most),
+                Rest::Park(at_most) => self.driver.cell.park(at_most),
             }
         }
     }
@@ -208,7 +195,7 @@ impl Core {
     /// Runs turns until every connection is down, for a second at most. The last action of a core's thread.
     pub(super) fn drain(&mut self) {
         let end = Instant::now() + DRAIN_TIMEOUT;
-        while self.driver.connections() > 0 && Instant::now() < end {
+        while self.driver.cell.connections() > 0 && Instant::now() < end {
             self.driver.turn();
         }
     }
@@ -222,19 +209,18 @@ impl Core {
     /// Registered memory of this core, for data items of replies: `bytes` long. Returns `None` if that exceeds the
     /// longest block, or all blocks are lent out. The [guide](crate::guide::memory) has the sizes of blocks.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        self.pool.take(bytes)
+        self.context.bulk(bytes)
     }
 
     /// The context that a service factory gets, for services made elsewhere.
     pub fn context(&self) -> CoreContext {
-        let calls = Arc::clone(&self.calls);
-        CoreContext { index: self.index, pool: self.pool.clone(), calls }
+        self.context.clone()
     }
 }
 
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("Core").field("index", &self.index()).finish_non_exhaustive()
     }
 }
 

@@ -131,14 +131,6 @@ impl Dispatch {
         }
     }
 
-    pub(super) fn ops(&self) -> Rc<CoreCell> {
-        Rc::clone(&self.ops)
-    }
-
-    pub(super) fn reverse(&self) -> Rc<Reverse> {
-        Rc::clone(&self.reverse)
-    }
-
     /// Returns true if calls that arrive on this connection are reverse calls.
     #[cfg(feature = "gss")]
     pub(super) fn is_in_reverse(&self, conn: ConnId) -> bool {

@@ -216,7 +216,7 @@ impl Core {
         options: &ReverseOptions,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, NoReverse> {
-        self.driver.reverse().client(connection.0, (program, version), options, make)
+        self.driver.dispatch.reverse.client(connection.0, (program, version), options, make)
     }
 
     /// As [`Call::reverse_handle`], for a connection that this core has accepted, and whose client has said that it takes
@@ -231,6 +231,6 @@ impl Core {
         version: Version,
         options: &ReverseOptions,
     ) -> Result<ClientHandle, NoReverse> {
-        self.driver.reverse().handle(connection.0, (program, version), options)
+        self.driver.dispatch.reverse.handle(connection.0, (program, version), options)
     }
 }

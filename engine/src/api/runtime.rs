@@ -1,6 +1,5 @@
 //! The internals of an engine: the control thread, the mailboxes and the creation of cores.
 
-use super::client::{Link, ReplyHandler};
 use super::client_entry::ConnectTo;
 use super::core::{Core, CoreContext};
 use super::dialing::{Dialer, Dialing, Job, Request};
@@ -19,7 +18,6 @@ use super::metrics::Metrics;
 use super::observer::ReadContexts;
 use super::observer::{Observed, Observer, Served};
 use super::reconnect::ConnectOptions;
-use super::reverse::Reverse;
 use super::rfc5666::{Asking, ConfigService, SERVED_AS};
 use super::service::Service;
 use super::spread::Spread;
@@ -451,9 +449,7 @@ impl Runtime {
         let arrived = ArrivedMessages::with_limit(self.config.poll_budget());
         let runner = Box::new(Runner { cell, dispatch, arrived });
         unstarted.0 = None;
-        let shared = (Arc::clone(&place.idle), Arc::clone(&place.calls));
-        let core = Core::new(runner, &self.config, index, shared).pinned(pin);
-        Ok(core.of_engine(Arc::clone(self)))
+        Ok(Core::new(runner, context, Arc::clone(&place.idle), pin, Arc::clone(self)))
     }
 
     pub(super) fn connect(
@@ -601,8 +597,8 @@ fn wake_limit(config: &Config) -> Result<Option<WakeLimit>, EngineError> {
 
 /// One core's reactor with the application on top of it.
 pub(super) struct Runner {
-    cell: Rc<CoreCell>,
-    dispatch: Dispatch,
+    pub(super) cell: Rc<CoreCell>,
+    pub(super) dispatch: Dispatch,
     arrived: ArrivedMessages,
 }
 
@@ -622,31 +618,5 @@ impl Runner {
     #[inline]
     pub(super) fn turn(&mut self) -> Progress {
         self.cell.turn(&mut self.arrived, &mut self.dispatch)
-    }
-
-    pub(super) fn park(&mut self, at_most: Duration) {
-        self.cell.park(at_most);
-    }
-
-    pub(super) fn connect(
-        &mut self,
-        link: Rc<Link>,
-        handler: Box<dyn ReplyHandler>,
-        address: &str,
-        options: &ConnectOptions,
-    ) {
-        self.dispatch.connect(link, handler, address, options);
-    }
-
-    pub(super) fn ops(&self) -> Rc<CoreCell> {
-        self.dispatch.ops()
-    }
-
-    pub(super) fn reverse(&self) -> Rc<Reverse> {
-        self.dispatch.reverse()
-    }
-
-    pub(super) fn connections(&self) -> usize {
-        self.cell.connections()
     }
 }

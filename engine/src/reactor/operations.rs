@@ -2,7 +2,9 @@
 //! core's state only for itself, so that handlers and encoders may call any of them.
 
 use crate::fabric::{ConnId, DownCause};
-use crate::mem::{Bulk, BulkPool, Slab};
+#[cfg(feature = "gss")]
+use crate::mem::BulkPool;
+use crate::mem::{Bulk, Slab};
 use crate::reactor::pending::deferred::DeferTicket;
 use crate::reactor::pending::offered::Settled;
 use crate::reactor::pending::roles::NoReverse;
@@ -28,6 +30,7 @@ impl CoreCell {
     }
 
     /// The core's own registered memory.
+    #[cfg(feature = "gss")]
     pub(crate) fn pool(&self) -> BulkPool {
         self.reactor().arena().clone()
     }
