@@ -270,6 +270,7 @@ fn the_kernel_and_its_parameters() {
     assert!(kernel.parameters.unwrap().contains("rcu_nocbs=10-15,26-31"));
     assert_eq!((kernel.watchdog, kernel.nmi_watchdog), (Some(false), Some(false)));
     assert_eq!((kernel.stat_interval_s, kernel.timer_migration), (Some(10), Some(false)));
+    assert_eq!(kernel.autogroup, Some(true));
     assert_eq!(kernel.host_name.as_deref(), Some("node7"));
 }
 

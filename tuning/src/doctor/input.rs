@@ -51,6 +51,11 @@ impl<'a> CheckInput<'a> {
         }
     }
 
+    /// Cores on CPUs that are not isolated, as far as the host reports.
+    pub(super) fn open_cores(&self) -> CpuSet {
+        minus(&self.cores(), &self.facts.cpus.isolated.clone().unwrap_or_default())
+    }
+
     /// The online CPUs without the cores.
     pub(super) fn rest(&self) -> CpuSet {
         minus(&self.facts.cpus.online.clone().unwrap_or_default(), &self.cores())

@@ -24,6 +24,8 @@ pub enum Item {
     StatInterval,
     /// Migration of timers to busy CPUs.
     TimerMigration,
+    /// Division of CPU time by session.
+    Autogroup,
     /// CPU affinity of an interrupt.
     Irq,
 }
@@ -41,6 +43,7 @@ const FILES: &[(Item, &str, &str)] = &[
     (Item::Watchdog, "proc/sys/kernel/nmi_watchdog", ""),
     (Item::StatInterval, "proc/sys/vm/stat_interval", ""),
     (Item::TimerMigration, "proc/sys/kernel/timer_migration", ""),
+    (Item::Autogroup, "proc/sys/kernel/sched_autogroup_enabled", ""),
     (Item::Irq, "proc/irq/", "/smp_affinity_list"),
 ];
 

@@ -114,6 +114,11 @@ impl<'a> Needs<'a> {
         config.idle_policy() != IdlePolicy::Sleep && config.pins_cores()
     }
 
+    /// The kernel may run any task where the cores run.
+    fn is_open(&self) -> bool {
+        !minus(&self.cores, &self.facts.cpus.isolated.clone().unwrap_or_default()).is_empty()
+    }
+
     fn governors(&self) -> impl Iterator<Item = Change> {
         self.cores.iter().map(|cpu| {
             let path = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
@@ -145,6 +150,10 @@ impl<'a> Needs<'a> {
             let why = "Pages are unmapped to find out which node uses them, which causes page faults \
                        during calls.";
             change(Item::NumaBalancing, "proc/sys/kernel/numa_balancing", "0", why);
+        }
+        if self.profile.config().pins_cores() && self.is_open() {
+            let why = "A core that is ready must not wait for seconds for other sessions.";
+            change(Item::Autogroup, "proc/sys/kernel/sched_autogroup_enabled", "0", why);
         }
         // Competing work does not disturb a core that sleeps when idle.
         if self.profile.config().idle_policy() != IdlePolicy::Sleep {
@@ -229,11 +238,9 @@ impl<'a> Needs<'a> {
 
     fn isolation(&self) -> Option<Advice> {
         let cores = &self.cores;
-        let isolated = self.facts.cpus.isolated.clone().unwrap_or_default();
         let config = self.profile.config();
         let polls = config.idle_policy() == IdlePolicy::Busy && config.pins_cores();
-        let is_open = !minus(cores, &isolated).is_empty();
-        let parameters = self.facts.cpus.isolation(cores).filter(|_| polls && is_open)?;
+        let parameters = self.facts.cpus.isolation(cores).filter(|_| polls && self.is_open())?;
         Some(Advice {
             reason: format!("The kernel may run any task on CPUs {cores}, where the cores poll."),
             what: format!("kernel command line, at the next boot: {parameters}"),

@@ -19,6 +19,8 @@ facts! {
         stat_interval_s: Option<u64> = tree.value("proc/sys/vm/stat_interval");
         /// True if timers of an idle CPU migrate to a busy one.
         timer_migration: Option<bool> = tree.flag("proc/sys/kernel/timer_migration");
+        /// True if sessions share CPU time, rather than threads.
+        autogroup: Option<bool> = tree.flag("proc/sys/kernel/sched_autogroup_enabled");
     }
 }
 

@@ -105,7 +105,7 @@ pub(super) fn isolated(input: &CheckInput<'_>) -> Finding {
     let Some(isolated) = &input.facts.cpus.isolated else {
         return Finding::unknown("the host does not report which CPUs are isolated");
     };
-    let open = minus(&input.cores(), isolated);
+    let open = input.open_cores();
     let source = "/sys/devices/system/cpu/isolated";
     if open.is_empty() {
         let says = format!("{} isolated", are(&input.cores()));

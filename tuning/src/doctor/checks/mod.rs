@@ -92,6 +92,7 @@ pub(super) static ALL: &[Spec] = &[
     spec(KERNEL, "kernel.watchdogs", "watchdogs", kernel::watchdogs),
     spec(KERNEL, "kernel.stat_interval", "memory statistics", kernel::stat_interval),
     spec(KERNEL, "kernel.timer_migration", "migration of timers", kernel::timer_migration),
+    of_pinned(KERNEL, "kernel.autogroup", "CPU time by session", kernel::autogroup),
     spec(RDMA, "rdma.devices", "RDMA devices", rdma::devices),
     spec(RDMA, "rdma.ports", "ports", rdma::ports),
     spec(RDMA, "rdma.gids", "GIDs for RoCE version 2", rdma::gids),
