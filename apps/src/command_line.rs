@@ -141,7 +141,8 @@ fn explain<C: Parser>(error: &clap::Error) -> String {
     format!("{wrong}: commands are {}", commands.join(", "))
 }
 
-fn one_line(message: &str) -> String {
+/// The first paragraph, on one line.
+pub fn one_line(message: &str) -> String {
     let paragraph = message.split("\n\n").next().unwrap_or_default();
     paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -5,10 +5,11 @@ use crate::error::{Location, Problem, ProfileError, SHIPPED};
 use crate::nearest::{did_you_mean, unknown_key};
 use crate::profile::{Profile, Source};
 use crate::shipped::{self, Shipped, shipped};
+use crate::text::read_bounded;
 use spinrpc::config::{ConfigError, Host, Key, RawConfig};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -151,21 +152,9 @@ impl Origin {
     fn text(&self) -> io::Result<String> {
         match self.shipped {
             Some(profile) => Ok(profile.toml.to_owned()),
-            None => read_bounded(&self.shown),
+            None => read_bounded(File::open(&self.shown)?, FILE_BYTES_MAX),
         }
     }
-}
-
-/// Reads a file of bounded size, so that a wrong path, such as a device or a core dump, causes an
-/// error instead of exhausting memory.
-fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let message = format!("not a profile: longer than {FILE_BYTES_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-    }
-    Ok(text)
 }
 
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -7,6 +7,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
 /// Text on one line, without characters that a terminal obeys or that change the order of others:
@@ -20,40 +21,49 @@ use std::os::unix::ffi::OsStrExt;
 /// ```
 #[must_use]
 pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match is_harmless(letter) {
-            true => shown.push(letter),
-            false => shown.extend(letter.escape_default()),
-        }
-    }
-    shown
+    escaped(text, is_harmless, |letter| letter.escape_default().to_string())
 }
 
 /// Like [`printable`] for text with several lines: line feeds and tabs stay.
 #[must_use]
 pub fn printable_lines(text: &str) -> String {
-    let is_kept = |letter: char| matches!(letter, '\n' | '\t');
-    let parts = text.split_inclusive(is_kept).map(|part| {
-        let kept = part.strip_suffix(is_kept).unwrap_or(part);
-        printable(kept) + &part[kept.len()..]
-    });
-    parts.collect()
+    let is_kept = |letter: char| matches!(letter, '\n' | '\t') || is_harmless(letter);
+    escaped(text, is_kept, |letter| letter.escape_default().to_string())
 }
 
 /// JSON with the same meaning, in which characters that are not harmless to a terminal are escaped;
 /// line feeds stay.
 #[must_use]
 pub fn json(document: &str) -> String {
-    let mut safe = String::with_capacity(document.len());
-    for letter in document.chars() {
-        match letter == '\n' || is_harmless(letter) {
+    // All characters that are escaped have four digits at most.
+    let escape = |letter: char| format!("\\u{:04x}", u32::from(letter));
+    escaped(document, |letter| letter == '\n' || is_harmless(letter), escape)
+}
+
+fn escaped(text: &str, is_kept: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match is_kept(letter) {
             true => safe.push(letter),
-            // Writing to a string does not fail. All such characters have four digits at most.
-            false => drop(write!(safe, "\\u{:04x}", u32::from(letter))),
+            false => safe.push_str(&escape(letter)),
         }
     }
     safe
+}
+
+/// Reads a text of at most `bytes_max` bytes, so that a wrong path, such as a device or a core dump, causes an error instead of
+/// exhausting memory.
+///
+/// # Errors
+/// It cannot be read, or is longer or not UTF-8 (`InvalidData`).
+pub fn read_bounded(file: impl Read, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        let message = format!("longer than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(text)
 }
 
 /// Returns whether a terminal only displays the character.

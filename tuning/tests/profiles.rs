@@ -153,10 +153,7 @@ fn what_is_no_file_of_text_is_refused() {
     let folder = Folder::new("no_text");
     folder.write("large.toml", &"#".repeat((1 << 20) + 1));
     std::fs::write(folder.path("bytes.toml"), [0xff, 0xfe]).unwrap();
-    assert_eq!(
-        refusal(&folder, "large.toml"),
-        "large.toml: not a profile: longer than 1048576 bytes"
-    );
+    assert_eq!(refusal(&folder, "large.toml"), "large.toml: longer than 1048576 bytes");
     assert!(refusal(&folder, "bytes.toml").starts_with("bytes.toml: "));
     assert!(refusal(&folder, "absent.toml").starts_with("absent.toml: No such file"));
     assert!(refusal(&folder, "").contains("directory"));

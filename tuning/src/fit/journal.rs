@@ -4,11 +4,12 @@
 use super::item::Item;
 use super::site::{READ, Site, is_value, regular};
 use super::{FitError, plan::Change};
+use crate::text::read_bounded;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Metadata};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 
 /// Path of the journal relative to the root.
@@ -197,12 +198,7 @@ fn refuse_of_others(metadata: &Metadata) -> io::Result<()> {
 /// Reads the journal: a file of bounded length that no other user can have written.
 fn read(file: File) -> io::Result<String> {
     refuse_of_others(&file.metadata()?)?;
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(io::Error::new(io::ErrorKind::InvalidData, "too long")),
-        false => Ok(text),
-    }
+    read_bounded(file, FILE_BYTES_MAX)
 }
 
 const SCHEMA: u32 = 1;

@@ -82,7 +82,8 @@ struct Group {
 impl Group {
     /// The group of version 1 for that controller, or else the one of version 2.
     fn find(tree: &Tree, controller: &str) -> Option<Self> {
-        let mounts = tree.reduced("proc/self/mountinfo", cgroup_mounts)?;
+        let cgroups = |text: &str| super::kept(text, |line| line.contains(" - cgroup"));
+        let mounts = tree.reduced("proc/self/mountinfo", cgroups)?;
         let groups = tree.text("proc/self/cgroup")?;
         Self::of(&mounts, &groups, Some(controller)).or_else(|| Self::of(&mounts, &groups, None))
     }
@@ -121,11 +122,6 @@ impl Group {
 
 /// Deeper than groups are nested in practice.
 const DEPTH_MAX: usize = 64;
-
-fn cgroup_mounts(text: &str) -> String {
-    let is_cgroup = |line: &&str| line.contains(" - cgroup");
-    text.lines().filter(is_cgroup).map(|line| format!("{line}\n")).collect()
-}
 
 /// Root and mount point, of a line such as `31 24 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`
 /// (proc_pid_mountinfo(5)).

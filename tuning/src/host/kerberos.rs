@@ -126,16 +126,9 @@ fn assigned(line: &str) -> Option<&str> {
 const REALM: &str = "default_realm";
 
 fn listeners(tree: &Tree) -> Option<BTreeSet<Listener>> {
-    let tables = ["proc/net/tcp", "proc/net/tcp6"];
-    let tables: Vec<String> = tables
-        .iter()
-        .filter_map(|path| {
-            let is_wanted = |line: &&str| listener(line).is_some();
-            tree.reduced(path, |text| {
-                text.lines().filter(is_wanted).map(|line| format!("{line}\n")).collect()
-            })
-        })
-        .collect();
+    let wanted = |text: &str| super::kept(text, |line| listener(line).is_some());
+    let tables = ["proc/net/tcp", "proc/net/tcp6"].into_iter();
+    let tables: Vec<String> = tables.filter_map(|path| tree.reduced(path, wanted)).collect();
     let all = tables.iter().flat_map(|table| table.lines().filter_map(listener)).collect();
     (!tables.is_empty()).then_some(all)
 }

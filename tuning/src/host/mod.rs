@@ -119,8 +119,11 @@ fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 
 /// The lines that begin with one of these.
 fn lines(text: &str, beginnings: &[&str]) -> String {
-    let is_wanted = |line: &&str| beginnings.iter().any(|beginning| line.starts_with(beginning));
-    text.lines().filter(is_wanted).map(|line| format!("{line}\n")).collect()
+    kept(text, |line| beginnings.iter().any(|beginning| line.starts_with(beginning)))
+}
+
+fn kept(text: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+    text.lines().filter(|line| is_wanted(line)).map(|line| format!("{line}\n")).collect()
 }
 
 /// Numbers in names such as `cpu7`; skips other names.

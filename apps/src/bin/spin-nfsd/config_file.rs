@@ -20,11 +20,12 @@
 use crate::cli::Options;
 use crate::export_spec::{ExportSpec, What, Written};
 use clap::{CommandFactory, Parser};
+use spinrpc_apps::command_line::one_line;
 use spinrpc_nfs::server::exports::{KEYS, Settings};
 use spinrpc_tuning::did_you_mean;
+use spinrpc_tuning::text::read_bounded;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 use toml::{Table, Value};
 
@@ -43,7 +44,8 @@ struct FileOptions {
 pub(crate) fn read(path: &Path) -> Result<(Options, Vec<String>), String> {
     let shown = path.display();
     let in_file = |problem: String| format!("{shown}: {problem}");
-    let text = read_bounded(path).map_err(|error| in_file(error.to_string()))?;
+    let text = File::open(path).and_then(|file| read_bounded(file, FILE_BYTES_MAX));
+    let text = text.map_err(|error| in_file(error.to_string()))?;
     let (mut options, problems) = parse(&text).map_err(in_file)?;
     let others = options.cephfs.iter_mut().chain(&mut options.memory);
     for export in options.export.iter_mut().chain(others) {
@@ -53,17 +55,8 @@ pub(crate) fn read(path: &Path) -> Result<(Options, Vec<String>), String> {
     Ok((options, problems.into_iter().map(in_file).collect()))
 }
 
-fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes")));
-    }
-    Ok(text)
-}
-
 fn parse(text: &str) -> Result<(Options, Vec<String>), String> {
-    let mut table: Table = text.parse().map_err(|error| one_line(&error))?;
+    let mut table: Table = text.parse().map_err(|error| place_and_problem(&error))?;
     let mut problems = Vec::new();
     let mut taken = |name, key| {
         let tables = tables(&mut table, name);
@@ -80,7 +73,7 @@ fn parse(text: &str) -> Result<(Options, Vec<String>), String> {
     Ok((options, problems))
 }
 
-fn one_line(error: &toml::de::Error) -> String {
+fn place_and_problem(error: &toml::de::Error) -> String {
     let shown = error.to_string();
     let place = shown.lines().next().unwrap_or_default();
     format!("{}: {}", place.trim_start_matches("TOML parse "), error.message())
@@ -125,12 +118,9 @@ fn parse_key(key: &str, value: &Value) -> Result<Options, String> {
     check_key(key)?;
     let words = values(key, value)?.into_iter().map(|value| format!("--{key}={value}"));
     let parsed = FileOptions::try_parse_from(words);
-    parsed.map(|parsed| parsed.options).map_err(|error| {
-        let shown = error.to_string();
-        let paragraph = shown.split("\n\n").next().unwrap_or_default();
-        let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
-        line.trim_start_matches("error: ").to_owned()
-    })
+    parsed
+        .map(|parsed| parsed.options)
+        .map_err(|error| one_line(&error.to_string()).trim_start_matches("error: ").to_owned())
 }
 
 fn check_key(key: &str) -> Result<(), String> {
