@@ -11,8 +11,9 @@ use common::raw::{RawPeer, Said, bytes_of};
 use common::{PROGRAM, Server, VERSION, pattern, small, valid};
 use spinrpc::fabric::{Access, RemoteSlice};
 use spinrpc::{CaptureSink, Engine, Procedure, Program, Xid};
-use spinrpc_proto::rdma::v1::{Body, HeaderRepr, Lists};
-use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
+use spinrpc_proto::rdma::{Body, HeaderRepr, Lists, RdmaError, ReadSegment, Segment, emit_error};
+use spinrpc_proto::rpc::Direction;
+use spinrpc_proto::version::TransportVersion;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -224,11 +225,11 @@ fn rpc_call(xid: u32, program: Program, procedure: Procedure, args: &[u32]) -> V
 
 /// A message made by the protocol core's own emitter.
 fn message(xid: u32, body: Body<'_>, rpc: &[u32]) -> Vec<u32> {
-    let header = HeaderRepr { xid: Xid(xid), credits: CREDITS, body };
+    let (version, direction) = (TransportVersion::One, Direction::Call);
+    let header = HeaderRepr::new(version, direction, Xid(xid), CREDITS, body);
     let mut bytes = vec![0; header.buffer_len()];
     header.emit(&mut bytes);
-    let words = bytes.chunks_exact(4).map(|w| u32::from_be_bytes(w.try_into().unwrap()));
-    words.chain(rpc.iter().copied()).collect()
+    words_of(&bytes).into_iter().chain(rpc.iter().copied()).collect()
 }
 
 fn words_of(bytes: &[u8]) -> Vec<u32> {
@@ -382,9 +383,12 @@ fn padded_messages_dones_and_errors_decode_as_they_were_emitted() {
     let lists = Lists { reads: &reads, writes: &[&writes, &reply], reply: Some(&reply) };
     let mut other = RawPeer::connect(&studio.server.address);
     let errors = [RdmaError::Chunk, RdmaError::Version { low: 1, high: 1 }];
-    let bodies = [Body::Done, Body::Error(errors[0]), Body::Error(errors[1])];
-    let mut sent =
-        bodies.iter().zip(0x301..).map(|(body, xid)| message(xid, *body, &[])).collect::<Vec<_>>();
+    let mut sent = vec![message(0x301, Body::Done, &[])];
+    sent.extend(errors.into_iter().zip(0x302..).map(|(error, xid)| {
+        let mut bytes = [0; 28];
+        let length = emit_error(&mut bytes, Xid(xid), 1, CREDITS, error);
+        words_of(&bytes[..length])
+    }));
     // Last, as these keys do not exist and the connection ends when the server uses them.
     let chunked = rpc_call(0x202, PROGRAM, ECHO, &[4096]);
     sent.push(message(0x202, Body::Msgp { align, thresh, lists }, &chunked));

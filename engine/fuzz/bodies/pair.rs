@@ -12,7 +12,7 @@ use spinrpc_proto::output::{DeliveredReply, ReadRequest, ReplyStream, SlotId, Wr
 use spinrpc_proto::payload::{Beside, CallChunks, ChunkOffer, Found, Placement, StreamReader};
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::pull::Pulled;
-use spinrpc_proto::rdma::v1::{self, DONE_BYTES, HeaderView, MessageType};
+use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView, MessageType};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, ReplyRepr, Segment, set_credits};
 use spinrpc_proto::reply_pull::PullEnd;
 use spinrpc_proto::requester::{CallSlot, INDEX_BITS, Requester, StartedCall};
@@ -300,7 +300,7 @@ impl Pair {
     /// The other end does not speak the version of the first call.
     fn resend(&mut self, end: usize, slot: SlotId) {
         let requester = &mut self.ends[end].connection.requester;
-        let (xid, version) = (requester.xid(slot), requester.negotiation().version());
+        let (xid, version) = (slot.xid(), requester.negotiation().version());
         let sent = &self.ends[end].sent[&xid.0];
         assert!(sent.awaited);
         let (plan, chunks) = (sent.plan.clone(), sent.chunks);
@@ -499,7 +499,7 @@ impl Pair {
         }
         let long_bytes =
             (long && stream.len() <= plan.reply_bytes as usize).then_some(stream.len() as u32);
-        let mut message = vec![0; v1::reply_header_bytes(&call)];
+        let mut message = vec![0; ReplyRepr::bytes_of(&call, 0)];
         let shape = ReplyShape { placed: &placed, long_bytes };
         let mut out = Recorder::default();
         let responder = &mut self.ends[end].connection.responder;

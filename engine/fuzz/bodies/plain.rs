@@ -4,9 +4,9 @@
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::plain::{CALL_PAIRS, Pair, PlainCall, PlainReply, REPLY_PAIRS};
-use spinrpc_proto::rdma::v1::{Body, HeaderRepr, HeaderView, Lists, MessageType};
-use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, ReplyBody, ReplyHeader};
-use spinrpc_proto::version::Versions;
+use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, Lists, MessageType};
+use spinrpc_proto::rpc::{AcceptStatus, CallHeader, Direction, OpaqueAuth, ReplyBody, ReplyHeader};
+use spinrpc_proto::version::{TransportVersion, Versions};
 
 /// The input is a message.
 pub fn run(message: &[u8]) {
@@ -84,7 +84,8 @@ fn general_reply(message: &[u8]) -> Option<PlainReply> {
 }
 
 fn general_bytes(xid: Xid, credits: u32, stream: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let header = HeaderRepr { xid, credits, body: Body::Msg(Lists::EMPTY) };
+    let (version, body) = (TransportVersion::One, Body::Msg(Lists::EMPTY));
+    let header = HeaderRepr::new(version, Direction::Call, xid, credits, body);
     let mut bytes = vec![0; header.buffer_len()];
     header.emit(&mut bytes);
     stream(&mut bytes);

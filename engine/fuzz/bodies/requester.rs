@@ -11,7 +11,7 @@ use spinrpc_proto::output::{CallFailure, DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::pull::Pulled;
-use spinrpc_proto::rdma::v1::{self, DONE_BYTES, HeaderView, MessageType};
+use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView, MessageType};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
 use spinrpc_proto::reply_pull::PullEnd;
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
@@ -38,6 +38,7 @@ pub fn run(data: &[u8]) {
 struct Live {
     started: StartedCall,
     token: u64,
+    deadline: Instant,
     /// The application has not heard of its end.
     awaited: bool,
     chunks: CallChunks,
@@ -113,7 +114,12 @@ impl Client {
         let has_credit = credits.in_flight() < credits.granted() || only_dones_sent;
         let has_room = has_credit && self.live.len() < self.slots;
         assert_eq!(requester.check_room().is_ok(), has_room, "a slot leaks");
+        let awaited = self.live.iter().filter(|live| live.awaited);
+        let earliest = awaited.map(|live| live.deadline).min();
+        assert!(earliest.is_none_or(|earliest| requester.next_deadline() <= earliest));
         for (index, live) in self.live.iter().enumerate() {
+            let found = requester.find(live.token);
+            assert_eq!(found, live.awaited.then_some(live.started.slot));
             let others = &self.live[..index];
             assert!(others.iter().all(|other| other.started.xid != live.started.xid));
             assert!(others.iter().all(|other| other.started.slot.index != live.started.slot.index));
@@ -138,6 +144,7 @@ impl Client {
                 let live = Live {
                     started,
                     token,
+                    deadline,
                     awaited: true,
                     chunks,
                     header,
@@ -175,6 +182,11 @@ impl Client {
         }
         let gone = self.live.iter().all(|live| live.started.slot != slot);
         assert_eq!(gone, waits && !by_read);
+        if waits {
+            // RFC 8166 section 3.3.1: a grant of zero counts as one, one above the request as the request.
+            let grant = wire::word(&message, 2).unwrap().clamp(1, self.slots as u32);
+            assert_eq!(self.connection.requester.credits().granted(), grant);
+        }
     }
 
     /// A reply with some bytes replaced and its end cut off, or one that not every profile has.
@@ -230,10 +242,12 @@ impl Client {
         let (slot, awaited) = (self.live[index].started.slot, self.live[index].awaited);
         let mut out = Recorder::default();
         let stale = SlotId { generation: slot.generation.wrapping_sub(1), ..slot };
-        assert!(!self.connection.requester.cancel(stale, &mut out));
+        for other in [stale, SlotId { index: 40_000, ..slot }] {
+            assert!(!self.connection.requester.cancel(other, &mut out));
+        }
         assert_eq!(out.take(), []);
         assert_eq!(self.connection.requester.cancel(slot, &mut out), awaited);
-        self.take(&out.take(), &[]);
+        self.fail(&out.take(), CallFailure::Cancelled);
         assert!(self.live.iter().all(|live| live.started.slot != slot || !live.awaited));
     }
 
@@ -273,7 +287,7 @@ impl Client {
         let mut out = Recorder::default();
         if script.byte() == 0 {
             self.connection.requester.give_up_pull(slot, CallFailure::NoMemory, &mut out);
-            self.take(&out.take(), &[]);
+            self.fail(&out.take(), CallFailure::NoMemory);
         }
         let mut done = [0; DONE_BYTES];
         let end = self.connection.requester.end_pull(slot, &mut done);
@@ -299,9 +313,11 @@ impl Client {
         for event in &events {
             let Event::Failed { slot, fenced, .. } = event else { panic!("{event:?}") };
             let live = self.live.iter().find(|live| live.started.slot == *slot).unwrap();
-            assert_ne!(*fenced, live.held);
+            assert!(*fenced != live.held && live.deadline <= Instant(self.now));
         }
-        self.take(&events, &[]);
+        self.fail(&events, CallFailure::TimedOut);
+        let overdue = |live: &Live| live.awaited && live.deadline <= Instant(self.now);
+        assert!(!self.live.iter().any(overdue), "a deadline passes and nothing ends");
         assert!(self.connection.requester.next_deadline() > Instant(self.now));
     }
 
@@ -316,6 +332,8 @@ impl Client {
             lost.push((slot, token, hold));
             hold
         });
+        let credits = self.connection.requester.credits();
+        assert_eq!((credits.in_flight(), credits.granted()), (0, 1), "RFC 8166 section 3.3.3");
         assert_eq!(lost.len(), self.live.len());
         for (slot, token, hold) in lost {
             let mut live = self.remove(slot);
@@ -400,6 +418,14 @@ impl Client {
         }
     }
 
+    /// Calls that end for this reason.
+    fn fail(&mut self, events: &[Event], reason: CallFailure) {
+        let is_it =
+            |event: &Event| matches!(event, Event::Failed { failure, .. } if *failure == reason);
+        assert!(events.iter().all(is_it), "{events:?}");
+        self.take(events, &[]);
+    }
+
     fn begin_fetch(&mut self, reply: &DeliveredReply, message: &[u8]) {
         assert!(self.connection.profile().has_reads_in_replies());
         let live = self.live.iter_mut().find(|live| live.started.slot == reply.slot).unwrap();
@@ -443,6 +469,9 @@ impl Client {
             self.ends[live.token as usize] += u32::from(live.awaited);
         }
         assert!(self.ends.iter().all(|ends| *ends == 1), "{:?}", self.ends);
+        let requester = &mut self.connection.requester;
+        requester.on_down(|slot, _| panic!("{slot:?} ends twice"));
+        assert!(requester.check_room().is_err());
     }
 }
 
@@ -507,8 +536,7 @@ fn reply_to(live: &Live, script: &mut Script<'_>) -> (Vec<u8>, Vec<u32>) {
     let in_reply_chunk = live.chunks.reply().map(|offer| part_of(offer.length, script));
     let in_reply_chunk = in_reply_chunk.filter(|length| *length > 0);
     let kind = if in_reply_chunk.is_some() { MessageType::Nomsg } else { MessageType::Msg };
-    let mut message = vec![0; v1::reply_header_bytes(&call)];
-    v1::emit_reply(&mut message, call.xid(), 1, kind, &call, &placed, in_reply_chunk);
+    let mut message = wire::reply(&call, kind, &placed, in_reply_chunk);
     // A zero is what peers have sent although they must not.
     message[8..12].copy_from_slice(&u32::from(script.byte()).to_be_bytes());
     if in_reply_chunk.is_none() {
@@ -528,7 +556,7 @@ fn reply_by_read(live: &Live, script: &mut Script<'_>) -> (Vec<u8>, Vec<u32>) {
         reply: OwnedLists::of(&call).reply.map(unused),
     };
     let kind = if whole { MessageType::Nomsg } else { MessageType::Msg };
-    let mut message = lists.header(kind, call.xid(), 1 + u32::from(script.byte()), None);
+    let mut message = lists.header(wire::ONE, kind, call.xid(), 1 + u32::from(script.byte()), None);
     if !whole {
         message.extend(wire::rpc_reply(call.xid()));
     }

@@ -284,7 +284,7 @@ impl Server {
         let long_bytes = reply_chunk.map(|chunk| part_of(chunk.total_length() as u32, script));
         let shape = ReplyShape { placed: &placed, long_bytes };
         let mut out = Recorder::default();
-        let mut header = vec![0xee; v1::reply_header_bytes(&call)];
+        let mut header = vec![0xee; ReplyRepr::bytes_of(&call, 0)];
         let responder = &mut self.connection.responder;
         let length = responder.reply(taken.slot, &call, &shape, &mut header, &mut out).unwrap();
         assert_eq!(length, header.len());
@@ -306,7 +306,7 @@ impl Server {
             true => ReplyShape { placed: &[], long_bytes: Some(in_reply + 1) },
             false => ReplyShape { placed: &[first + 1], long_bytes: None },
         };
-        let (mut out, mut header) = (Recorder::default(), vec![0; v1::reply_header_bytes(&call)]);
+        let (mut out, mut header) = (Recorder::default(), vec![0; ReplyRepr::bytes_of(&call, 0)]);
         let responder = &mut self.connection.responder;
         let refused = responder.reply(taken.slot, &call, &shape, &mut header, &mut out);
         assert_eq!(refused, Err(ReplyRefused::ChunkTooSmall));
@@ -457,7 +457,7 @@ fn call_message(xid: Xid, script: &mut Script<'_>) -> Vec<u8> {
         let count = script.below(4);
         lists.reply = Some((0..count).map(|_| segment(script)).collect());
     }
-    let mut message = lists.header(kind, xid, 8, Some((64, 128)));
+    let mut message = lists.header(wire::ONE, kind, xid, 8, Some((64, 128)));
     if kind != MessageType::Nomsg {
         message.extend(wire::rpc_call(xid));
         message.resize(message.len() + script.below(64), 0);

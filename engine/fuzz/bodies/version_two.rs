@@ -7,8 +7,7 @@ use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::CallChunks;
-use spinrpc_proto::rdma::v2::{Body, OptionalBody};
-use spinrpc_proto::rdma::{HeaderView, MessageType, RdmaError, Segment, emit_msg_header};
+use spinrpc_proto::rdma::{Body, HeaderView, MessageType, RdmaError, Segment, emit_msg_header};
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Pulled, ReplyShape, Responder, ServeSlot};
 use spinrpc_proto::rpc::Direction;
@@ -126,7 +125,7 @@ impl End {
     fn resend(&mut self, script: &mut Script<'_>) {
         let requester = &mut self.connection.requester;
         let Some(slot) = requester.held().next() else { return };
-        let xid = requester.xid(slot);
+        let xid = slot.xid();
         if script.flag() {
             let token = requester.release_held(slot).unwrap();
             self.ends[token as usize] += 1;
@@ -269,6 +268,7 @@ fn message(newest: Xid, script: &mut Script<'_>) -> Vec<u8> {
         _ => wire::rpc_reply(xid),
     };
     let known = if version == 1 { TransportVersion::One } else { TransportVersion::Two };
+    let form = (TransportVersion::Two, direction);
     let header = match script.byte() % 8 {
         0 => wire::words(&[xid.0, version, 9, u32::from(script.byte() % 16), 0, 0, 0, 0]),
         1 => wire::words(&[xid.0, version, 9, 4, u32::from(script.byte() % 4), 1, 1]),
@@ -279,9 +279,9 @@ fn message(newest: Xid, script: &mut Script<'_>) -> Vec<u8> {
         3 => {
             let option = u32::from(script.byte() % 4);
             let info = script.bytes(7);
-            wire::header_two(xid, 9, Body::Optional(OptionalBody { direction, option, info }))
+            wire::header(form, xid, 9, Body::Optional { option, info })
         }
-        4 => lists(script).header_two(MessageType::Nomsg, direction, xid, 9),
+        4 => lists(script).header(form, MessageType::Nomsg, xid, 9, None),
         _ => {
             let mut header = vec![0; known.plain_header_bytes()];
             emit_msg_header(&mut header, known, xid, 9, direction);

@@ -3,9 +3,12 @@
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::v1::{self, Body, HeaderRepr, HeaderView, Lists, MessageType};
-use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment, v2};
+use spinrpc_proto::rdma::{
+    Body, HeaderRepr, HeaderView, Lists, MessageType, RdmaError, ReadSegment, ReplyRepr, Segment,
+    emit_error, v1,
+};
 use spinrpc_proto::rpc::Direction;
+use spinrpc_proto::version::TransportVersion;
 
 use crate::script::Script;
 
@@ -43,7 +46,7 @@ pub(crate) fn rpc_reply(xid: Xid) -> Vec<u8> {
 /// An RDMA_ERROR.
 pub(crate) fn error(xid: Xid, version: u32, credits: u32, error: RdmaError) -> Vec<u8> {
     let mut buffer = vec![0; 64];
-    let length = v1::emit_error(&mut buffer, xid, version, credits, error);
+    let length = emit_error(&mut buffer, xid, version, credits, error);
     buffer.truncate(length);
     buffer
 }
@@ -58,11 +61,42 @@ pub(crate) fn padded(mut message: Vec<u8>, alignment: Alignment) -> Vec<u8> {
     message
 }
 
-/// A version-two header.
-pub(crate) fn header_two(xid: Xid, credits: u32, body: v2::Body<'_>) -> Vec<u8> {
-    let repr = v2::HeaderRepr { xid, credits, body };
+/// Version and direction of a header.
+pub(crate) type Form = (TransportVersion, Direction);
+
+/// Version one does not say the direction.
+pub(crate) const ONE: Form = (TransportVersion::One, Direction::Call);
+
+pub(crate) fn header(
+    (version, direction): Form,
+    xid: Xid,
+    credits: u32,
+    body: Body<'_>,
+) -> Vec<u8> {
+    let repr = HeaderRepr::new(version, direction, xid, credits, body);
     let mut buffer = vec![0; repr.buffer_len()];
     assert_eq!(repr.emit(&mut buffer), buffer.len());
+    buffer
+}
+
+/// A reply to `call` that grants a credit and has these lengths in its chunks.
+pub(crate) fn reply(
+    call: &HeaderView<'_>,
+    message_type: MessageType,
+    write_lengths: &[u32],
+    reply_length: Option<u32>,
+) -> Vec<u8> {
+    let repr = ReplyRepr {
+        xid: call.xid(),
+        credits: 1,
+        message_type,
+        reads: &[],
+        write_lengths,
+        reply_length,
+        counts_roundup: false,
+    };
+    let mut buffer = vec![0; ReplyRepr::bytes_of(call, 0)];
+    assert_eq!(repr.emit(&mut buffer, call), buffer.len());
     buffer
 }
 
@@ -84,10 +118,10 @@ impl OwnedLists {
         }
     }
 
-    /// A header of this type with these lists; `padding` is alignment and threshold of an
-    /// RDMA_MSGP.
+    /// A header of this type with these lists; `padding` is alignment and threshold of an RDMA_MSGP.
     pub(crate) fn header(
         &self,
+        form: Form,
         message_type: MessageType,
         xid: Xid,
         credits: u32,
@@ -101,29 +135,8 @@ impl OwnedLists {
             MessageType::Nomsg => Body::Nomsg(lists),
             MessageType::Msgp => Body::Msgp { align, thresh, lists },
             MessageType::Done => Body::Done,
-            MessageType::Error => Body::Error(RdmaError::Chunk),
-            MessageType::Optional => panic!("version one has no RDMA2_OPTIONAL"),
+            MessageType::Error | MessageType::Optional => panic!("it has no lists"),
         };
-        let repr = HeaderRepr { xid, credits, body };
-        let mut buffer = vec![0; repr.buffer_len()];
-        assert_eq!(repr.emit(&mut buffer), buffer.len());
-        buffer
-    }
-
-    /// A version-two header of this type with these lists.
-    pub(crate) fn header_two(
-        &self,
-        message_type: MessageType,
-        direction: Direction,
-        xid: Xid,
-        credits: u32,
-    ) -> Vec<u8> {
-        let writes: Vec<&[Segment]> = self.writes.iter().map(Vec::as_slice).collect();
-        let lists = Lists { reads: &self.reads, writes: &writes, reply: self.reply.as_deref() };
-        let body = match message_type {
-            MessageType::Nomsg => v2::Body::Nomsg(direction, lists),
-            _ => v2::Body::Msg(direction, lists),
-        };
-        header_two(xid, credits, body)
+        header(form, xid, credits, body)
     }
 }

@@ -94,8 +94,6 @@ where
         limits: Limits,
         profile: Profile,
     ) -> Self {
-        requester.take_padded(profile.has_padded_messages());
-        responder.take_padded(profile.has_padded_messages());
         requester.profile = profile;
         responder.profile = profile;
         let traffic = match side {
@@ -339,9 +337,7 @@ fn direction_of(error: &HeaderError) -> Option<Direction> {
 /// The version of a header that cannot be used, if it is one that is spoken.
 fn version_of(error: &HeaderError) -> Option<TransportVersion> {
     match error {
-        HeaderError::Malformed { version, .. } | HeaderError::UnknownType { version, .. } => {
-            Some(*version)
-        }
+        HeaderError::Malformed { version, .. } => Some(*version),
         HeaderError::TooShort | HeaderError::Version { .. } => None,
     }
 }
@@ -365,9 +361,7 @@ fn refuse_in_reverse(view: &HeaderView<'_>, out: &mut impl Output) {
 fn xid_of(error: &HeaderError) -> Option<Xid> {
     match error {
         HeaderError::TooShort => None,
-        HeaderError::Version { xid, .. }
-        | HeaderError::Malformed { xid, .. }
-        | HeaderError::UnknownType { xid, .. } => Some(*xid),
+        HeaderError::Version { xid, .. } | HeaderError::Malformed { xid, .. } => Some(*xid),
     }
 }
 
@@ -386,8 +380,7 @@ fn answer(error: HeaderError, versions: Versions, out: &mut impl Output) {
             let (low, high) = (versions.low().to_wire(), versions.high().to_wire());
             out.send_error(xid, version, RdmaError::Version { low, high });
         }
-        HeaderError::Malformed { xid, version, .. }
-        | HeaderError::UnknownType { xid, version, .. } => {
+        HeaderError::Malformed { xid, version, .. } => {
             out.send_error(xid, version.to_wire(), RdmaError::of_header(version));
         }
     }

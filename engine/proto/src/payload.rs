@@ -9,11 +9,8 @@ use crate::rdma::{ReadSegment, Segment};
 use crate::version::TransportVersion;
 use crate::xdr::{DecodeError, Padding, Reader, Writer, padding, roundup4};
 
-/// Version-one transport header with three empty lists.
-pub const PLAIN_HEADER_BYTES: usize = 28;
-const READ_SEGMENT_BYTES: usize = 24;
+const READ_ENTRY_BYTES: usize = 4 + ReadSegment::WIRE_BYTES;
 const CHUNK_FRAME_BYTES: usize = 8;
-const SEGMENT_BYTES: usize = 16;
 
 /// Our own memory behind a chunk: one key, split into segments of at most `segment_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -59,9 +56,24 @@ pub struct CallChunks {
     /// Read chunks by rising position. For a long call the first has position zero.
     reads: [(u32, ChunkOffer); ITEMS_MAX + 1],
     read_count: u8,
+    pub(crate) results: ResultChunks,
+}
+
+/// The chunks for the results of a call, which its reply has to name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResultChunks {
     writes: [ChunkOffer; ITEMS_MAX],
     write_count: u8,
-    reply: Option<ChunkOffer>,
+    pub(crate) reply: Option<ChunkOffer>,
+}
+
+impl ResultChunks {
+    pub(crate) const NONE: Self =
+        Self { writes: [ChunkOffer::NONE; ITEMS_MAX], write_count: 0, reply: None };
+
+    pub(crate) fn writes(&self) -> &[ChunkOffer] {
+        &self.writes[..usize::from(self.write_count)]
+    }
 }
 
 impl CallChunks {
@@ -69,9 +81,7 @@ impl CallChunks {
     pub const EMPTY: Self = Self {
         reads: [(0, ChunkOffer::NONE); ITEMS_MAX + 1],
         read_count: 0,
-        writes: [ChunkOffer::NONE; ITEMS_MAX],
-        write_count: 0,
-        reply: None,
+        results: ResultChunks::NONE,
     };
 
     /// Adds a Read chunk at `position` of the unreduced stream; positions come in rising order.
@@ -91,10 +101,11 @@ impl CallChunks {
     #[must_use]
     pub fn push_write(&mut self, offer: ChunkOffer) -> bool {
         let has_room = self.has_room(&offer);
-        let place = self.writes.get_mut(usize::from(self.write_count)).filter(|_| has_room);
+        let ResultChunks { writes, write_count, .. } = &mut self.results;
+        let place = writes.get_mut(usize::from(*write_count)).filter(|_| has_room);
         let Some(place) = place else { return false };
         *place = offer;
-        self.write_count += 1;
+        *write_count += 1;
         true
     }
 
@@ -102,9 +113,9 @@ impl CallChunks {
     /// are too many segments.
     #[must_use]
     pub fn set_reply(&mut self, offer: ChunkOffer) -> bool {
-        let has_room = self.reply.is_none() && self.has_room(&offer);
+        let has_room = self.results.reply.is_none() && self.has_room(&offer);
         if has_room {
-            self.reply = Some(offer);
+            self.results.reply = Some(offer);
         }
         has_room
     }
@@ -120,18 +131,19 @@ impl CallChunks {
 
     /// The Write chunks.
     pub fn writes(&self) -> &[ChunkOffer] {
-        &self.writes[..usize::from(self.write_count)]
+        self.results.writes()
     }
 
     /// The Reply chunk.
     pub fn reply(&self) -> Option<&ChunkOffer> {
-        self.reply.as_ref()
+        self.results.reply.as_ref()
     }
 
     /// No list has an entry.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.read_count == 0 && self.write_count == 0 && self.reply.is_none()
+        let ResultChunks { write_count, reply, .. } = &self.results;
+        self.read_count == 0 && *write_count == 0 && reply.is_none()
     }
 
     /// True if the whole RPC message travels in the Position-Zero Read chunk.
@@ -155,7 +167,7 @@ impl CallChunks {
         let reads: usize = self.reads().iter().map(|(_, c)| c.segment_count()).sum();
         let writes: usize = self.writes().iter().map(write_chunk_bytes).sum();
         let reply = self.reply().map_or(0, |c| write_chunk_bytes(c) - 4);
-        version.plain_header_bytes() + reads * READ_SEGMENT_BYTES + writes + reply
+        version.plain_header_bytes() + reads * READ_ENTRY_BYTES + writes + reply
     }
 
     /// The Read list, segment by segment, into `out`; returns how many there are.
@@ -168,7 +180,7 @@ impl CallChunks {
 }
 
 fn write_chunk_bytes(offer: &ChunkOffer) -> usize {
-    CHUNK_FRAME_BYTES + SEGMENT_BYTES * offer.segment_count()
+    CHUNK_FRAME_BYTES + Segment::WIRE_BYTES * offer.segment_count()
 }
 
 /// Destination of a data item.

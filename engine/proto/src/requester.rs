@@ -37,14 +37,13 @@ use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
 use crate::output::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
-use crate::payload::{CallChunks, ChunkOffer};
+use crate::payload::{CallChunks, ChunkOffer, ResultChunks};
 use crate::profile::Profile;
 use crate::pull::Pull;
-use crate::rdma::RdmaError;
-use crate::rdma::WriteChunk;
-use crate::rdma::v1::{self, HeaderView, Lists, MessageType};
-use crate::rdma::v2;
-use crate::rdma::{ReadSegment, Segment, emit_msg_header};
+use crate::rdma::{
+    Body, HeaderRepr, HeaderView, Lists, MessageType, RdmaError, ReadSegment, Segment, WriteChunk,
+    emit_msg_header,
+};
 use crate::rpc::{self, Direction};
 use crate::version::{Negotiation, Refused, TransportVersion, Verdict};
 use crate::xdr::padding;
@@ -98,24 +97,10 @@ pub struct CallSlot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Chunks {
     /// Chunks that the call offered, until its reply.
-    Offered(Offered),
+    Offered(ResultChunks),
     /// Chunks of its reply.
     Pull(Pull),
 }
-
-/// The part of a call's chunk lists that is needed to check its reply.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Offered {
-    writes: [ChunkOffer; ITEMS_MAX],
-    write_count: u8,
-    reply: Option<ChunkOffer>,
-}
-
-const NOTHING_OFFERED: Offered = Offered {
-    writes: [ChunkOffer { handle: 0, length: 0, offset: 0, segment_bytes: 0 }; ITEMS_MAX],
-    write_count: 0,
-    reply: None,
-};
 
 impl CallSlot {
     /// A free place.
@@ -128,7 +113,7 @@ impl CallSlot {
         dones_total: 0,
         token: 0,
         deadline: Instant(u64::MAX),
-        chunks: Chunks::Offered(NOTHING_OFFERED),
+        chunks: Chunks::Offered(ResultChunks::NONE),
     };
 
     /// A free place is taken for a call.
@@ -144,10 +129,10 @@ impl CallSlot {
     }
 
     /// Chunks that the call offered, as long as it has no reply.
-    pub(crate) fn offered(&self) -> &Offered {
+    pub(crate) fn offered(&self) -> &ResultChunks {
         match &self.chunks {
             Chunks::Offered(offered) if self.has_chunks => offered,
-            _ => &NOTHING_OFFERED,
+            _ => &ResultChunks::NONE,
         }
     }
 }
@@ -178,7 +163,6 @@ pub struct Requester<S> {
     started: u64,
     pub(crate) credits: Credits,
     next_deadline: Instant,
-    takes_padded: bool,
     pub(crate) profile: Profile,
     pub(crate) negotiation: Negotiation,
 }
@@ -199,7 +183,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             started: 0,
             credits: Credits::new(count as u32),
             next_deadline: Instant(u64::MAX),
-            takes_padded: false,
             profile: Profile::default(),
             negotiation: Negotiation::settled(TransportVersion::One),
         }
@@ -221,12 +204,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// connection is gone, before [`Requester::suspend`] or [`Requester::on_down`].
     pub fn verdict(&self) -> Verdict {
         self.negotiation.verdict(self.credits.in_flight() > 0)
-    }
-
-    /// Sets whether replies may come as RDMA_MSGP; by default they are discarded (RFC 8166 section
-    /// 4.6.1).
-    pub(crate) fn take_padded(&mut self, takes: bool) {
-        self.takes_padded = takes;
     }
 
     /// Credits and calls in flight.
@@ -282,7 +259,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let started = self.take(token, deadline, !chunks.is_empty())?;
         if !chunks.is_empty() {
             self.slots.as_mut()[usize::from(started.slot.index)].chunks =
-                Chunks::Offered(offered(chunks));
+                Chunks::Offered(chunks.results);
         }
         Ok((started, self.emit_call(started.xid, chunks, header)))
     }
@@ -334,7 +311,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             return out.dropped(unmatched(view));
         };
         match view.message_type() {
-            MessageType::Msgp if !self.takes_padded => out.dropped(Dropped::UnexpectedType),
+            // Discarded (RFC 8166 section 4.6.1).
+            MessageType::Msgp if !self.profile.has_padded_messages() => {
+                out.dropped(Dropped::UnexpectedType);
+            }
             MessageType::Msg | MessageType::Msgp
                 if !self.profile.carries(view, Direction::Reply) =>
             {
@@ -390,12 +370,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.credits.replied(view.credits());
         self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
         match checked {
-            Ok((stream, placed)) => self.finish(index, out, |slot, token| DeliveredReply {
-                slot,
-                token,
-                stream,
-                placed,
-            }),
+            Ok((stream, placed)) => self.finish(index, stream, placed, out),
             Err(why) => self.misbehaved(index, why, out),
         }
     }
@@ -411,14 +386,18 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     fn finish(
         &mut self,
         index: u16,
+        stream: ReplyStream,
+        placed: [u32; ITEMS_MAX],
         out: &mut impl Output,
-        reply: impl FnOnce(SlotId, u64) -> DeliveredReply,
     ) {
-        let slot = &self.slots.as_ref()[usize::from(index)];
-        let id = SlotId { index, generation: slot.generation };
-        let (token, fenced) = (slot.token, slot.state == State::Fenced);
+        let entry = &self.slots.as_ref()[usize::from(index)];
+        let slot = SlotId { index, generation: entry.generation };
+        let (token, fenced) = (entry.token, entry.state == State::Fenced);
         self.free(index);
-        if fenced { out.release_call(id) } else { out.deliver_reply(reply(id, token)) }
+        match fenced {
+            true => out.release_call(slot),
+            false => out.deliver_reply(DeliveredReply { slot, token, stream, placed }),
+        }
     }
 
     fn on_error(&mut self, index: u16, error: Option<RdmaError>, out: &mut impl Output) {
@@ -605,13 +584,6 @@ pub(crate) fn xid_of(index: u16, generation: u32) -> Xid {
     Xid(generation << INDEX_BITS | u32::from(index))
 }
 
-fn offered(chunks: &CallChunks) -> Offered {
-    let mut offered = Offered { reply: chunks.reply().copied(), ..NOTHING_OFFERED };
-    offered.write_count = chunks.writes().len() as u8;
-    offered.writes[..chunks.writes().len()].copy_from_slice(chunks.writes());
-    offered
-}
-
 /// Writes the header of a call with chunk lists so that it ends where `header` ends; returns its
 /// length.
 pub(crate) fn emit_chunked(
@@ -643,28 +615,9 @@ pub(crate) fn emit_chunked(
         writes: &writes[..chunks.writes().len()],
         reply: chunks.reply().map(|_| &segments[start..used]),
     };
+    let body = if chunks.is_long_call() { Body::Nomsg(lists) } else { Body::Msg(lists) };
     let at = header.len() - chunks.header_bytes_in(version);
-    emit_lists(version, chunks.is_long_call(), xid, credits, lists, &mut header[at..])
-}
-
-fn emit_lists(
-    version: TransportVersion,
-    is_long: bool,
-    xid: Xid,
-    credits: u32,
-    lists: Lists<'_>,
-    header: &mut [u8],
-) -> usize {
-    match version {
-        TransportVersion::One => {
-            let body = if is_long { v1::Body::Nomsg(lists) } else { v1::Body::Msg(lists) };
-            v1::HeaderRepr { xid, credits, body }.emit(header)
-        }
-        TransportVersion::Two => {
-            let kind = if is_long { v2::Body::Nomsg } else { v2::Body::Msg };
-            v2::HeaderRepr { xid, credits, body: kind(Direction::Call, lists) }.emit(header)
-        }
-    }
+    HeaderRepr::new(version, Direction::Call, xid, credits, body).emit(&mut header[at..])
 }
 
 type Checked = Result<(ReplyStream, [u32; ITEMS_MAX]), PeerMisbehaved>;
@@ -679,7 +632,7 @@ fn plain_reply(view: &HeaderView<'_>) -> Checked {
     }
 }
 
-fn check_lists(offered: &Offered, view: &HeaderView<'_>) -> Checked {
+fn check_lists(offered: &ResultChunks, view: &HeaderView<'_>) -> Checked {
     if !view.reads().is_empty() {
         return Err(PeerMisbehaved::ReadListInReply);
     }
@@ -708,7 +661,7 @@ pub(crate) fn stream_of(
 
 /// Bytes in the Reply chunk and in each Write chunk, if these are the ones offered.
 pub(crate) fn check_returned(
-    offered: &Offered,
+    offered: &ResultChunks,
     view: &HeaderView<'_>,
 ) -> Result<(u32, [u32; ITEMS_MAX]), PeerMisbehaved> {
     let placed = check_write_list(offered, view)?;
@@ -726,11 +679,11 @@ pub(crate) fn check_returned(
 /// chunks [...] are not returned as results" (RFC 5666 section 3.4). RFC 8166 section 4.3.2 wants all of them back;
 /// fewer of them are just as clear.
 fn check_write_list(
-    offered: &Offered,
+    offered: &ResultChunks,
     view: &HeaderView<'_>,
 ) -> Result<[u32; ITEMS_MAX], PeerMisbehaved> {
     let mut placed = [0; ITEMS_MAX];
-    let offers = &offered.writes[..usize::from(offered.write_count)];
+    let offers = offered.writes();
     if view.writes().len() > offers.len() {
         return Err(PeerMisbehaved::WriteListChanged);
     }

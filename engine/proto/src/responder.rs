@@ -103,7 +103,6 @@ pub struct Responder<S> {
     /// Calls that were counted without a slot. One that gets a slot nevertheless counts as minus one until it is counted
     /// ([`Responder::place_plain`]).
     plain: u64,
-    takes_padded: bool,
     version: TransportVersion,
     pub(crate) exports: Exports,
     pub(crate) profile: Profile,
@@ -124,17 +123,10 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             grant: (count as u32).max(1),
             ended: 0,
             plain: 0,
-            takes_padded: false,
             version: TransportVersion::One,
             exports: Exports::new(count as u32),
             profile: Profile::default(),
         }
-    }
-
-    /// Sets whether calls may come as RDMA_MSGP; by default they are refused (RFC 8166 section
-    /// 4.6.1).
-    pub(crate) fn take_padded(&mut self, takes: bool) {
-        self.takes_padded = takes;
     }
 
     /// The version in which this side is called: version two from the first such call on. Calls of this
@@ -176,7 +168,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
                 self.on_plain_call(view, out);
             }
             MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
-            MessageType::Msgp if self.takes_padded => self.on_chunked_call(view, out),
+            MessageType::Msgp if self.profile.has_padded_messages() => {
+                self.on_chunked_call(view, out);
+            }
             // Both are reserved by RFC 8166 section 4.6: RDMA_MSGP is answered with ERR_CHUNK ...
             MessageType::Msgp => refuse(view, out),
             // ... and RDMA_DONE dropped, as is under any rules one that nothing is owed for. An
@@ -357,7 +351,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Writes. `view` is the call's own header.
     ///
     /// # Panics
-    /// If `header` is shorter than [`crate::rdma::v1::reply_header_bytes`].
+    /// If `header` is shorter than [`ReplyRepr::bytes_of`].
     ///
     /// # Errors
     /// As [`ReplyRefused`] says; nothing was asked for but, for a chunk that is too small,

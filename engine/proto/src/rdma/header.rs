@@ -11,7 +11,7 @@ use super::chunk_list::{
 };
 use super::error::RdmaError;
 use super::v1::{self, DONE_BYTES};
-use super::v2::{self, OptionalBody};
+use super::v2;
 use crate::ids::Xid;
 use crate::limits::Limits;
 use crate::rpc::Direction;
@@ -22,6 +22,8 @@ use crate::xdr::{DecodeError, Reader};
 pub(crate) const START_BYTES: usize = 16;
 /// Bytes of the word that says whether a list goes on.
 pub(super) const LINK_BYTES: usize = 4;
+/// Offset of the type.
+const TYPE_AT: usize = 12;
 const ERROR_BYTES_MIN: usize = START_BYTES + 4;
 
 /// The type of a message (`rdma_proc`): RFC 5666 section 4.1, and version two section 4.2.
@@ -161,12 +163,15 @@ impl<'a> HeaderView<'a> {
         let Some(version) = spoken.filter(|version| limits.versions.speaks(*version)) else {
             return Err(HeaderError::Version { xid, version: version_word });
         };
+        let malformed =
+            |direction, cause| HeaderError::Malformed { xid, credits, version, direction, cause };
         let Some(known_type) = MessageType::from_wire(version, message_type) else {
-            return Err(HeaderError::UnknownType { xid, credits, version, message_type });
+            let cause = DecodeError::BadEnum { at: TYPE_AT, value: message_type };
+            return Err(malformed(None, cause));
         };
         Self::check_body(bytes, version, known_type, limits).map_err(|cause| {
-            let direction = v2::direction_of(bytes).filter(|_| version == TransportVersion::Two);
-            HeaderError::Malformed { xid, credits, version, direction, cause }
+            let is_two = version == TransportVersion::Two;
+            malformed(v2::direction_of(bytes).filter(|_| is_two), cause)
         })
     }
 
@@ -183,7 +188,7 @@ impl<'a> HeaderView<'a> {
             MessageType::Optional => {
                 let mut reader = Reader::new(bytes);
                 reader.skip(START_BYTES)?;
-                OptionalBody::parse(&mut reader)?;
+                v2::pass_optional(&mut reader)?;
                 Ok(Self::without_lists(bytes, reader.position(), message_type, version))
             }
             _ => Self::check_lists(bytes, version, message_type, limits),
@@ -293,15 +298,6 @@ impl<'a> HeaderView<'a> {
         }
     }
 
-    /// Body of an RDMA2_OPTIONAL.
-    #[must_use]
-    pub fn optional(&self) -> Option<OptionalBody<'a>> {
-        if self.message_type != MessageType::Optional {
-            return None;
-        }
-        OptionalBody::parse(&mut Reader::new(self.bytes.get(START_BYTES..)?)).ok()
-    }
-
     /// The credit word as received, zero included: credits requested in a call, granted in a reply,
     /// to be ignored in RDMA_DONE and RDMA_ERROR.
     #[must_use]
@@ -363,13 +359,6 @@ impl<'a> HeaderView<'a> {
     /// message without lists is answered as one whose lists are empty.
     pub(super) const fn results_bytes(&self) -> usize {
         if self.has_lists() { self.header_bytes() - self.writes_at() } else { 2 * LINK_BYTES }
-    }
-
-    /// Alignment and threshold of the padding in an RDMA_MSGP (RFC 5666 section 3.9), in bytes.
-    #[must_use]
-    pub fn msgp(&self) -> Option<(u32, u32)> {
-        (self.message_type == MessageType::Msgp)
-            .then(|| (self.word(START_BYTES), self.word(START_BYTES + 4)))
     }
 
     /// Contents of an RDMA_ERROR.
@@ -520,15 +509,15 @@ pub enum HeaderError {
     /// Too short for any message; dropped silently (RFC 8166 section 4.5). Under older rules only a
     /// message without an XID.
     TooShort,
-    /// Another version: to be answered with ERR_VERS (RFC 5666 section 4.2), see [`v1::emit_error`].
+    /// Another version: to be answered with ERR_VERS (RFC 5666 section 4.2), see [`super::emit_error`].
     Version {
         /// The XID to answer.
         xid: Xid,
         /// The version received.
         version: u32,
     },
-    /// Broken lists, or more than the limits allow: to be answered with ERR_CHUNK, in version two
-    /// with BAD_HEADER.
+    /// A type which the version does not have, broken lists, or more than the limits allow: to be answered
+    /// with ERR_CHUNK, in version two with BAD_HEADER.
     Malformed {
         /// The XID to answer.
         xid: Xid,
@@ -536,22 +525,10 @@ pub enum HeaderError {
         credits: u32,
         /// The version received.
         version: TransportVersion,
-        /// Direction of the message, if it could be read: in version two only.
+        /// Direction of the message, if it could be read: in version two only, and of a known type.
         direction: Option<Direction>,
         /// The decoding error, with offsets from the start of the message.
         cause: DecodeError,
-    },
-    /// A type which the version does not have: to be answered with ERR_CHUNK, in version two with
-    /// BAD_HEADER.
-    UnknownType {
-        /// The XID to answer.
-        xid: Xid,
-        /// The credit word received.
-        credits: u32,
-        /// The version received.
-        version: TransportVersion,
-        /// The type received.
-        message_type: u32,
     },
 }
 
@@ -565,9 +542,6 @@ impl fmt::Display for HeaderError {
             Self::Malformed { xid, cause, .. } => {
                 write!(f, "message {xid} has a malformed transport header: {cause}")
             }
-            Self::UnknownType { xid, message_type, .. } => {
-                write!(f, "message {xid} has unknown type {message_type}")
-            }
         }
     }
 }
@@ -576,7 +550,7 @@ impl core::error::Error for HeaderError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Malformed { cause, .. } => Some(cause),
-            Self::TooShort | Self::Version { .. } | Self::UnknownType { .. } => None,
+            Self::TooShort | Self::Version { .. } => None,
         }
     }
 }

@@ -3,12 +3,11 @@
 //! 8166 section 4.3). Used by the responder.
 
 use super::chunk_list::{WriteChunk, read_entries_bytes, write_chunk, write_reads};
-use super::header::{HeaderView, MessageType};
+use super::header::{HeaderView, LINK_BYTES, MessageType};
 use super::segment::{ReadSegment, Segment};
-use super::v1::{reply_header_bytes, write_start};
+use super::sent::Start;
 use crate::ids::Xid;
 use crate::rpc::Direction;
-use crate::version::TransportVersion;
 use crate::xdr::Writer;
 
 /// Position of the credit word in every header (RFC 5666 section 4.1).
@@ -40,7 +39,9 @@ impl ReplyRepr<'_> {
     #[must_use]
     #[inline]
     pub const fn bytes_of(call: &HeaderView<'_>, read_segments: usize) -> usize {
-        reply_header_bytes(call) + read_entries_bytes(read_segments)
+        // The Write list and the Reply chunk come back as they are.
+        let lists_at = call.transport_version().lists_at();
+        lists_at + read_entries_bytes(read_segments) + LINK_BYTES + call.results_bytes()
     }
 
     /// Writes the header at the start of `buffer`; returns its length, that of
@@ -57,10 +58,8 @@ impl ReplyRepr<'_> {
         debug_assert!(self.reply_length.is_none() || call.reply_chunk().is_some());
         let mut writer = Writer::new(buffer);
         let version = call.transport_version();
-        write_start(&mut writer, self.xid, version.to_wire(), self.credits, self.message_type);
-        if version == TransportVersion::Two {
-            writer.u32(Direction::Reply.to_wire());
-        }
+        Start::new(version, Direction::Reply, self.xid, self.credits)
+            .write(self.message_type, &mut writer);
         write_reads(&mut writer, self.reads);
         let mut lengths = self.write_lengths.iter().copied();
         for chunk in call.writes() {

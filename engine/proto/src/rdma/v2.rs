@@ -10,17 +10,14 @@
 //!                 message
 //! ```
 //!
-//! Lists, segments and RDMA_ERROR are those of version one, which is why [`super::v1::Lists`],
-//! [`super::v1::emit_error`] and [`super::v1::emit_reply`] serve both. A header received is a
+//! Lists, segments and RDMA_ERROR are those of version one. A header received is a
 //! [`super::HeaderView`]. Decisions that the document leaves open are in [`crate::version`]. Used
 //! by the requester and the responder.
 
-use super::header::{LINK_BYTES, MessageType, START_BYTES};
-use super::v1::{Lists, write_start};
+use super::header::{LINK_BYTES, START_BYTES};
 use crate::ids::Xid;
 use crate::rpc::Direction;
-use crate::version::TransportVersion;
-use crate::xdr::{DecodeError, Reader, Writer};
+use crate::xdr::{DecodeError, Reader};
 
 /// The version word of this header.
 pub const VERSION: u32 = 2;
@@ -57,7 +54,7 @@ pub(super) fn direction_of(message: &[u8]) -> Option<Direction> {
 }
 
 /// Writes the header of an RDMA2_MSG without chunks at the start of `buffer`: the same bytes as
-/// [`HeaderRepr::emit`], at the price of eight stores. Returns [`MSG_HEADER_BYTES`].
+/// [`super::HeaderRepr::emit`], at the price of eight stores. Returns [`MSG_HEADER_BYTES`].
 ///
 /// Never panics, except that debug builds assert that `credits` is not zero. Nothing is written
 /// into a `buffer` that is too short.
@@ -74,79 +71,10 @@ pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32, direction: Dir
     MSG_HEADER_BYTES
 }
 
-/// Body of an RDMA2_OPTIONAL (`rpcrdma2_optional`). Its meaning is defined elsewhere, by the
-/// document of the extension that the number belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionalBody<'a> {
-    /// Direction: that of the RPC message behind it, if there is one (version two section 4.2.2).
-    pub direction: Direction,
-    /// Number of the operation (`rdma_opttype`).
-    pub option: u32,
-    /// Parameters of the operation (`rdma_optinfo`).
-    pub info: &'a [u8],
-}
-
-impl<'a> OptionalBody<'a> {
-    /// Reads the body. The information may be as long as the received message; it is not kept.
-    pub(super) fn parse(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let direction = read_direction(reader)?;
-        Ok(Self { direction, option: reader.u32()?, info: reader.opaque(usize::MAX)? })
-    }
-
-    fn write(&self, writer: &mut Writer<'_>) {
-        writer.u32(self.direction.to_wire());
-        writer.u32(self.option);
-        writer.opaque(self.info);
-    }
-}
-
-/// A header to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeaderRepr<'a> {
-    /// XID of the RPC message, or of the transaction, for an RDMA2_OPTIONAL without an RPC message.
-    pub xid: Xid,
-    /// Credits requested in a call, granted in a reply; never zero (RFC 8166 section 3.3.1).
-    pub credits: u32,
-    /// The type and its fields.
-    pub body: Body<'a>,
-}
-
-/// The part of a header that depends on its type. RDMA2_ERROR is written by
-/// [`super::v1::emit_error`], because it is the same in every version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body<'a> {
-    /// RDMA2_MSG.
-    Msg(Direction, Lists<'a>),
-    /// RDMA2_NOMSG.
-    Nomsg(Direction, Lists<'a>),
-    /// RDMA2_OPTIONAL.
-    Optional(OptionalBody<'a>),
-}
-
-impl Body<'_> {
-    /// The type of a message with this body.
-    #[must_use]
-    pub const fn message_type(&self) -> MessageType {
-        match self {
-            Body::Msg(..) => MessageType::Msg,
-            Body::Nomsg(..) => MessageType::Nomsg,
-            Body::Optional(_) => MessageType::Optional,
-        }
-    }
-}
-
-emit_methods!(HeaderRepr);
-
-impl HeaderRepr<'_> {
-    fn write(&self, writer: &mut Writer<'_>) {
-        let message_type = self.body.message_type();
-        write_start(writer, self.xid, TransportVersion::Two.to_wire(), self.credits, message_type);
-        match &self.body {
-            Body::Msg(direction, lists) | Body::Nomsg(direction, lists) => {
-                writer.u32(direction.to_wire());
-                lists.write(writer);
-            }
-            Body::Optional(body) => body.write(writer),
-        }
-    }
+/// Passes over the body of an RDMA2_OPTIONAL (`rpcrdma2_optional`): direction, number of the operation, and its parameters, which
+/// may be as long as the received message. What they mean is defined by the document of the extension that the number belongs to.
+pub(super) fn pass_optional(reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+    read_direction(reader)?;
+    reader.u32()?;
+    reader.opaque(usize::MAX).map(drop)
 }

@@ -7,11 +7,9 @@
 //! no XID is used for another call on the next connection. Credits start again at one (RFC 8166
 //! section 3.3.3).
 
-use super::{
-    CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State, offered,
-};
+use super::{CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
 use crate::credit::Credits;
-use crate::ids::{Instant, Xid};
+use crate::ids::Instant;
 use crate::output::SlotId;
 use crate::payload::CallChunks;
 
@@ -88,11 +86,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.release(id, State::Held)
     }
 
-    /// The XID of the call in this slot.
-    pub fn xid(&self, id: SlotId) -> Xid {
-        id.xid()
-    }
-
     /// The calls that are held, in the order of their slots.
     pub fn held(&self) -> impl Iterator<Item = SlotId> {
         self.in_state(State::Held)
@@ -111,7 +104,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         (slot.state, slot.has_chunks) = (State::InFlight, !chunks.is_empty());
         slot.is_plain &= !slot.has_chunks;
-        slot.chunks = Chunks::Offered(offered(chunks));
+        slot.chunks = Chunks::Offered(chunks.results);
         // RDMA_DONEs that were sent meanwhile are before it.
         slot.dones_total = self.credits.dones_total();
         let xid = id.xid();

@@ -19,12 +19,12 @@ use crate::limits::ITEMS_MAX;
 use crate::output::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
+use crate::payload::ResultChunks;
 use crate::profile::Profile;
 use crate::pull::{Pull, Pulled, inline_bytes};
-use crate::rdma::v1::{Body, DONE_BYTES, HeaderRepr, HeaderView};
-use crate::requester::{
-    CallSlot, Chunks, Offered, Requester, State, check_returned, stream_of, xid_of,
-};
+use crate::rdma::v1::DONE_BYTES;
+use crate::rdma::{HeaderRepr, HeaderView};
+use crate::requester::{CallSlot, Chunks, Requester, State, check_returned, stream_of, xid_of};
 use crate::version::TransportVersion;
 use crate::xdr::roundup4;
 
@@ -75,12 +75,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
                 return self.misbehaved(index, why, out);
             }
         };
-        self.owe_pull(index, view.credits(), pull, out, |slot, token| DeliveredReply {
-            slot,
-            token,
-            stream,
-            placed,
-        });
+        self.owe_pull(index, view.credits(), pull, (stream, placed), out);
     }
 
     /// True if a header beyond the limits is that of a version-one reply with a Read list. The
@@ -104,12 +99,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             return self.misbehaved(index, PeerMisbehaved::ReadListInReply, out);
         }
         self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
-        self.owe_pull(index, credits, Pull::NONE, out, |slot, token| DeliveredReply {
-            slot,
-            token,
-            stream: ReplyStream::Pulled,
-            placed: [0; ITEMS_MAX],
-        });
+        let reply = (ReplyStream::Pulled, [0; ITEMS_MAX]);
+        self.owe_pull(index, credits, Pull::NONE, reply, out);
     }
 
     fn owe_pull(
@@ -117,15 +108,15 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         index: u16,
         credits: u32,
         pull: Pull,
+        (stream, placed): (ReplyStream, [u32; ITEMS_MAX]),
         out: &mut impl Output,
-        reply: impl FnOnce(SlotId, u64) -> DeliveredReply,
     ) {
         self.credits.owe_done(credits);
-        let slot = &mut self.slots.as_mut()[usize::from(index)];
-        slot.state = if slot.state.is_awaited() { State::Pulling } else { State::Abandoned };
-        slot.chunks = Chunks::Pull(pull);
-        let id = SlotId { index, generation: slot.generation };
-        out.pull_reply(reply(id, slot.token));
+        let entry = &mut self.slots.as_mut()[usize::from(index)];
+        entry.state = if entry.state.is_awaited() { State::Pulling } else { State::Abandoned };
+        entry.chunks = Chunks::Pull(pull);
+        let slot = SlotId { index, generation: entry.generation };
+        out.pull_reply(DeliveredReply { slot, token: entry.token, stream, placed });
     }
 
     fn pull_slot(&self, id: SlotId) -> Option<(State, &Pull)> {
@@ -211,7 +202,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         let end =
             if is_awaited { PullEnd::Deliver { token: slot.token } } else { PullEnd::Release };
         let (xid, credits) = (xid_of(id.index, id.generation), self.credits.requested());
-        HeaderRepr { xid, credits, body: Body::Done }.emit(&mut done[..DONE_BYTES]);
+        HeaderRepr::done(xid, credits).emit(&mut done[..DONE_BYTES]);
         self.credits.spend_done();
         self.free(id.index);
         Some(end)
@@ -236,7 +227,7 @@ fn opens_with_reads(message: &[u8]) -> bool {
 /// The lists of a reply with a Read list: the location of its RPC message, the length placed in
 /// each Write chunk, and the data to be fetched.
 fn check_lists(
-    offered: &Offered,
+    offered: &ResultChunks,
     view: &HeaderView<'_>,
     profile: Profile,
 ) -> Result<(ReplyStream, [u32; ITEMS_MAX], Pull), PeerMisbehaved> {

@@ -64,9 +64,10 @@ pub mod pseudo_flavor {
 
 /// The purpose of a call (`rpc_gss_proc_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum GssProcedure {
     /// RPCSEC_GSS_DATA, 0: a call of the application.
-    Data,
+    Data = 0,
     /// RPCSEC_GSS_INIT, 1: the first token of a new context.
     Init,
     /// RPCSEC_GSS_CONTINUE_INIT, 2: a further token.
@@ -91,12 +92,7 @@ impl GssProcedure {
     /// The number on the wire.
     #[must_use]
     pub const fn to_wire(self) -> u32 {
-        match self {
-            Self::Data => 0,
-            Self::Init => 1,
-            Self::ContinueInit => 2,
-            Self::Destroy => 3,
-        }
+        self as u32
     }
 
     /// Creates a context, so that a key does not exist yet: the verifier is AUTH_NONE.

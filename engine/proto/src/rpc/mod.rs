@@ -74,11 +74,12 @@ pub(crate) const REPLY: u32 = 1;
 
 /// Direction of an RPC message (`msg_type` of RFC 5531 section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Direction {
     /// From the requester to the responder.
-    Call,
+    Call = CALL as u8,
     /// From the responder to the requester.
-    Reply,
+    Reply = REPLY as u8,
 }
 
 impl Direction {
@@ -97,10 +98,7 @@ impl Direction {
     #[must_use]
     #[inline]
     pub const fn to_wire(self) -> u32 {
-        match self {
-            Self::Call => CALL,
-            Self::Reply => REPLY,
-        }
+        self as u32
     }
 }
 

@@ -2,7 +2,7 @@
 //! sections 4.1 to 4.3, RFC 8166 sections 4.5 and 4.6, RFC 8167 section 4).
 
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{CallFailure, Dropped};
+use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved};
 use spinrpc_proto::rdma::RdmaError;
 
 use crate::messages::{Caller, Chunks, rdma_done, rdma_error, rpc_call, rpc_reply, wire};
@@ -46,6 +46,17 @@ fn receive_an_error_of_no_call_expect_it_dropped() {
     let mut caller = Caller::granted(2);
     let events = caller.receive(&rdma_error(Xid(1), 1, &[2]));
     assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
+}
+
+#[test]
+fn a_late_reply_that_breaks_the_rules_still_ends_the_connection() {
+    let mut caller = Caller::granted(1);
+    let call = caller.call(1);
+    assert!(caller.requester.cancel(call.slot, &mut caller.out));
+    caller.out.take();
+    let events = caller.receive(&Chunks::none().nomsg(call.xid, 1));
+    let why = PeerMisbehaved::NoReplyStream;
+    assert_eq!(events, [Event::Released(call.slot), Event::Closed(why)]);
 }
 
 /// Receives the message that `message` builds from the XID of a call in flight; expects it dropped,

@@ -10,7 +10,7 @@ use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::CallChunks;
-use spinrpc_proto::rdma::v1;
+use spinrpc_proto::rdma::emit_error;
 use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Verdict, Versions};
 
 use crate::messages::{NEVER, rpc_call, rpc_reply};
@@ -132,7 +132,7 @@ impl Fleet {
             [Event::Call(slot)] => self.served.push((slot, view(&message).xid())),
             [Event::Error(xid, version, error)] => {
                 let mut answer = [0; 28];
-                let length = v1::emit_error(&mut answer, xid, version, 4, error);
+                let length = emit_error(&mut answer, xid, version, 4, error);
                 self.to_client.push_back(answer[..length].to_vec());
             }
             ref other => panic!("{other:?}"),

@@ -8,7 +8,6 @@
 
 mod call_headers;
 mod connection;
-mod deadlines;
 mod errors;
 mod exports;
 mod fleet;

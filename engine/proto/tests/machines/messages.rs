@@ -5,11 +5,11 @@ use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::v1::{Body, HeaderRepr, HeaderView, Lists, MessageType};
-use spinrpc_proto::rdma::{ReadSegment, Segment};
+use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, Lists, MessageType, ReadSegment, Segment};
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{Responder, ServeSlot};
-use spinrpc_proto::version::Negotiation;
+use spinrpc_proto::rpc::Direction;
+use spinrpc_proto::version::{Negotiation, TransportVersion};
 
 use crate::recorder::{Event, Recorder};
 
@@ -33,6 +33,8 @@ pub(crate) fn rpc_reply(xid: Xid) -> Vec<u8> {
 pub(crate) fn segment(handle: u32, length: u32) -> Segment {
     Segment { handle, length, offset: u64::from(handle) << 32 | 0x40 }
 }
+
+const ONE: (TransportVersion, Direction) = (TransportVersion::One, Direction::Call);
 
 /// The chunk lists of a message.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +64,14 @@ impl Chunks {
         self
     }
 
-    fn emit(&self, kind: MessageType, xid: Xid, credits: u32) -> Vec<u8> {
+    /// A header of either version; version one does not say the direction.
+    pub(crate) fn emit(
+        &self,
+        (version, direction): (TransportVersion, Direction),
+        kind: MessageType,
+        xid: Xid,
+        credits: u32,
+    ) -> Vec<u8> {
         let writes: Vec<&[Segment]> = self.writes.iter().map(Vec::as_slice).collect();
         let lists = Lists { reads: &self.reads, writes: &writes, reply: self.reply.as_deref() };
         let body = match kind {
@@ -70,7 +79,7 @@ impl Chunks {
             MessageType::Msgp => Body::Msgp { align: 4096, thresh: 512, lists },
             _ => Body::Msg(lists),
         };
-        let header = HeaderRepr { xid, credits: credits.max(1), body };
+        let header = HeaderRepr::new(version, direction, xid, credits.max(1), body);
         let mut bytes = vec![0; header.buffer_len()];
         header.emit(&mut bytes);
         // Peers have sent a zero although they must not.
@@ -79,15 +88,15 @@ impl Chunks {
     }
 
     pub(crate) fn msg(&self, xid: Xid, credits: u32, payload: &[u8]) -> Vec<u8> {
-        [&self.emit(MessageType::Msg, xid, credits), payload].concat()
+        [&self.emit(ONE, MessageType::Msg, xid, credits), payload].concat()
     }
 
     pub(crate) fn nomsg(&self, xid: Xid, credits: u32) -> Vec<u8> {
-        self.emit(MessageType::Nomsg, xid, credits)
+        self.emit(ONE, MessageType::Nomsg, xid, credits)
     }
 
     pub(crate) fn msgp(&self, xid: Xid, credits: u32, payload: &[u8]) -> Vec<u8> {
-        [&self.emit(MessageType::Msgp, xid, credits), payload].concat()
+        [&self.emit(ONE, MessageType::Msgp, xid, credits), payload].concat()
     }
 }
 

@@ -4,14 +4,14 @@ use spinrpc_proto::connection::Side;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::{CallFailure, Dropped};
 use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::rdma::v2::{Body, HeaderRepr, OptionalBody};
 use spinrpc_proto::rpc::Direction::{Call, Reply};
 use spinrpc_proto::version::Versions;
 
 use crate::messages::{rpc_call, wire};
 use crate::recorder::Event;
 use crate::two::{
-    Proto, UNKNOWN, both_ways, call, end, error, optional, plain_call, plain_reply, receive,
+    Proto, UNKNOWN, both_ways, call, end, error, optional, optional_with, plain_call, plain_reply,
+    receive,
 };
 
 const XID: Xid = Xid(0xaabb_ccdd);
@@ -95,11 +95,7 @@ fn information_is_as_long_as_its_message() {
     // Version two section 3.1: its content "is not defined in the base [...] protocol", and its XDR has
     // no bound: `opaque rdma_optinfo<>`.
     for length in [0, 511, 512, 513, 996, 4068, 65_000] {
-        let info = vec![7; length];
-        let body = OptionalBody { direction: Call, option: UNKNOWN, info: &info };
-        let header = HeaderRepr { xid: XID, credits: 1, body: Body::Optional(body) };
-        let mut message = vec![0; header.buffer_len()];
-        header.emit(&mut message);
+        let message = optional_with(Call, UNKNOWN, &vec![7; length], XID, &[]);
         assert_eq!(receive(&mut server(), &message), [REFUSED], "{length} bytes");
     }
 }

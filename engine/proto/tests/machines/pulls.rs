@@ -38,17 +38,6 @@ fn read_done(server: &mut Server, slot: SlotId) -> (Pulled, Vec<Event>) {
 }
 
 #[test]
-fn a_call_is_delivered_when_its_last_read_is_done() {
-    let (mut server, slot, message) = waiting(&[(40, 1, 1000)]);
-    assert!(server.responder.wants_reads(slot) && !server.responder.is_delivered(slot));
-    assert_eq!(pull(&mut server, slot, &message, 16), [read(slot, 0, 0, 1, 1000)]);
-    assert!(!server.responder.wants_reads(slot));
-    assert_eq!(read_done(&mut server, slot), (Pulled::Complete, vec![Event::Call(slot)]));
-    assert!(server.responder.is_delivered(slot));
-    assert_eq!(server.responder.pull_plan(slot), None);
-}
-
-#[test]
 fn segments_of_one_position_follow_each_other_in_one_chunk() {
     // RFC 8166 section 3.4.5: segments of the same position make up one chunk, in list order.
     let (mut server, slot, message) = waiting(&[(40, 3, 100), (40, 1, 50), (40, 2, 7)]);
@@ -226,14 +215,4 @@ fn a_read_that_ends_after_its_call_changes_nothing() {
     assert_eq!(read_done(&mut server, slot), (Pulled::Stale, vec![]));
     assert_eq!(pull(&mut server, slot, &message, 16), []);
     assert_eq!(pull(&mut server, next, &message, 16).len(), 2);
-}
-
-#[test]
-fn a_delivered_call_is_not_fetched_again() {
-    let (mut server, slot, message) = waiting(&[(40, 1, 8)]);
-    pull(&mut server, slot, &message, 16);
-    read_done(&mut server, slot);
-    assert_eq!(pull(&mut server, slot, &message, 16), []);
-    assert_eq!(read_done(&mut server, slot), (Pulled::Stale, vec![]));
-    assert!(!server.responder.wants_reads(slot));
 }

@@ -17,7 +17,6 @@ use crate::messages::{
     view,
 };
 use crate::recorder::Event;
-use spinrpc_proto::ids::Instant;
 
 impl Caller {
     /// A connection with as many credits granted as it has slots.
@@ -164,58 +163,6 @@ fn a_call_given_up_while_its_reply_is_fetched_owes_rdma_done_all_the_same() {
 }
 
 #[test]
-fn a_deadline_that_passes_while_waiting_for_memory_leaves_only_rdma_done() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
-    let (call, _) = caller.call_with(5, Instant(100), &CallChunks::EMPTY);
-    caller.pull(&items(call.xid, 4));
-    assert_eq!(caller.requester.next_deadline(), Instant(100));
-    let failure = CallFailure::TimedOut;
-    let failed = Event::Failed { slot: call.slot, token: 5, failure, fenced: true };
-    assert_eq!(caller.at(100), [failed]);
-    assert!(caller.requester.is_pulled(call.slot));
-    assert_eq!(caller.end(call), Some(PullEnd::Release));
-}
-
-#[test]
-fn the_late_reply_of_a_call_given_up_is_not_fetched_but_owes_rdma_done() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
-    let call = caller.call(5);
-    let Caller { requester, out } = &mut caller;
-    requester.cancel(call.slot, out);
-    out.take();
-    let message = items(call.xid, 4);
-    caller.pull(&message);
-    assert_eq!(caller.requester.pull_plan(call.slot), None);
-    assert_eq!(caller.ask(call, &message, 9), []);
-    assert_eq!(caller.end(call), Some(PullEnd::Release));
-}
-
-#[test]
-fn a_reply_that_there_is_no_memory_for_owes_rdma_done() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
-    let call = caller.call(5);
-    caller.pull(&items(call.xid, 4));
-    let Caller { requester, out } = &mut caller;
-    requester.give_up_pull(call.slot, CallFailure::NoMemory, out);
-    requester.give_up_pull(call.slot, CallFailure::NoMemory, out);
-    let failure = CallFailure::NoMemory;
-    let failed = Event::Failed { slot: call.slot, token: 5, failure, fenced: true };
-    assert_eq!(out.take(), [failed]);
-    assert_eq!(caller.end(call), Some(PullEnd::Release));
-}
-
-#[test]
-fn a_second_reply_while_the_first_is_fetched_is_dropped() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
-    let call = caller.call(5);
-    caller.pull(&items(call.xid, 4));
-    for message in [items(call.xid, 1), plain_reply(call.xid, 1), rdma_error(call.xid, 1, &[2])] {
-        assert_eq!(caller.receive(&message), [Event::Dropped(Dropped::UnmatchedReply)]);
-    }
-    assert_eq!(caller.requester.credits().granted(), 4);
-}
-
-#[test]
 fn receive_rdma_done_for_a_call_expect_it_dropped() {
     // Draft -00 section 3.6: the end that has fetched Read chunks sends an RDMA_DONE, a responder
     // too. The reply has the same meaning; until then the arguments stay where they are.
@@ -264,51 +211,11 @@ fn an_rdma_error_covers_rdma_done_as_a_reply_does() {
 }
 
 #[test]
-fn with_nothing_but_rdma_dones_sent_one_call_may_go() {
-    // RFC 5666 section 3.3: a server with no requests outstanding always provides a credit.
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
-    fetched(&mut caller, 1);
-    assert_eq!(caller.requester.credits().granted(), 1);
-    let only = caller.call(1);
-    assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
-    caller.receive(&plain_reply(only.xid, 4));
-    assert_eq!(caller.requester.credits().in_flight(), 0);
-}
-
-#[test]
 fn while_a_reply_is_fetched_its_credit_is_not_to_be_had() {
     let mut caller = Caller::reading(Profile::Rfc5666, 4);
     let call = caller.call(0);
     caller.pull(&items(call.xid, 1));
     assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
-}
-
-#[test]
-fn when_the_connection_goes_every_call_ends_once() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
-    let (pulling, abandoned) = (caller.call(1), caller.call(2));
-    caller.pull(&items(pulling.xid, 4));
-    caller.pull(&items(abandoned.xid, 4));
-    let Caller { requester, out } = &mut caller;
-    requester.cancel(abandoned.slot, out);
-    let mut ended = Vec::new();
-    requester.on_down(|slot, token| ended.push((slot, token)));
-    ended.sort_by_key(|(_, token)| *token);
-    assert_eq!(ended, [(abandoned.slot, None), (pulling.slot, Some(1))]);
-    assert_eq!(caller.end(pulling), None);
-}
-
-#[test]
-fn an_abandoned_reply_is_over_when_no_read_is_on_its_way() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
-    let call = caller.call(5);
-    let message = items(call.xid, 4);
-    caller.pull(&message);
-    assert_eq!(caller.ask(call, &message, 9).len(), 2);
-    assert!(caller.requester.cancel(call.slot, &mut caller.out));
-    caller.out.take();
-    assert_eq!(caller.requester.on_read_done(call.slot), Pulled::More, "one is on its way");
-    assert_eq!(caller.requester.on_read_done(call.slot), Pulled::Complete);
 }
 
 #[test]

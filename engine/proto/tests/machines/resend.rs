@@ -1,17 +1,17 @@
 //! Calls that outlive their connection: their XIDs, the new connection's credits, and slots that
-//! are not lost (RFC 5666 section 8, RFC 8166 section 3.3.3).
+//! are not lost (RFC 5666 section 8, RFC 8166 section 3.3.3). `requester_holds_for_any_script` (../fuzz.rs) has the rest.
 
 use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, SlotId};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::output::{PeerMisbehaved, SlotId};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
 
 use crate::messages::{Caller, Chunks, NEVER, plain_reply, rpc_reply, segment, view};
-use crate::recorder::{Event, Recorder};
+use crate::recorder::Event;
 
 const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 
@@ -27,61 +27,6 @@ fn full(slots: usize) -> (Caller, Vec<(SlotId, Xid)>) {
         })
         .collect();
     (caller, calls)
-}
-
-#[test]
-fn lose_the_connection_expect_held_calls_to_keep_their_xids_and_one_credit() {
-    let (mut caller, calls) = full(4);
-    let mut ended = Vec::new();
-    caller.requester.suspend(|slot, token| {
-        ended.push((slot, token));
-        token != Some(1)
-    });
-    let all: Vec<_> =
-        calls.iter().zip(0..).map(|((slot, _), token)| (*slot, Some(token))).collect();
-    assert_eq!(ended, all);
-    assert_eq!(caller.requester.credits().in_flight(), 0);
-    assert_eq!(caller.requester.credits().granted(), 1);
-    let held: Vec<_> = caller.requester.held().collect();
-    assert_eq!(held, [calls[0].0, calls[2].0, calls[3].0]);
-    let mut header = [0; 28];
-    let (again, length) = caller.requester.resend(calls[2].0, &NO_CHUNKS, &mut header).unwrap();
-    assert_eq!((again.xid, length), (calls[2].1, 28));
-    assert_eq!((view(&header).xid(), view(&header).credits()), (calls[2].1, 4));
-    let refused = caller.requester.resend(calls[0].0, &NO_CHUNKS, &mut header);
-    assert_eq!(refused, Err(CallRefused::NoCredit), "until the first reply");
-    let refused = caller.requester.resend(calls[1].0, &NO_CHUNKS, &mut header);
-    assert_eq!(refused, Err(CallRefused::NoSlot), "it has ended");
-    let events = caller.receive(&plain_reply(calls[2].1, 4));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 2), "{events:?}");
-}
-
-#[test]
-fn receive_a_reply_to_a_call_that_is_held_expect_it_dropped() {
-    let (mut caller, calls) = full(2);
-    caller.requester.suspend(|_, _| true);
-    let events = caller.receive(&plain_reply(calls[0].1, 2));
-    assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
-    assert_eq!(caller.requester.held().count(), 2);
-}
-
-#[test]
-fn deadlines_and_cancelling_end_held_calls_at_once() {
-    let mut caller = Caller::new(2);
-    let first = caller.call(0);
-    caller.receive(&plain_reply(first.xid, 2));
-    let (late, _) = caller.call_with(1, Instant(50), &NO_CHUNKS);
-    let (unwanted, _) = caller.call_with(2, NEVER, &NO_CHUNKS);
-    caller.requester.suspend(|_, _| true);
-    assert_eq!(caller.requester.next_deadline(), Instant(50));
-    let failed = |slot, token, failure| Event::Failed { slot, token, failure, fenced: false };
-    assert_eq!(caller.at(50), [failed(late.slot, 1, CallFailure::TimedOut)]);
-    assert_eq!(caller.requester.find(2), Some(unwanted.slot));
-    let mut out = Recorder::default();
-    assert!(caller.requester.cancel(unwanted.slot, &mut out));
-    assert_eq!(out.take(), [failed(unwanted.slot, 2, CallFailure::Cancelled)]);
-    assert!(!caller.requester.cancel(unwanted.slot, &mut out));
-    assert_eq!(caller.requester.held().count(), 0);
 }
 
 #[test]
@@ -128,7 +73,7 @@ proptest! {
                 holds
             });
             for (slot, xid) in &mut held {
-                *xid = requester.xid(*slot);
+                *xid = slot.xid();
             }
         }
         let held = requester.held().count();

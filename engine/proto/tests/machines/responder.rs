@@ -2,7 +2,7 @@
 //! RFC 8166 sections 3.3, 3.4 and 4.2 to 4.6).
 
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{Dropped, SlotId};
+use spinrpc_proto::output::Dropped;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::responder::{ReplyShape, Responder, SLOTS_MAX, ServeSlot};
 use spinrpc_proto::version::TransportVersion::One;
@@ -205,24 +205,6 @@ fn every_slot_has_an_index_of_its_own() {
     }
     responder.on_receive(&view(&bytes), &mut out);
     assert_eq!(out.take(), [Event::Refused(XID, One)]);
-}
-
-#[test]
-fn a_call_given_up_frees_its_slot_once() {
-    let mut server = Server::new(1);
-    for message in [plain_call(XID), Chunks::none().read(40, 1, 1000).msg(XID, 32, &rpc_call(XID))]
-    {
-        let slot = match server.receive(&message)[..] {
-            [Event::Call(slot) | Event::Pull(slot)] => slot,
-            ref events => panic!("{events:?}"),
-        };
-        assert!(server.responder.abandon(slot));
-        assert!(!server.responder.abandon(slot));
-        assert_eq!(server.responder.in_progress(), 0);
-        let stale = SlotId { generation: slot.generation.wrapping_sub(1), ..slot };
-        assert!(!server.responder.abandon(stale));
-        assert!(!server.responder.abandon(SlotId { index: 1, ..slot }));
-    }
 }
 
 /// RFC 5666 section 3.3: the requested value "MAY be dynamically adjusted by the caller".

@@ -5,8 +5,7 @@ use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::v2::{Body, HeaderRepr, OptionalBody};
-use spinrpc_proto::rdma::{HeaderView, v1};
+use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, MessageType};
 use spinrpc_proto::requester::StartedCall;
 use spinrpc_proto::rpc::Direction;
 use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
@@ -44,25 +43,13 @@ pub(crate) fn view(bytes: &[u8]) -> HeaderView<'_> {
     HeaderView::new_checked(bytes, &BOTH).unwrap()
 }
 
-fn emit(xid: Xid, credits: u32, body: Body<'_>) -> Vec<u8> {
-    let header = HeaderRepr { xid, credits, body };
-    let mut bytes = vec![0; header.buffer_len()];
-    header.emit(&mut bytes);
-    bytes
-}
-
-fn with_lists(chunks: &Chunks, xid: Xid, body: impl Fn(v1::Lists<'_>) -> Body<'_>) -> Vec<u8> {
-    let writes: Vec<&[_]> = chunks.writes.iter().map(Vec::as_slice).collect();
-    let lists = v1::Lists { reads: &chunks.reads, writes: &writes, reply: chunks.reply.as_deref() };
-    emit(xid, 32, body(lists))
-}
-
 pub(crate) fn msg(direction: Direction, chunks: &Chunks, xid: Xid, payload: &[u8]) -> Vec<u8> {
-    [&with_lists(chunks, xid, |lists| Body::Msg(direction, lists)), payload].concat()
+    let header = chunks.emit((TransportVersion::Two, direction), MessageType::Msg, xid, 32);
+    [&header, payload].concat()
 }
 
 pub(crate) fn nomsg(direction: Direction, chunks: &Chunks, xid: Xid) -> Vec<u8> {
-    with_lists(chunks, xid, |lists| Body::Nomsg(direction, lists))
+    chunks.emit((TransportVersion::Two, direction), MessageType::Nomsg, xid, 32)
 }
 
 pub(crate) fn plain_call(xid: Xid) -> Vec<u8> {
@@ -76,8 +63,22 @@ pub(crate) fn plain_reply(xid: Xid) -> Vec<u8> {
 
 /// RDMA2_OPTIONAL with 6 bytes of information and this payload; grants 3 credits, or asks for them.
 pub(crate) fn optional(direction: Direction, option: u32, xid: Xid, payload: &[u8]) -> Vec<u8> {
-    let body = OptionalBody { direction, option, info: b"inform" };
-    [&emit(xid, 3, Body::Optional(body)), payload].concat()
+    optional_with(direction, option, b"inform", xid, payload)
+}
+
+/// The same with any information.
+pub(crate) fn optional_with(
+    direction: Direction,
+    option: u32,
+    info: &[u8],
+    xid: Xid,
+    payload: &[u8],
+) -> Vec<u8> {
+    let body = Body::Optional { option, info };
+    let header = HeaderRepr::new(TransportVersion::Two, direction, xid, 3, body);
+    let mut bytes = vec![0; header.buffer_len()];
+    header.emit(&mut bytes);
+    [&bytes, payload].concat()
 }
 
 /// RDMA_ERROR with that version word and body.

@@ -6,7 +6,7 @@ use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::profile::Profile;
-use spinrpc_proto::rdma::{MessageType, RdmaError, ReadSegment, v1};
+use spinrpc_proto::rdma::{MessageType, RdmaError, ReadSegment, ReplyRepr};
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape, Responder, ServeSlot};
 use spinrpc_proto::rpc::Direction::{Call, Reply};
@@ -89,7 +89,7 @@ fn receive_a_call_with_chunks_expect_them_back_in_version_two() {
     let message = msg(Call, &lists, XID, &rpc_call(XID));
     let events = receive(&mut server, &message);
     let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
-    let mut header = vec![0; v1::reply_header_bytes(&view(&message))];
+    let mut header = vec![0; ReplyRepr::bytes_of(&view(&message), 0)];
     let shape = ReplyShape { placed: &[60], long_bytes: Some(400) };
     let mut out = Recorder::default();
     server.responder.reply(slot, &view(&message), &shape, &mut header, &mut out).unwrap();

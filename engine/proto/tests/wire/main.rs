@@ -10,10 +10,9 @@ mod config_proto;
 mod gss;
 mod plain;
 mod rpc;
+mod sent;
 mod v1_received;
-mod v1_sent;
 mod v2_received;
-mod v2_sent;
 mod window;
 mod xdr;
 

@@ -1,10 +1,13 @@
 //! Receiving a version-one transport header (RFC 5666 section 4, RFC 8166 sections 4.2 to 4.6).
 
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::{Limits, READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
-use spinrpc_proto::rdma::v1::{HEADER_BYTES_MAX, HeaderError, HeaderView, MessageType};
+use spinrpc_proto::rdma::v1::{
+    HEADER_BYTES_MAX, HeaderError, HeaderView, MessageType, alignment_of,
+};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
-use spinrpc_proto::version::{TransportVersion, Versions};
+use spinrpc_proto::version::Versions;
 use spinrpc_proto::xdr::DecodeError;
 
 use super::wire;
@@ -88,7 +91,7 @@ fn receive_rdma_msg_with_three_null_lists() {
     assert_eq!(view.header_bytes(), 28);
     assert_eq!(view.payload(), wire(&[XID, 77]));
     assert!(view.reads().is_empty() && view.writes().is_empty());
-    assert!(view.reply_chunk().is_none() && view.msgp().is_none() && view.error().is_none());
+    assert!(view.reply_chunk().is_none() && view.error().is_none());
     assert_eq!(view.check_call(), Ok(()));
 }
 
@@ -147,7 +150,8 @@ fn receive_rdma_msgp() {
     // threshold are inserted prior to the Read and Write chunk lists".
     let bytes = message(MSGP, &[4096, 512, 0, 0, 0, XID]);
     let view = check(&bytes).unwrap();
-    assert_eq!((view.message_type(), view.msgp()), (MessageType::Msgp, Some((4096, 512))));
+    assert_eq!(view.message_type(), MessageType::Msgp);
+    assert_eq!(alignment_of(&bytes), Alignment::new(4096, 512));
     assert_eq!((view.header_bytes(), view.payload()), (36, &wire(&[XID])[..]));
     assert_eq!(view.check_call(), Ok(()));
     let cut = message(MSGP, &[4096, 512, 0, 0]);
@@ -237,9 +241,8 @@ fn receive_another_version_expect_it_to_be_seen_before_anything_else() {
 fn receive_an_unknown_type() {
     for message_type in [5, u32::MAX] {
         let bytes = message(message_type, &[7, 7, 7]);
-        let version = TransportVersion::One;
-        let error = HeaderError::UnknownType { xid: Xid(XID), credits: 32, version, message_type };
-        assert_eq!(check(&bytes).err(), Some(error));
+        let cause = DecodeError::BadEnum { at: 12, value: message_type };
+        assert_eq!(malformed(&bytes, &LIMITS), cause);
     }
 }
 

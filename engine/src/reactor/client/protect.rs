@@ -344,7 +344,7 @@ impl CoreCell {
         let (c, core) = reactor.conn_and_core(conn).ok_or(Backpressure::Down)?;
         let requester = &c.lane.proto().requester;
         match start {
-            Start::Again(slot) | Start::Reserved(slot) => Ok(requester.xid(slot)),
+            Start::Again(slot) | Start::Reserved(slot) => Ok(slot.xid()),
             Start::New(_) => match requester.check_room() {
                 Ok(()) => Ok(requester.next_xid()),
                 Err(refused) => Err(core.stats().refuse(refused)),

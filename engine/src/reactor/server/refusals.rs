@@ -9,7 +9,7 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::words::messages::SYSTEM_ERR;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::{RdmaError, emit_msg_header, v1};
+use spinrpc_proto::rdma::{RdmaError, emit_error, emit_msg_header};
 use spinrpc_proto::rpc::{AcceptStatus, Direction, ReplyHeader};
 use spinrpc_proto::version::TransportVersion;
 
@@ -31,7 +31,7 @@ impl Reactor {
         }
         let Some(mut message) = c.sends.take() else { return };
         let grant = c.lane.proto().responder.grant();
-        let length = v1::emit_error(message.whole_mut(), xid, version, grant, error);
+        let length = emit_error(message.whole_mut(), xid, version, grant, error);
         message.set_range(0..length);
         self.stats().errors_sent += 1;
         self.post(conn, message, Posted::Answer(None));

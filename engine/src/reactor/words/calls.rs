@@ -7,7 +7,8 @@ use crate::reactor::words::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::output::{CallFailure, DeliveredReply, SlotId};
-use spinrpc_proto::payload::{PLAIN_HEADER_BYTES, StreamWriter};
+use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::requester::CallNumber;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
 use std::time::Duration;
@@ -197,7 +198,7 @@ impl Default for CallSpec {
 impl CallSpec {
     /// Longest results, in bytes, whose reply fits into the shortest message of any connection.
     pub const SHORT_RESULTS_BYTES_MAX: usize =
-        INLINE_THRESHOLD_MIN_BYTES as usize - PLAIN_HEADER_BYTES - REPLY_HEADER_BYTES_MAX;
+        INLINE_THRESHOLD_MIN_BYTES as usize - MSG_HEADER_BYTES - REPLY_HEADER_BYTES_MAX;
 
     /// Replaces the spec of an earlier call. Buffers are only checked if one of the two may have any.
     #[inline]

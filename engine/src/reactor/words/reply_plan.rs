@@ -164,7 +164,7 @@ impl ReplyPlan {
             *room = chunk.total_length();
         }
         let reply_chunk_bytes = view.reply_chunk().map_or(0, |chunk| chunk.total_length());
-        let header_bytes = spinrpc_proto::rdma::v1::reply_header_bytes(view);
+        let header_bytes = spinrpc_proto::rdma::ReplyRepr::bytes_of(view, 0);
         Self {
             header_bytes,
             threshold_bytes,

@@ -20,8 +20,7 @@ use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::{CallChunks, ChunkOffer, Encoded, Reduced};
-use spinrpc_proto::rdma::v1::{Body, HeaderRepr, HeaderView};
-use spinrpc_proto::rdma::{RdmaError, ReadSegment, set_credits};
+use spinrpc_proto::rdma::{HeaderRepr, HeaderView, RdmaError, ReadSegment, set_credits};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 
 /// A reply that is to be fetched, before its memory is exposed.
@@ -462,7 +461,7 @@ impl Reactor {
     pub(in crate::reactor) fn emit_done_after_call(&mut self, conn: ConnId, xid: Xid) {
         let Some(c) = self.conn(conn) else { return };
         let credits = c.lane.proto().responder.grant();
-        match c.done_message(&HeaderRepr { xid, credits, body: Body::Done }) {
+        match c.done_message(&HeaderRepr::done(xid, credits)) {
             Some(message) => self.post(conn, message, Posted::Done),
             None => self.close_overrun(conn, "send buffers"),
         }
