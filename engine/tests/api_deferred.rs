@@ -7,14 +7,13 @@ use common::caller::{
     Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, one_opaque, open, recorder,
     run_core,
 };
-use common::program::{ECHO, LATER, NULL, Shared};
-use common::{LIMIT, PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small};
-use common::{small_with, valid, wait_until};
+use common::program::{ECHO, LATER, Mix, NULL, Shared};
+use common::{LIMIT, PROGRAM, Server, VERSION, small, small_with, valid, wait_until};
 use spinrpc::config::IdlePolicy;
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, Call, CallError, CallSpec, ConnectOptions, CoreContext, Deferred, Encoder,
-    Engine, Reconnect, ReplyData, Resend, Service, Token, Version,
+    Engine, Reconnect, Resend, Service, Token, Version,
 };
 use spinrpc_proto::rdma::RdmaError;
 use std::cell::RefCell;
@@ -155,14 +154,7 @@ fn an_answer_after_the_connection_went_down_is_counted_and_nothing_else() {
 /// in place.
 struct Elsewhere {
     context: CoreContext,
-    answers: Sender<(MixJob, Deferred)>,
-}
-
-struct MixJob {
-    seed: u32,
-    lengths: Vec<usize>,
-    tail: usize,
-    context: CoreContext,
+    answers: Sender<(Mix, CoreContext, Deferred)>,
 }
 
 impl Service for Elsewhere {
@@ -170,41 +162,15 @@ impl Service for Elsewhere {
         if call.procedure() == NULL {
             return call.reply(|_| {});
         }
-        let mut args = call.args();
-        let seed = args.u32().unwrap();
-        for index in 0..args.u32().unwrap() {
-            assert!(is_pattern(seed + index, args.data(1 << 20).unwrap().bytes()));
-        }
-        let lengths = (0..args.u32().unwrap()).map(|_| args.u32().unwrap() as usize).collect();
-        let tail = args.u32().unwrap() as usize;
-        let job = MixJob { seed, lengths, tail, context: self.context.clone() };
+        let mix = Mix::read(&mut call.args()).unwrap();
         let deferred = call.defer().unwrap();
-        self.answers.send((job, deferred)).unwrap();
-    }
-}
-
-impl MixJob {
-    fn answer(&self, deferred: Deferred) {
-        let mut data = ReplyData::new();
-        for (index, length) in self.lengths.iter().enumerate() {
-            let mut bulk = self.context.bulk(*length).unwrap();
-            fill_pattern(self.seed + 100 + index as u32, bulk.bytes_mut());
-            data = data.bulk(bulk);
-        }
-        let tail = pattern(self.seed + 200, self.tail);
-        let encode = |results: &mut Encoder<'_>| {
-            results.u32(0);
-            results.u32(self.lengths.len() as u32);
-            self.lengths.iter().for_each(|_| results.bulk());
-            results.opaque(&tail);
-        };
-        deferred.reply_with(data, encode);
+        self.answers.send((mix, self.context.clone(), deferred)).unwrap();
     }
 }
 
 #[test]
 fn long_results_and_data_items_go_the_same_ways_from_another_thread() {
-    let (answers, jobs) = channel::<(MixJob, Deferred)>();
+    let (answers, jobs) = channel::<(Mix, CoreContext, Deferred)>();
     let engine = Engine::new(valid(small())).unwrap();
     engine
         .serve(PROGRAM, VERSION, move |context| Elsewhere {
@@ -214,8 +180,8 @@ fn long_results_and_data_items_go_the_same_ways_from_another_thread() {
         .unwrap();
     let server = Server::started(engine, Default::default());
     let answering = std::thread::spawn(move || {
-        for (job, deferred) in jobs {
-            job.answer(deferred);
+        for (mix, context, deferred) in jobs {
+            deferred.reply_with(mix.items(&context).unwrap(), |results| mix.encode(results));
         }
     });
     let mut caller: Caller<MixAnswer> = Caller::connect(&server.address, MixCall::read);

@@ -5,16 +5,20 @@
 mod common;
 
 use common::caller::{Caller, SharedHeard, all_words, recorder};
+use common::child::{Other, say_ready};
 use common::log::{Line, logged, print_long_lines};
-use common::two_way::poll_until;
-use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid, wait_until};
+use common::two_way::Cores;
+use common::{
+    LIMIT, PROGRAM, Server, VERSION, engine, small, small_with, unique_address, wait_until,
+};
 use spinrpc::sync::lock;
 use spinrpc::{
-    Call, ConnectionEvent, ConnectionId, Deferred, DownCause, Engine, Peer, Procedure, Service,
+    Call, ConnectOptions, ConnectionEvent, ConnectionId, Deferred, DownCause, Peer, Procedure,
+    Service,
 };
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 const NOTE: Procedure = Procedure(1);
@@ -65,7 +69,7 @@ impl Service for Notes {
 }
 
 fn serve(once: bool) -> (Server, Notes) {
-    let engine = Engine::new(valid(small_with(|raw| raw.rpc.reply_cache_mib = 1))).unwrap();
+    let engine = engine(small_with(|raw| raw.rpc.reply_cache_mib = 1));
     let notes = Notes::default();
     let of_service = notes.clone();
     let factory = move |_: &_| of_service.clone();
@@ -150,19 +154,15 @@ fn the_client_hears_who_serves_it() {
 /// the end.
 #[test]
 fn connections_that_come_and_go_are_logged_with_peer_and_reason() {
-    let engines = [(); 2].map(|()| Engine::new(valid(small_with(|_| {}))).unwrap());
-    let [server, client] = &engines;
-    server.serve(PROGRAM, VERSION, |_: &_| Notes::default()).unwrap();
-    let address = unique_address();
-    server.listen(&address).unwrap();
-    let [mut there, mut here] = [server, client].map(|engine| engine.core(0).unwrap());
+    let mut cores = Cores::of(small(), |there| {
+        there.serve(PROGRAM, VERSION, |_: &_| Notes::default()).unwrap();
+    });
+    let server = cores.there.clone();
     let lines = logged(|| {
         let made = recorder(&SharedHeard::default(), all_words);
-        let client = here.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
-        poll_until(&mut here, &mut there, "the connection", || client.is_up());
+        let client = cores.connect(&ConnectOptions::new(), |_| made);
         client.close();
-        let closed = || server.stats(0).unwrap().connections_closed == 1;
-        poll_until(&mut here, &mut there, "its end", closed);
+        cores.until("its end", || server.stats(0).unwrap().connections_closed == 1);
     });
     let told = |message: &str, name: &str| {
         let of_message = lines.iter().filter(|line| line.says(message));
@@ -183,7 +183,7 @@ fn connections_that_come_and_go_are_logged_with_peer_and_reason() {
 
 #[test]
 fn a_connection_that_cannot_be_made_is_logged_with_address_and_error() {
-    let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
+    let engine = engine(small());
     let (mut core, address) = (engine.core(0).unwrap(), unique_address());
     let heard = SharedHeard::default();
     let lines = logged(|| {
@@ -208,11 +208,11 @@ const ADDRESS: &str = "SPINRPC_TEST_EVENTS";
 fn other_process() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     print_long_lines();
-    let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
+    let engine = engine(small());
     engine.serve(PROGRAM, VERSION, |_: &_| Notes::default()).unwrap();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
-    println!("ready");
+    say_ready();
     let _ = std::io::stdin().read(&mut [0]);
     engine.shutdown();
     running.join().unwrap();
@@ -225,18 +225,8 @@ fn other_process() {
 fn a_log_that_is_not_read_stops_no_core() {
     const CONNECTIONS: usize = 400;
     let address = unique_address();
-    let mut server = Killed(
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "other_process", "--nocapture", "--test-threads=1"])
-            .env(ADDRESS, &address)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap(),
-    );
-    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.ends_with("ready")));
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut server = Other::run(command.env(ADDRESS, &address).stderr(Stdio::piped()));
     let mut victim = Caller::connect(&address, all_words);
     for _ in 0..CONNECTIONS {
         let made = |_| recorder(&SharedHeard::default(), all_words);
@@ -245,15 +235,6 @@ fn a_log_that_is_not_read_stops_no_core() {
     victim.start(Procedure(0), 1, |_| {}).unwrap();
     victim.run_until("an answer", |heard| heard.replies.len() == 1);
     assert!(matches!(victim.heard.borrow().replies[..], [(1, Ok(_))]));
-    drop(server.0.stdin.take());
-    assert!(lines.any(|line| line.ends_with("ended")));
-}
-
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    drop(server.child.stdin.take());
+    assert!(server.lines.any(|line| line.is_ok_and(|line| line.ends_with("ended"))));
 }

@@ -4,16 +4,14 @@
 mod common;
 
 use common::caller::{Caller, SharedHeard, all_words, client_config, recorder};
-use common::{
-    LIMIT, PROGRAM, Server, VERSION, small, small_with, unique_address, valid, wait_until,
-};
+use common::two_way::Cores;
+use common::{LIMIT, PROGRAM, Server, VERSION, engine, small_with, valid, wait_until};
 use spinrpc::config::{IdlePolicy, RawConfig};
 use spinrpc::sync::lock;
 use spinrpc::{
-    Call, Client, Core, Deferred, Engine, Procedure, Program, Progress, Service, Token, Work,
+    Call, Client, ConnectOptions, Deferred, Engine, Procedure, Program, Progress, Service, Token,
+    Work,
 };
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -77,11 +75,7 @@ impl Service for Batched {
 
 /// A server's core and a client, both moved by the test, turn by turn.
 struct Pair {
-    engine: Engine,
-    #[expect(dead_code, reason = "makes the connection")]
-    client_engine: Engine,
-    server: Core,
-    client: Core,
+    cores: Cores,
     caller: Client,
     heard: SharedHeard<Vec<u32>>,
     shared: Arc<Shared>,
@@ -92,36 +86,23 @@ fn keeping_replies() -> RawConfig {
 }
 
 impl Pair {
-    fn served() -> Self {
-        Self::new(small(), |engine, shared| {
-            engine.serve(PROGRAM, VERSION, move |_| Batched(Arc::clone(&shared))).unwrap();
-        })
+    /// As a service whose calls are executed any number of times, or once.
+    fn both() -> [Self; 2] {
+        [false, true].map(Self::new)
     }
 
-    fn served_once() -> Self {
-        Self::new(keeping_replies(), |engine, shared| {
-            engine.serve_once(PROGRAM, VERSION, move |_| Batched(Arc::clone(&shared))).unwrap();
-        })
-    }
-
-    fn new(raw: RawConfig, serve: impl FnOnce(&Engine, Arc<Shared>)) -> Self {
-        let engine = Engine::new(valid(raw)).unwrap();
+    fn new(once: bool) -> Self {
         let shared = Arc::new(Shared::default());
-        serve(&engine, Arc::clone(&shared));
-        let address = unique_address();
-        engine.listen(&address).unwrap();
-        let mut server = engine.core(0).unwrap();
-        let client_engine = Engine::new(valid(client_config())).unwrap();
-        let mut client = client_engine.core(0).unwrap();
-        let heard = Rc::new(RefCell::new(common::caller::Heard::default()));
-        let made = recorder(&heard, all_words);
-        let caller = client.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
-        turn_until("the connection", || {
-            server.poll_once();
-            client.poll_once();
-            caller.is_up()
-        });
-        Self { engine, client_engine, server, client, caller, heard, shared }
+        let of_service = Arc::clone(&shared);
+        let factory = move |_: &_| Batched(Arc::clone(&of_service));
+        let mut cores =
+            Cores::new(engine(client_config()), engine(keeping_replies()), |there| match once {
+                true => there.serve_once(PROGRAM, VERSION, factory).unwrap(),
+                false => there.serve(PROGRAM, VERSION, factory).unwrap(),
+            });
+        let heard = SharedHeard::default();
+        let caller = cores.connect(&ConnectOptions::new(), |_| recorder(&heard, all_words));
+        Self { cores, caller, heard, shared }
     }
 
     fn start(&self, number: u32) {
@@ -137,8 +118,8 @@ impl Pair {
     /// The server takes turns until this number of calls has come in all, and none after that.
     fn bring_calls(&mut self, count: u64) {
         turn_until("calls", || {
-            self.client.poll_once();
-            self.server.poll_once();
+            self.cores.near.poll_once();
+            self.cores.far.poll_once();
             self.shared.calls() == count
         });
     }
@@ -146,13 +127,13 @@ impl Pair {
     /// The client alone takes turns until it has heard this number of replies.
     fn hear(&mut self, count: usize) {
         turn_until("replies", || {
-            self.client.poll_once();
+            self.cores.near.poll_once();
             self.heard.borrow().replies.len() >= count
         });
     }
 
     fn parks(&self) -> u64 {
-        self.engine.stats(0).unwrap().parks
+        self.cores.there.stats(0).unwrap().parks
     }
 }
 
@@ -166,7 +147,7 @@ fn turn_until(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn work_that_a_call_began_is_polled_for_and_answered_in_the_same_turn() {
-    for mut pair in [Pair::served(), Pair::served_once()] {
+    for mut pair in Pair::both() {
         for number in 1..=20 {
             pair.start(number);
             pair.bring_calls(number.into());
@@ -178,34 +159,34 @@ fn work_that_a_call_began_is_polled_for_and_answered_in_the_same_turn() {
 
 #[test]
 fn a_turn_tells_what_a_service_got_done_and_whether_it_waits() {
-    let mut pair = Pair::served();
+    let mut pair = Pair::new(false);
     pair.shared.hold(true);
     (0..3).for_each(|number| pair.start(number));
     pair.bring_calls(3);
-    assert_eq!(pair.server.poll_once(), Work { events: 0, is_waiting: true });
+    assert_eq!(pair.cores.far.poll_once(), Work { events: 0, is_waiting: true });
     pair.shared.hold(false);
     // Three that the service has answered, and three letters with the answers.
-    assert_eq!(pair.server.poll_once().events, 6);
+    assert_eq!(pair.cores.far.poll_once().events, 6);
     let at_rest = Work { events: 0, is_waiting: false };
-    turn_until("a turn with nothing left", || pair.server.poll_once() == at_rest);
+    turn_until("a turn with nothing left", || pair.cores.far.poll_once() == at_rest);
     pair.hear(3);
 }
 
 #[test]
 fn a_core_that_would_sleep_polls_on_while_a_service_waits_and_sleeps_when_it_does_not() {
-    for mut pair in [Pair::served(), Pair::served_once()] {
-        pair.server.set_idle(IdlePolicy::Sleep);
+    for mut pair in Pair::both() {
+        pair.cores.far.set_idle(IdlePolicy::Sleep);
         pair.shared.hold(true);
         pair.start(7);
         pair.bring_calls(1);
         let (parks, polls) = (pair.parks(), pair.shared.polls());
         let shared = Arc::clone(&pair.shared);
-        pair.server.run_until(|| shared.polls() >= polls + 1000);
+        pair.cores.far.run_until(|| shared.polls() >= polls + 1000);
         assert_eq!(pair.parks(), parks, "the core slept while work was pending");
         pair.shared.hold(false);
-        let engine = pair.engine.clone();
+        let engine = pair.cores.there.clone();
         let end = Instant::now() + LIMIT;
-        pair.server.run_until(|| engine.stats(0).unwrap().parks > parks || Instant::now() > end);
+        pair.cores.far.run_until(|| engine.stats(0).unwrap().parks > parks || Instant::now() > end);
         assert!(pair.parks() > parks, "the core did not sleep when the work was done");
         pair.hear(1);
         assert_eq!(pair.replies(), [[7]]);

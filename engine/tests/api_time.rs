@@ -8,12 +8,13 @@ use common::caller::{
     Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, recorder, run_core,
 };
 use common::program::{BOUNCE, LATER, NULL};
-use common::two_way::poll_until;
-use common::{LIMIT, PROGRAM, Server, VERSION, pattern, serve, small_with, unique_address, valid};
+use common::two_way::Cores;
+use common::{LIMIT, Server, pattern, serve, small};
 use spinrpc::{
-    AcceptStatus, Backpressure, CallEnded, CallError, CallId, CallSpec, Client, Encoder, Engine,
-    Reply, Token,
+    AcceptStatus, Backpressure, CallEnded, CallError, CallId, CallSpec, Client, ConnectOptions,
+    Encoder, Reply, Token,
 };
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -139,7 +140,7 @@ fn without_a_deadline_a_call_outlives_the_configured_one() {
     let server = Server::start();
     let mut raw = client_config();
     // The call that opens the connection has this deadline, too.
-    raw.rpc.timeout_ms = 5000;
+    raw.rpc.timeout_ms = 1500;
     let mut caller = Caller::connect_with(raw, &server.address, all_words);
     start_later(&caller.client, 1, CallSpec::short().no_deadline()).unwrap();
     start_later(&caller.client, 2, CallSpec::short()).unwrap();
@@ -255,15 +256,11 @@ fn a_service_says_of_a_deferred_call_that_it_is_too_late() {
 #[test]
 fn replies_that_have_arrived_are_taken_before_deadlines_are_acted_on() {
     const CALLS: u64 = 60;
-    let [here, there] = [(); 2].map(|()| Engine::new(valid(small_with(|_| {}))).unwrap());
-    let shared = serve(&there);
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let [mut near, mut far] = [&here, &there].map(|engine| engine.core(0).unwrap());
+    let mut shared = Arc::default();
+    let mut cores = Cores::of(small(), |there| shared = serve(there));
     let heard = SharedHeard::<Vec<u32>>::default();
-    let made = recorder(&heard, all_words);
-    let client = near.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
-    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let client = cores.connect(&ConnectOptions::new(), |_| recorder(&heard, all_words));
+    let Cores { mut near, mut far, .. } = cores;
     let before = shared.calls.load(Ordering::Relaxed);
     for token in 0..CALLS {
         let mut spec = CallSpec::short().deadline(Duration::from_nanos(1));

@@ -5,13 +5,10 @@
 mod common;
 
 use common::program::NULL;
-use common::two_way::poll_until;
-use common::{PROGRAM, VERSION, small_with, unique_address, valid};
-use spinrpc::config::{Config, IdlePolicy, RawConfig};
-use spinrpc::{
-    Call, CallError, CallSpec, Client, Core, CoreContext, Engine, Reply, ReplyHandler, Service,
-    Token,
-};
+use common::two_way::Cores;
+use common::{PROGRAM, VERSION, small_with};
+use spinrpc::config::{IdlePolicy, RawConfig};
+use spinrpc::{Call, CallError, CallSpec, Client, ConnectOptions, Reply, ReplyHandler, Token};
 
 /// Both ends together: spinperf has the same goal.
 const IDLE_KIB_MAX: u64 = 64;
@@ -23,12 +20,6 @@ const PAGE_KIB: u64 = 4;
 
 struct Quiet;
 
-impl Service for Quiet {
-    fn call(&mut self, call: Call<'_>) {
-        call.reply(|_| {});
-    }
-}
-
 impl ReplyHandler for Quiet {
     fn on_reply(&mut self, _: Token, reply: Result<Reply<'_>, CallError>) {
         reply.unwrap();
@@ -36,36 +27,29 @@ impl ReplyHandler for Quiet {
 }
 
 struct Ends {
-    near: Core,
-    far: Core,
-    address: String,
+    cores: Cores,
     clients: Vec<Client>,
 }
 
 impl Ends {
-    fn new(config: Config) -> Self {
-        let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
-        there.serve(PROGRAM, VERSION, |_: &CoreContext| Quiet).unwrap();
-        let address = unique_address();
-        there.listen(&address).unwrap();
-        let (near, far) = (here.core(0).unwrap(), there.core(0).unwrap());
-        Self { near, far, address, clients: Vec::new() }
+    fn new(raw: RawConfig) -> Self {
+        let cores = Cores::of(raw, |there| {
+            there.serve(PROGRAM, VERSION, |_| |call: Call<'_>| call.reply(|_| {})).unwrap();
+        });
+        Self { cores, clients: Vec::new() }
     }
 
     /// Makes further connections. Each checks with a call that the server has the program.
     fn connect(&mut self, count: u64) {
-        for _ in 0..count {
-            let client = self.near.connect(&self.address, PROGRAM, VERSION, |_| Quiet).unwrap();
-            poll_until(&mut self.near, &mut self.far, "a connection", || client.is_up());
-            self.clients.push(client);
-        }
+        let options = ConnectOptions::new();
+        self.clients.extend((0..count).map(|_| self.cores.connect(&options, |_| Quiet)));
     }
 
     fn call(&mut self, client: usize, calls: u64) {
         let client = &self.clients[client];
         for _ in 0..calls {
             client.call(NULL, Token(0), &mut CallSpec::short(), |_| {}).unwrap();
-            poll_until(&mut self.near, &mut self.far, "a reply", || client.in_flight() == 0);
+            self.cores.until("a reply", || client.in_flight() == 0);
         }
     }
 }
@@ -95,8 +79,7 @@ fn rings_kib() -> u64 {
 
 #[test]
 fn idle_connections_hold_few_pages_and_one_that_is_used_has_all_of_its_rings() {
-    let mut ends =
-        Ends::new(valid(small_with(|raw: &mut RawConfig| raw.poll.mode = IdlePolicy::Busy)));
+    let mut ends = Ends::new(small_with(|raw| raw.poll.mode = IdlePolicy::Busy));
     // What comes with the first ones, as threads and tables of the cores.
     ends.connect(20);
 

@@ -12,6 +12,7 @@ mod reverse;
 mod slabs;
 
 use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run_core};
+use common::child::{Other, say_ready};
 use common::program::{ECHO, FREE_BLOCKS, LATER};
 use common::{LIMIT, PROGRAM, Server, VERSION, small, unique_address, valid, wait_until};
 use spinrpc::{
@@ -22,8 +23,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::Read;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -86,48 +86,8 @@ fn load_for_ever(address: &str) {
     core.run_until(|| false);
 }
 
-fn say_ready() {
-    let mut out = std::io::stdout();
-    out.write_all(b"ready\n").and_then(|()| out.flush()).unwrap();
-}
-
-/// The other process; killed and waited for when it goes out of scope.
-struct Other {
-    child: Child,
-    _stdin: Option<ChildStdin>,
-}
-
-impl Other {
-    #[track_caller]
-    fn start(role: &str, address: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "other_process", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(ADDRESS, address)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdin = child.stdin.take();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines.any(|line| line.is_ok_and(|line| line.ends_with("ready")));
-        let other = Self { child, _stdin: stdin };
-        assert!(ready, "the {role} process ended before it was ready");
-        other
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // An error says that it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start(role: &str, address: &str) -> Other {
+    Other::start(&[(ROLE, role), (ADDRESS, address)])
 }
 
 /// Calls of several kinds, kept in flight; each must end once.
@@ -334,7 +294,7 @@ fn kill_the_server_under_load_expect_every_call_ended_and_the_other_server_serve
     let engine = Engine::new(valid(client_config())).unwrap();
     let mut core = engine.core(0).unwrap();
     let other_address = unique_address();
-    let _other = Other::start("server", &other_address);
+    let _other = start("server", &other_address);
     let other = Load::connect(&mut core, &other_address);
     let (mut kept, mut noticed) = (Kept::default(), Vec::new());
     for round in 0..=ROUNDS {
@@ -350,7 +310,7 @@ fn kill_the_server_under_load_expect_every_call_ended_and_the_other_server_serve
 #[track_caller]
 fn kill_one_server(core: &mut spinrpc::Core, other: &Load, calls: u64) -> Duration {
     let address = unique_address();
-    let mut victim = Other::start("server", &address);
+    let mut victim = start("server", &address);
     let load = Load::connect(core, &address);
     load.fill();
     other.fill();
@@ -381,7 +341,7 @@ fn kill_a_client_under_load_expect_everything_freed_and_the_others_served() {
     let sizes = [8000_u32, 100_000, 1 << 20];
     let (mut free_before, mut kept, mut noticed) = (None, Kept::default(), Vec::new());
     for round in 0..=ROUNDS {
-        let mut victim = Other::start("client", &server.address);
+        let mut victim = start("client", &server.address);
         let began = server.stats().calls_received;
         let calls = moments.next();
         server.wait_for("calls before the kill", |stats| stats.calls_received >= began + calls);
@@ -416,9 +376,9 @@ fn the_address_of_a_killed_server_can_be_used_again() {
     let _alone = alone();
     let path = format!("{}/spinrpc-test-{}", std::env::temp_dir().display(), std::process::id());
     for address in [unique_address(), format!("shm:{path}")] {
-        let mut victim = Other::start("server", &address);
+        let mut victim = start("server", &address);
         victim.kill();
-        let _next = Other::start("server", &address);
+        let _next = start("server", &address);
         let mut caller = Caller::connect(&address, one_opaque);
         assert_eq!(caller.call(ECHO, |args| args.opaque(b"next")).unwrap(), b"next");
     }

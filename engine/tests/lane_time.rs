@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::two_way::poll_until;
-use common::{LIMIT, PROGRAM, VERSION, serve, small, small_with, unique_address, valid};
-use spinrpc::{CallError, CallSpec, Client, Engine, Reply, ReplyHandler, Token};
+use common::program::{LATER, NULL};
+use common::two_way::Cores;
+use common::{LIMIT, serve, small, small_with};
+use spinrpc::{CallError, CallSpec, Client, ConnectOptions, Reply, ReplyHandler, Token};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ impl ReplyHandler for Next {
             assert!(reply.is_ok(), "the first reply was there before the deadline");
             self.1.began.set(Some(Instant::now()));
             let spec = &mut CallSpec::short();
-            self.0.call(common::program::NULL, Token(2), spec, |_| {}).unwrap();
+            self.0.call(NULL, Token(2), spec, |_| {}).unwrap();
         } else {
             self.1.ended.set(Some((Instant::now(), reply.is_ok())));
         }
@@ -45,17 +46,12 @@ impl ReplyHandler for Next {
 #[test]
 fn a_call_of_a_handler_has_all_its_time_although_the_application_was_away() {
     let raw = small_with(|raw| raw.rpc.timeout_ms = TIMEOUT.as_millis() as u64);
-    let [here, there] = [(); 2].map(|()| Engine::new(valid(raw.clone())).unwrap());
-    let _shared = serve(&there);
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let mut cores = Cores::of(raw, |there| drop(serve(there)));
     let second = Rc::new(Second::default());
     let of_handler = Rc::clone(&second);
-    let client =
-        near.connect(&address, PROGRAM, VERSION, |client| Next(client, of_handler)).unwrap();
-    poll_until(&mut near, &mut far, "the connection", || client.is_up());
-    client.call(common::program::NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
+    let client = cores.connect(&ConnectOptions::new(), |client| Next(client, of_handler));
+    let Cores { there, mut near, mut far, .. } = cores;
+    client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
     far.run_until(|| there.stats(0).unwrap().replies_sent >= 2);
     // The reply is here in time, but the thread that holds the core has something else to do.
     std::thread::sleep(TIMEOUT);
@@ -78,37 +74,33 @@ impl ReplyHandler for Ends {
     }
 }
 
+/// Two clients of one core, with the ends of their calls.
+fn two_clients() -> (Cores, [Ends; 2], [Client; 2]) {
+    let mut cores = Cores::of(small(), |there| drop(serve(there)));
+    let ends = [(); 2].map(|()| Ends::default());
+    let clients =
+        ends.each_ref().map(|ends| cores.connect(&ConnectOptions::new(), |_| ends.clone()));
+    (cores, ends, clients)
+}
+
 /// Call all the time by one connection, in step with the server, while a call by another one is not answered. Expect its
 /// deadline to come, in whatever turns the replies of the others arrive: a core does not look at the clock in each.
 #[test]
 fn a_deadline_comes_beside_calls_that_never_pause() {
     for first_turns in 0..4 {
-        let [here, there] = [(); 2].map(|()| Engine::new(valid(small())).unwrap());
-        let _shared = serve(&there);
-        let address = unique_address();
-        there.listen(&address).unwrap();
-        let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
-        let ends = [(); 2].map(|()| Ends::default());
-        let clients = ends.each_ref().map(|ends| {
-            let handler = ends.clone();
-            let client = near.connect(&address, PROGRAM, VERSION, |_| handler).unwrap();
-            poll_until(&mut near, &mut far, "the connection", || client.is_up());
-            client
-        });
-        (0..first_turns).for_each(|_| _ = near.poll_once());
+        let (mut cores, ends, clients) = two_clients();
+        (0..first_turns).for_each(|_| _ = cores.near.poll_once());
         let spec = &mut CallSpec::short().deadline(Duration::from_millis(20));
-        clients[1].call(common::program::LATER, Token(1), spec, |args| args.u32(1)).unwrap();
+        clients[1].call(LATER, Token(1), spec, |args| args.u32(1)).unwrap();
         let began = Instant::now();
         while ends[1].0[1].get() == 0 {
             assert!(began.elapsed() < LIMIT, "no end, with {first_turns} turns before");
             let replies = ends[0].0[0].get();
-            clients[0]
-                .call(common::program::NULL, Token(2), &mut CallSpec::short(), |_| {})
-                .unwrap();
+            clients[0].call(NULL, Token(2), &mut CallSpec::short(), |_| {}).unwrap();
             // A turn without a message, and one with the reply.
             while ends[0].0[0].get() == replies {
-                near.poll_once();
-                far.poll_once();
+                cores.near.poll_once();
+                cores.far.poll_once();
             }
         }
     }
@@ -118,25 +110,14 @@ fn a_deadline_comes_beside_calls_that_never_pause() {
 /// its next call answered within a few turns, whichever of them it falls on: cores look at their bells in some only.
 #[test]
 fn a_silent_connection_is_soon_heard_beside_calls_that_never_pause() {
-    let [here, there] = [(); 2].map(|()| Engine::new(valid(small())).unwrap());
-    let _shared = serve(&there);
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
-    let ends = [(); 2].map(|()| Ends::default());
-    let clients = ends.each_ref().map(|ends| {
-        let handler = ends.clone();
-        let client = near.connect(&address, PROGRAM, VERSION, |_| handler).unwrap();
-        poll_until(&mut near, &mut far, "the connection", || client.is_up());
-        client
-    });
+    let (mut cores, ends, clients) = two_clients();
     let call = |client: &Client| {
-        client.call(common::program::NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
+        client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
     };
     let mut round = || {
         call(&clients[0]);
-        far.poll_once();
-        near.poll_once();
+        cores.far.poll_once();
+        cores.near.poll_once();
     };
     for tried in 0..5 {
         (0..SILENCE + tried).for_each(|_| round());

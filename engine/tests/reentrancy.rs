@@ -4,13 +4,13 @@
 
 mod common;
 
-use common::two_way::poll_until;
-use common::{PROGRAM, VERSION, small_with, unique_address, valid};
+use common::two_way::Cores;
+use common::{PROGRAM, VERSION, engine, small_with};
 use spinrpc::config::{OnPanic, Versions};
 use spinrpc::{
     AcceptStatus, AuthStat, AuthSys, Backpressure, Call, CallError, CallId, CallSpec, Client,
-    ConnectOptions, ConnectionEvent, Core, Deferred, Encoder, Engine, Groups, Procedure, Reply,
-    ReplyHandler, ReverseOptions, Service, Token,
+    ConnectOptions, ConnectionEvent, Deferred, Encoder, Groups, Procedure, Reply, ReplyHandler,
+    ReverseOptions, Service, Token,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -303,12 +303,7 @@ impl ReplyHandler for Ears {
     }
 }
 
-struct Both {
-    near: Core,
-    far: Core,
-    engines: [Engine; 2],
-    address: String,
-}
+struct Both(Cores);
 
 fn both(versions: Versions, once: bool) -> Both {
     let raw = small_with(|raw| {
@@ -318,17 +313,15 @@ fn both(versions: Versions, once: bool) -> Both {
         raw.shm.ring_slots = 64;
         raw.rpc.reply_cache_mib = 1;
     });
-    let engines = [(); 2].map(|()| Engine::new(valid(raw.clone())).unwrap());
-    for engine in &engines {
+    let serving = || {
+        let engine = engine(raw.clone());
         match once {
             true => engine.serve_once(PROGRAM, VERSION, |_| Wild).unwrap(),
             false => engine.serve(PROGRAM, VERSION, |_| Wild).unwrap(),
         }
-    }
-    let address = unique_address();
-    engines[1].listen(&address).unwrap();
-    let (near, far) = (engines[0].core(0).unwrap(), engines[1].core(0).unwrap());
-    Both { near, far, engines, address }
+        engine
+    };
+    Both(Cores::new(serving(), serving(), |_| {}))
 }
 
 impl Both {
@@ -341,9 +334,7 @@ impl Both {
                 continue;
             }
             // The other end may not have gone down yet.
-            poll_until(&mut self.near, &mut self.far, "the end", || {
-                !is_up(place) && !is_up(place + 1)
-            });
+            self.0.until("the end", || !is_up(place) && !is_up(place + 1));
             self.connect_at(place);
         }
         CLOSES.set(closes);
@@ -351,21 +342,22 @@ impl Both {
 
     fn connect_at(&mut self, place: usize) {
         let options = ConnectOptions::new().take_reverse_calls();
-        let (address, make) = (&self.address, |_| Ears(place));
-        let client = self.near.connect_with(address, PROGRAM, VERSION, &options, make).unwrap();
+        let (cores, make) = (&mut self.0, |_| Ears(place));
+        let client = cores.near.connect_with(&cores.address, PROGRAM, VERSION, &options, make);
+        let client = client.unwrap();
         world(|world| match place < world.clients.len() {
             true => world.clients[place] = client.clone(),
             false => world.clients.push(client.clone()),
         });
-        poll_until(&mut self.near, &mut self.far, "the connection", || client.is_up());
+        self.0.until("the connection", || client.is_up());
         // A handler that ran in the same turn may have spent the first credit.
-        poll_until(&mut self.near, &mut self.far, "a credit", || {
+        self.0.until("a credit", || {
             let place = |args: &mut Encoder<'_>| args.u32(place as u32);
             let result = client.call(HELLO, Token(0), &mut CallSpec::short(), place);
             assert!(matches!(result, Ok(_) | Err(Backpressure::NoCredit)), "{result:?}");
             result.is_ok()
         });
-        poll_until(&mut self.near, &mut self.far, "the other client", || {
+        self.0.until("the other client", || {
             world(|world| world.clients.get(place + 1).is_some_and(Client::is_up))
         });
     }
@@ -374,8 +366,8 @@ impl Both {
         let is_near = one_in(2);
         for _ in 0..1 + random(3) {
             match is_near {
-                true => self.near.poll_once(),
-                false => self.far.poll_once(),
+                true => self.0.near.poll_once(),
+                false => self.0.far.poll_once(),
             };
         }
     }
@@ -402,7 +394,7 @@ impl Both {
     fn end(&mut self) {
         IS_CALM.set(true);
         let what = "the end of all calls";
-        poll_until(&mut self.near, &mut self.far, what, || {
+        self.0.until(what, || {
             answer_one();
             world(|world| world.out.is_empty() && world.deferred.is_empty())
         });
@@ -420,7 +412,7 @@ impl Both {
         }
         IS_CALM.set(true);
         let clients = world(|world| world.clients.clone());
-        poll_until(&mut self.near, &mut self.far, "answers to calls that were given up", || {
+        self.0.until("answers to calls that were given up", || {
             // One that was on its way is deferred only now.
             answer_one();
             clients.iter().all(|client| client.in_flight() == 0)
@@ -461,10 +453,9 @@ fn play(seed: u64, versions: Versions, once: bool, closes: bool, steps: u32) {
     both.connect();
     both.go_wild(steps);
     both.check_credits();
-    let [near, far] = [0, 1].map(|index| {
-        (0..5000).for_each(|_| _ = (both.near.poll_once(), both.far.poll_once()));
-        both.engines[index].stats(0).unwrap()
-    });
+    let cores = &mut both.0;
+    (0..5000).for_each(|_| _ = (cores.near.poll_once(), cores.far.poll_once()));
+    let [near, far] = [&cores.here, &cores.there].map(|engine| engine.stats(0).unwrap());
     world(|world| {
         println!(
             "seed {seed} {versions:?} {once}: {} ok, failed {:?}, refused {:?}, {} downs, {} out of order\n{near:?}\n{far:?}",

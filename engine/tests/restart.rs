@@ -8,6 +8,7 @@
 mod common;
 
 use common::caller::client_config;
+use common::child::{Other, say_ready};
 use common::{LIMIT, PROGRAM, VERSION, small, unique_address, valid};
 use spinrpc::{
     Call, CallError, CallSpec, Client, ConnectOptions, CoreContext, Deferred, Engine, Procedure,
@@ -16,9 +17,8 @@ use spinrpc::{
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
@@ -80,53 +80,27 @@ fn other_process() {
         .unwrap();
     engine.listen(&address).unwrap();
     let running = engine.start().unwrap();
-    let mut out = std::io::stdout();
-    out.write_all(b"ready\n").and_then(|()| out.flush()).unwrap();
+    say_ready();
     let _ = std::io::stdin().read(&mut [0]);
     let unfinished = engine.drain(LIMIT);
     running.join().unwrap();
     std::process::exit(i32::from(unfinished > 0));
 }
 
-struct Other(Child);
-
-impl Other {
-    #[track_caller]
-    fn start(address: &str, journal: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "other_process", "--nocapture", "--test-threads=1"])
-            .env(ADDRESS, address)
-            .env(JOURNAL, journal)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines.any(|line| line.is_ok_and(|line| line.ends_with("ready")));
-        let other = Self(child);
-        assert!(ready, "the server ended before it was ready");
-        other
-    }
-
-    fn begin_drain(&mut self) {
-        drop(self.0.stdin.take());
-    }
-
-    /// True once it has ended, with nothing unfinished.
-    fn has_ended(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_some_and(|status| {
-            assert!(status.success(), "{status}");
-            true
-        })
-    }
+fn start(address: &str, journal: &Path) -> Other {
+    Other::start(&[(ADDRESS, address), (JOURNAL, journal.to_str().unwrap())])
 }
 
-impl Drop for Other {
-    fn drop(&mut self) {
-        // An error says that it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn begin_drain(server: &mut Other) {
+    drop(server.child.stdin.take());
+}
+
+/// True once it has ended, with nothing unfinished.
+fn has_ended(server: &mut Other) -> bool {
+    server.child.try_wait().unwrap().is_some_and(|status| {
+        assert!(status.success(), "{status}");
+        true
+    })
 }
 
 #[derive(Default)]
@@ -210,7 +184,7 @@ fn drain_and_restart_under_load_expect_each_executed_call_answered_and_none_exec
     let journal = Removed(journal);
     // One of a process that was killed, and had the number of this one.
     let _ = fs::remove_file(&journal.0);
-    let mut server = Other::start(&address, &journal.0);
+    let mut server = start(&address, &journal.0);
     let mut load = Load::connect(&address);
     let restarts = std::env::var(RESTARTS).map_or(6, |number| number.parse().unwrap());
     for restart in 1..=restarts {
@@ -220,9 +194,9 @@ fn drain_and_restart_under_load_expect_each_executed_call_answered_and_none_exec
             |heard| heard.answered + heard.failed.len() as u64 >= next,
             u64::MAX,
         );
-        server.begin_drain();
-        load.run_until("the end of the server", |_| server.has_ended(), u64::MAX);
-        server = Other::start(&address, &journal.0);
+        begin_drain(&mut server);
+        load.run_until("the end of the server", |_| has_ended(&mut server), u64::MAX);
+        server = start(&address, &journal.0);
     }
     let all = load.started;
     load.run_until("the rest", |heard| heard.answered + heard.failed.len() as u64 == all, all);

@@ -6,9 +6,9 @@ mod common;
 
 use common::caller::{MixAnswer, MixCall, Read, SharedHeard, all_words, recorder};
 use common::program::{BOUNCE, ECHO, FAIL, LATER, NULL};
-use common::two_way::{End, Pair, connections, poll_until};
-use common::wait_until;
+use common::two_way::{Cores, End, Pair, connections};
 use common::{LIMIT, PROGRAM, VERSION, pattern, small_with, unique_address, valid, version};
+use common::{engine, wait_until};
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -163,8 +163,8 @@ fn an_answer_goes_before_the_end_of_its_connection_that_the_handler_asks_for() {
     for (procedure, answer) in [(ECHO, 7), (FAIL, 8)] {
         let mut served = Served::by(config(), AnswersLast::default);
         served.start(procedure, 1, 0);
-        let Served { near, far, client, heard, .. } = &mut served;
-        poll_until(near, far, "the end", || !client.is_up());
+        let Served { cores, client, heard, .. } = &mut served;
+        cores.until("the end", || !client.is_up());
         let replies = std::mem::take(&mut heard.borrow_mut().replies);
         assert_eq!(tokens(&replies), [1]);
         assert_eq!(replies[0].1.as_ref().ok(), Some(&vec![answer]), "{:?}", replies[0].1);
@@ -208,13 +208,11 @@ impl Service for Floods {
 
 /// A connection both ways on the test's thread, with a service of the test at the far end.
 struct Served {
-    near: Core,
-    far: Core,
+    cores: Cores,
     client: Client,
     heard: SharedHeard<Vec<u32>>,
     /// Over shared memory: a core with one connection copies more of a long transfer at once.
     _idle: Option<Client>,
-    _engines: [Engine; 2],
 }
 
 impl Served {
@@ -222,26 +220,18 @@ impl Served {
         raw: RawConfig,
         service: impl Fn() -> S + Send + Sync + 'static,
     ) -> Self {
-        let config = valid(raw);
-        let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+        let [here, there] = [(); 2].map(|()| engine(raw.clone()));
         common::serve(&here);
-        there.serve(PROGRAM, VERSION, move |_| service()).unwrap();
-        let address = unique_address();
-        there.listen(&address).unwrap();
-        let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
-        let heard = SharedHeard::default();
-        let made = recorder(&heard, all_words);
-        let client = near.connect_with(&address, PROGRAM, VERSION, &taking(), |_| made).unwrap();
-        poll_until(&mut near, &mut far, "the connection", || client.is_up());
-        let _idle = address.starts_with("shm:").then(|| {
-            let unheard = recorder(&SharedHeard::default(), all_words);
-            let options = ConnectOptions::new();
-            let idle = near.connect_with(&address, PROGRAM, VERSION, &options, |_| unheard);
-            let idle = idle.unwrap();
-            poll_until(&mut near, &mut far, "another connection", || idle.is_up());
-            idle
+        let mut cores = Cores::new(here, there, |there| {
+            there.serve(PROGRAM, VERSION, move |_| service()).unwrap();
         });
-        Self { near, far, client, heard, _idle, _engines: [here, there] }
+        let heard = SharedHeard::default();
+        let client = cores.connect(&taking(), |_| recorder(&heard, all_words));
+        let _idle = cores.address.starts_with("shm:").then(|| {
+            let unheard = recorder(&SharedHeard::default(), all_words);
+            cores.connect(&ConnectOptions::new(), |_| unheard)
+        });
+        Self { cores, client, heard, _idle }
     }
 
     /// Starts a call with `items` data items, each by Read chunk.
@@ -257,7 +247,7 @@ impl Served {
     fn until_replies(&mut self, count: usize) -> Vec<(u64, Result<Vec<u32>, CallError>)> {
         let heard = Rc::clone(&self.heard);
         let are_here = || heard.borrow().replies.len() == count;
-        poll_until(&mut self.near, &mut self.far, "all replies", are_here);
+        self.cores.until("all replies", are_here);
         std::mem::take(&mut heard.borrow_mut().replies)
     }
 }
@@ -288,9 +278,9 @@ fn calls_in_reverse_leave_room_for_the_answer_of_the_handler_that_starts_them() 
             flood.until_replies(1);
         }
         (0..44).for_each(|token| flood.start(ECHO, 100 + token, 1));
-        flood.near.poll_once();
+        flood.cores.near.poll_once();
         for _ in 0..8 {
-            flood.far.poll_once();
+            flood.cores.far.poll_once();
         }
         flood.start(procedure, 7, 0);
         let replies = flood.until_replies(45);
@@ -627,7 +617,7 @@ fn a_connection_says_why_it_cannot_be_called_on_in_reverse() {
     let mut pair = pair();
     let options = ReverseOptions::new();
     let (of_far, of_near) = (connections(&pair.far.shared)[0], connections(&pair.near.shared)[0]);
-    let ask = |core: &mut spinrpc::Core, connection| {
+    let ask = |core: &mut Core, connection| {
         let made = recorder(&pair.far.heard, all_words);
         core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made).unwrap_err()
     };
@@ -643,23 +633,17 @@ fn a_connection_says_why_it_cannot_be_called_on_in_reverse() {
 
 #[test]
 fn without_configured_calls_in_reverse_neither_end_gets_any() {
-    let config = valid(small_with(|_| {}));
-    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
-    let shared = common::serve(&there);
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let mut shared = Arc::default();
+    let mut cores = Cores::of(small_with(|_| {}), |there| shared = common::serve(there));
     let heard = SharedHeard::default();
     let made = recorder(&heard, all_words);
-    let refused = near.connect_with(&address, PROGRAM, VERSION, &taking(), |_| made);
+    let refused = cores.near.connect_with(&cores.address, PROGRAM, VERSION, &taking(), |_| made);
     assert!(matches!(refused, Err(ConnectError::NoReverseCalls)));
-    let made = recorder(&heard, all_words);
-    let client = near.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
-    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let _client = cores.connect(&ConnectOptions::new(), |_| recorder(&heard, all_words));
     let made = recorder(&heard, all_words);
     let options = ReverseOptions::new();
     let connection = connections(&shared)[0];
-    let refused = far.reverse_client(connection, PROGRAM, VERSION, &options, |_| made);
+    let refused = cores.far.reverse_client(connection, PROGRAM, VERSION, &options, |_| made);
     assert!(matches!(refused, Err(NoReverse::NotConfigured)));
 }
 

@@ -7,10 +7,8 @@ mod common;
 
 use common::control::{ask, control_of, latency_counts};
 use common::program::{BOUNCE, ECHO, LATER, NULL, SHARED, Shared};
-use common::two_way::{connections, poll_until};
-use common::{
-    LIMIT, PROGRAM, Server, VERSION, serve, small_with, unique_address, valid, wait_until,
-};
+use common::two_way::{Cores, connections};
+use common::{LIMIT, PROGRAM, Server, VERSION, engine, serve, small_with, valid, wait_until};
 use spinrpc::config::IdlePolicy;
 use spinrpc::sync::lock;
 use spinrpc::{
@@ -283,24 +281,20 @@ fn padded_calls_allocate_nothing_either() {
 #[test]
 fn calls_in_both_directions_allocate_nothing_either() {
     let _alone = alone();
-    let config = valid(small_with(|raw| {
+    let raw = small_with(|raw| {
         raw.poll.mode = IdlePolicy::Busy;
         raw.rpc.reverse_calls = 16;
         raw.mem.arena_mib = 16;
-    }));
-    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+    });
+    let [here, there] = [(); 2].map(|()| engine(raw.clone()));
     let (at_near, at_far) = (serve(&here), serve(&there));
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let mut cores = Cores::new(here, there, |_| {});
     let (forward, reverse) = (State::new(), State::new());
     let make = |client| Load { client, state: Rc::clone(&forward) };
-    let options = ConnectOptions::new().take_reverse_calls();
-    let client = near.connect_with(&address, PROGRAM, VERSION, &options, make).unwrap();
-    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let client = cores.connect(&ConnectOptions::new().take_reverse_calls(), make);
     let make = |client| Load { client, state: Rc::clone(&reverse) };
     let (connection, options) = (connections(&at_far)[0], ReverseOptions::new());
-    let back = far.reverse_client(connection, PROGRAM, VERSION, &options, make).unwrap();
+    let back = cores.far.reverse_client(connection, PROGRAM, VERSION, &options, make).unwrap();
     [&at_near, &at_far].iter().for_each(|shared| lock(&shared.deferred).reserve(1024));
     IS_CORE.set(true);
     for kind in [Kind::Null, Kind::Echo(3000), Kind::Read(1 << 18), Kind::Deferred] {
@@ -310,7 +304,7 @@ fn calls_in_both_directions_allocate_nothing_either() {
                 state.begin(kind, calls);
                 (0..depth).for_each(|_| state.start(client));
             }
-            poll_until(&mut near, &mut far, "all replies", || {
+            cores.until("all replies", || {
                 answer_deferred(&at_near);
                 answer_deferred(&at_far);
                 (forward.answered.get(), reverse.answered.get()) == (calls, calls)
@@ -331,26 +325,21 @@ fn protected_calls_allocate_nothing_either() {
     use spinrpc::gss::mechanism::GivenKeys;
     use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
     let _alone = alone();
-    let config = valid(small_with(|raw| {
-        raw.poll.mode = IdlePolicy::Busy;
-        raw.mem.arena_mib = 32;
-    }));
-    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
-    let shared = serve(&there);
     let (enctype, key, name) = (Enctype::Aes256Sha1, vec![1; 32], "user".to_owned());
     let keys = GivenKeys { enctype, key, name, tokens: 1, lifetime: u64::MAX };
-    there.gss(GssAcceptor::new(keys.clone())).unwrap();
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let raw = small_with(|raw| (raw.poll.mode, raw.mem.arena_mib) = (IdlePolicy::Busy, 32));
+    let mut shared = Default::default();
+    let mut cores = Cores::of(raw, |there| {
+        shared = serve(there);
+        there.gss(GssAcceptor::new(keys.clone())).unwrap();
+    });
     lock(&shared.deferred).reserve(1024);
     for service in [GssService::None, GssService::Integrity, GssService::Privacy] {
         let initiator = GssInitiator::new(keys.clone(), "test@server").service(service);
         let options = ConnectOptions::new().gss(initiator);
         let state = State::new();
         let make = |client| Load { client, state: Rc::clone(&state) };
-        let client = near.connect_with(&address, PROGRAM, VERSION, &options, make).unwrap();
-        poll_until(&mut near, &mut far, "the context", || client.is_up());
+        let client = cores.connect(&options, make);
         IS_CORE.set(true);
         let kinds = [Kind::Null, Kind::Echo(64), Kind::Echo(3000), Kind::Long(50_000)];
         for kind in kinds.into_iter().chain([Kind::Read(1 << 17), Kind::Deferred]) {
@@ -358,7 +347,7 @@ fn protected_calls_allocate_nothing_either() {
                 COUNTS.store(counts, Ordering::SeqCst);
                 state.begin(kind, calls);
                 (0..depth).for_each(|_| state.start(&client));
-                poll_until(&mut near, &mut far, "all replies", || {
+                cores.until("all replies", || {
                     answer_deferred(&shared);
                     state.answered.get() == calls
                 });
@@ -377,15 +366,11 @@ fn protected_calls_allocate_nothing_either() {
 #[test]
 fn calls_by_handles_allocate_nothing_either() {
     let _alone = alone();
-    let config = valid(small_with(|raw| raw.poll.mode = IdlePolicy::Busy));
-    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
-    serve(&there);
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
+    let raw = small_with(|raw| raw.poll.mode = IdlePolicy::Busy);
+    let mut cores = Cores::of(raw, |there| drop(serve(there)));
     let options = ConnectOptions::new();
-    let client = here.connect(0, &address, PROGRAM, VERSION, &options).unwrap();
-    poll_until(&mut near, &mut far, "the connection", || client.is_up());
+    let client = cores.here.connect(0, &cores.address, PROGRAM, VERSION, &options).unwrap();
+    cores.until("the connection", || client.is_up());
     let queue = AnswerQueue::new(8).unwrap();
     IS_CORE.set(true);
     for bytes in [0, 64, 3000] {
@@ -393,7 +378,7 @@ fn calls_by_handles_allocate_nothing_either() {
         for (calls, counts) in [(4096, false), (5000 / SLOWER, true)] {
             COUNTS.store(counts, Ordering::SeqCst);
             let (mut pending, mut left, mut heard) = ([const { None }; 8], calls, 0);
-            poll_until(&mut near, &mut far, "all answers", || {
+            cores.until("all answers", || {
                 for place in &mut pending {
                     if place.as_mut().is_some_and(is_answered) {
                         (*place, heard) = (None, heard + 1);
@@ -463,23 +448,22 @@ impl Results for Word {
 fn calls_of_futures_and_streams_allocate_nothing_either() {
     const STREAM: Version = Version(7);
     let _alone = alone();
-    let config = valid(small_with(|raw| raw.poll.mode = IdlePolicy::Busy));
-    let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+    let [here, there] =
+        [(); 2].map(|()| engine(small_with(|raw| raw.poll.mode = IdlePolicy::Busy)));
     there.serve(PROGRAM, VERSION, |core| async_service(core, 8, Awaits)).unwrap();
     let mut calls = there.serve_stream(PROGRAM, STREAM, 8).unwrap();
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
-    let connect =
-        |version| here.connect(0, &address, PROGRAM, version, &ConnectOptions::new()).unwrap();
-    let clients = [connect(VERSION), connect(STREAM)];
-    poll_until(&mut near, &mut far, "connections", || clients.iter().all(|client| client.is_up()));
+    let mut cores = Cores::new(here, there, |_| {});
+    let clients = [VERSION, STREAM].map(|version| {
+        let options = ConnectOptions::new();
+        cores.here.connect(0, &cores.address, PROGRAM, version, &options).unwrap()
+    });
+    cores.until("connections", || clients.iter().all(|client| client.is_up()));
     let queues = [(); 2].map(|()| AnswerQueue::new(8).unwrap());
     IS_CORE.set(true);
     for (total, counts) in [(4096, false), (5000 / SLOWER, true)] {
         COUNTS.store(counts, Ordering::SeqCst);
         let (mut left, mut heard) = ([total; 2], 0);
-        poll_until(&mut near, &mut far, "all answers", || {
+        cores.until("all answers", || {
             while let Some(mut call) = calls.try_next() {
                 let word = call.args().u32().unwrap();
                 call.reply(|results| results.u32(word));

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod caller;
+pub(crate) mod child;
 pub(crate) mod control;
 pub(crate) mod log;
 pub(crate) mod program;

@@ -4,7 +4,7 @@ use super::{fill_pattern, is_pattern};
 use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, Bulk, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Deferred,
-    DownCause, Procedure, ReplyData, Service, SharedBulk,
+    DownCause, Encoder, Procedure, ReplyData, Service, SharedBulk,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -233,7 +233,7 @@ pub(crate) struct Mix {
 }
 
 impl Mix {
-    fn read(args: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn read(args: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let seed = args.u32()?;
         let mut in_memory = 0;
         for index in 0..args.u32()? {
@@ -255,13 +255,14 @@ impl Mix {
         if read_chunks {
             data = data.allow_read_chunks();
         }
-        let tail = super::pattern(self.seed + 200, self.tail);
-        call.reply_with(data, |results| {
-            results.u32(self.in_memory);
-            results.u32(self.lengths.len() as u32);
-            self.lengths.iter().for_each(|_| results.bulk());
-            results.opaque(&tail);
-        });
+        call.reply_with(data, |results| self.encode(results));
+    }
+
+    pub(crate) fn encode(&self, results: &mut Encoder<'_>) {
+        results.u32(self.in_memory);
+        results.u32(self.lengths.len() as u32);
+        self.lengths.iter().for_each(|_| results.bulk());
+        results.opaque(&super::pattern(self.seed + 200, self.tail));
     }
 
     /// The items of the results; `None` if one did not get memory.

@@ -8,10 +8,54 @@ use spinrpc::config::RawConfig;
 use spinrpc::sync::lock;
 use spinrpc::{
     CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, ConnectionId, Core, Engine,
-    ReverseOptions, Token,
+    ReplyHandler, ReverseOptions, Token,
 };
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Cores of two engines that take turns on the test's thread: the far one listens.
+pub(crate) struct Cores {
+    pub(crate) here: Engine,
+    pub(crate) there: Engine,
+    pub(crate) near: Core,
+    pub(crate) far: Core,
+    pub(crate) address: String,
+}
+
+impl Cores {
+    pub(crate) fn of(raw: RawConfig, serve: impl FnOnce(&Engine)) -> Self {
+        let config = valid(raw);
+        let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
+        Self::new(here, there, serve)
+    }
+
+    /// Engines that have not started; `serve` gives the far one its services.
+    pub(crate) fn new(here: Engine, there: Engine, serve: impl FnOnce(&Engine)) -> Self {
+        serve(&there);
+        let address = unique_address();
+        there.listen(&address).unwrap();
+        let (near, far) = (here.core(0).unwrap(), there.core(0).unwrap());
+        Self { here, there, near, far, address }
+    }
+
+    /// A client that is up.
+    #[track_caller]
+    pub(crate) fn connect<H: ReplyHandler + 'static>(
+        &mut self,
+        options: &ConnectOptions,
+        make: impl FnOnce(Client) -> H,
+    ) -> Client {
+        let address = &self.address;
+        let client = self.near.connect_with(address, PROGRAM, VERSION, options, make).unwrap();
+        self.until("the connection", || client.is_up());
+        client
+    }
+
+    #[track_caller]
+    pub(crate) fn until(&mut self, what: &str, done: impl FnMut() -> bool) {
+        poll_until(&mut self.near, &mut self.far, what, done);
+    }
+}
 
 pub(crate) struct End<T> {
     pub(crate) engine: Engine,
@@ -65,16 +109,12 @@ impl<T: 'static> Pair<T> {
         let config = valid(raw);
         let (here, there) = (Engine::new(config.clone()).unwrap(), Engine::new(config).unwrap());
         let (of_near, of_far) = (serve(&here), serve(&there));
-        let address = unique_address();
-        there.listen(&address).unwrap();
-        let (mut near, mut far) = (here.core(0).unwrap(), there.core(0).unwrap());
-        let heard = SharedHeard::default();
-        let made = recorder(&heard, read);
-        let client = near.connect_with(&address, PROGRAM, VERSION, options, |_| made).unwrap();
-        poll_until(&mut near, &mut far, "the connection", || client.is_up());
+        let mut cores = Cores::new(here, there, |_| {});
+        let (heard, heard_back) = (SharedHeard::default(), SharedHeard::default());
+        let client = cores.connect(options, |_| recorder(&heard, read));
         let connection = *connections(&of_far).last().unwrap();
-        let heard_back = SharedHeard::default();
         let made = recorder(&heard_back, read);
+        let Cores { here, there, near, mut far, .. } = cores;
         let back = far.reverse_client(connection, PROGRAM, VERSION, &reverse, |_| made).unwrap();
         Self {
             near: End { engine: here, core: near, shared: of_near, client, heard },

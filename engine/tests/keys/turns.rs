@@ -1,32 +1,20 @@
 //! Effects of the keys of polling: the length of a turn, and the rest of idle cores.
 
-use super::common::caller::{Heard, all_words, client_config, recorder};
+use super::common::caller::{SharedHeard, all_words, client_config, recorder};
 use super::common::program::NULL;
-use super::common::{LIMIT, PROGRAM, VERSION, serve, small_with, unique_address, valid};
+use super::common::two_way::Cores;
+use super::common::{engine, serve, small_with};
 use spinrpc::config::{IdlePolicy, RawConfig};
-use spinrpc::{CallSpec, Engine, Token};
-use std::cell::RefCell;
-use std::rc::Rc;
+use spinrpc::{CallSpec, ConnectOptions, Token};
 use std::time::{Duration, Instant};
 
 /// Number of events in the fullest turn of a server with 40 waiting calls.
 fn fullest_turn(budget: u64) -> usize {
-    let engine = Engine::new(valid(small_with(|raw| raw.poll.budget = budget))).unwrap();
-    serve(&engine);
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let mut server = engine.core(0).unwrap();
-    let client_engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = client_engine.core(0).unwrap();
-    let heard = Rc::new(RefCell::new(Heard::default()));
-    let made = recorder(&heard, all_words);
-    let client = core.connect(&address, PROGRAM, VERSION, |_| made).unwrap();
-    let end = Instant::now() + LIMIT;
-    while !client.is_up() {
-        assert!(Instant::now() < end, "no connection");
-        server.poll_once();
-        core.poll_once();
-    }
+    let budget = small_with(|raw| raw.poll.budget = budget);
+    let mut cores = Cores::new(engine(client_config()), engine(budget), |there| drop(serve(there)));
+    let heard = SharedHeard::default();
+    let client = cores.connect(&ConnectOptions::new(), |_| recorder(&heard, all_words));
+    let Cores { near: mut core, far: mut server, .. } = cores;
     for token in 0..40 {
         client.call(NULL, Token(token), &mut CallSpec::short(), |_| {}).unwrap();
     }
@@ -45,7 +33,7 @@ fn a_turn_takes_no_more_events_of_a_source_than_the_budget() {
 
 /// Sleeps of an idle core within so many turns, after which it has been idle for some time.
 fn parks(turns: u32, change: impl FnOnce(&mut RawConfig)) -> u64 {
-    let engine = Engine::new(valid(small_with(change))).unwrap();
+    let engine = engine(small_with(change));
     let mut core = engine.core(0).unwrap();
     let mut left = turns;
     core.run_until(|| {

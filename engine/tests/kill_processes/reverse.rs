@@ -4,7 +4,7 @@
 
 use super::{
     Kept, Load, Moments, Other, PROGRAM, ROUNDS, SharedMemoryFiles, VERSION, alone, expect_noticed,
-    say_ready,
+    say_ready, start,
 };
 use crate::common::caller::{client_config, run_core};
 use crate::common::program::Shared;
@@ -198,7 +198,7 @@ fn kill_a_server_that_calls_back_expect_the_calls_of_both_directions_to_end() {
     let _alone = alone();
     kill_many(Survivor::new(client_config()), |survivor, _| {
         let address = unique_address();
-        let server = Other::start(SERVER, &address);
+        let server = start(SERVER, &address);
         (server, Load::forward(&mut survivor.core, &address))
     });
 }
@@ -210,7 +210,7 @@ fn kill_a_client_that_is_called_back_expect_the_calls_of_both_directions_to_end(
     let address = unique_address();
     survivor.engine.listen(&address).unwrap();
     kill_many(survivor, |survivor, known| {
-        let client = Other::start(CLIENT, &address);
+        let client = start(CLIENT, &address);
         (client, survivor.call_next(known))
     });
 }

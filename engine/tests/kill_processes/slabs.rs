@@ -1,17 +1,13 @@
 //! Slabs of a process that is killed, and of a client whose server is killed.
 
-use super::{Other, alone, say_ready};
-use crate::common::caller::{Caller, Heard, client_config, recorder};
+use super::{alone, say_ready};
+use crate::common::caller::{Caller, client_config};
 use crate::common::program::BOUNCE;
-use crate::common::{
-    PROGRAM, Server, VERSION, is_pattern, not_tested, pattern, unique_address, valid, wait_until,
-};
+use crate::common::{Server, is_pattern, not_tested, pattern, unique_address, valid, wait_until};
 use spinrpc::{
     Bulk, CallError, CallSpec, ConnectOptions, DecodeError, Engine, Reply, Slab, SlabLayout, Token,
 };
-use std::cell::RefCell;
 use std::fs;
-use std::rc::Rc;
 
 /// Role of a process that calls with a slab until it is killed.
 pub(super) const LENDER: &str = "lender";
@@ -25,18 +21,13 @@ fn argument(mut reply: Reply<'_>) -> Result<Option<Bulk>, DecodeError> {
 fn connect(address: &str) -> (Caller<Option<Bulk>>, Slab) {
     let engine = Engine::new(valid(client_config())).unwrap();
     let slab = engine.slab(SlabLayout::new().block_bytes(BYTES).blocks(4)).unwrap();
-    let mut core = engine.core(0).unwrap();
-    let heard = Rc::new(RefCell::new(Heard::default()));
-    let handler = recorder(&heard, argument as fn(Reply<'_>) -> _);
     let options = ConnectOptions::new().lend(&slab);
-    let client = core.connect_with(address, PROGRAM, VERSION, &options, |_| handler).unwrap();
-    let mut caller = Caller { client, heard, core, engine };
-    let client = caller.client.clone();
-    caller.run_until("the connection", |_| client.is_up());
+    let mut caller = Caller::asked(engine, address, &options, argument);
+    caller.come_up();
     (caller, slab)
 }
 
-fn start(caller: &Caller<Option<Bulk>>, slab: &Slab, token: u64) {
+fn call(caller: &Caller<Option<Bulk>>, slab: &Slab, token: u64) {
     let mut block = slab.take(BYTES).unwrap();
     block.bytes_mut().copy_from_slice(&pattern(token as u32, BYTES));
     let mut spec = CallSpec::short().argument(block).reply_bytes_max(2 * BYTES);
@@ -46,7 +37,7 @@ fn start(caller: &Caller<Option<Bulk>>, slab: &Slab, token: u64) {
 pub(super) fn lend_for_ever(address: &str) {
     let (mut caller, slab) = connect(address);
     for token in 0.. {
-        start(&caller, &slab, token);
+        call(&caller, &slab, token);
         let block = caller.reply().unwrap().unwrap();
         assert!(is_pattern(token as u32, block.bytes()));
         if token == 9 {
@@ -68,7 +59,7 @@ fn kill_a_process_that_lends_a_slab_expect_it_unmapped() {
         return not_tested("slabs that are mapped: they are of shared memory");
     }
     for _ in 0..3 {
-        let mut victim = Other::start(LENDER, &server.address);
+        let mut victim = super::start(LENDER, &server.address);
         assert_eq!(mapped(), 1, "one lent slab");
         let line = |line: &&str| line.contains("memfd:spinrpc-slab");
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -83,9 +74,9 @@ fn kill_a_process_that_lends_a_slab_expect_it_unmapped() {
 fn kill_a_server_that_reads_a_slab_expect_its_blocks_back_and_the_next_server_served() {
     let _alone = alone();
     let address = unique_address();
-    let mut victim = Other::start("server", &address);
+    let mut victim = super::start("server", &address);
     let (mut caller, slab) = connect(&address);
-    start(&caller, &slab, 1);
+    call(&caller, &slab, 1);
     assert!(caller.reply().unwrap().is_some());
     victim.kill();
     caller.down();
@@ -98,8 +89,8 @@ fn kill_a_server_that_reads_a_slab_expect_its_blocks_back_and_the_next_server_se
     assert!(ended.iter().all(|(_, end)| matches!(end, Err(CallError::Disconnected(_)))));
     assert_eq!(slab.free(), 4);
     drop(caller);
-    let _next = Other::start("server", &address);
+    let _next = super::start("server", &address);
     let (mut caller, slab) = connect(&address);
-    start(&caller, &slab, 5);
+    call(&caller, &slab, 5);
     assert!(is_pattern(5, caller.reply().unwrap().unwrap().bytes()));
 }
