@@ -5,7 +5,7 @@ mod common;
 
 use common::caller::{Caller, all_words, client_config, one_opaque, open, run_core};
 use common::program::{DROP, ECHO, FAIL, LATER, NULL, WHO};
-use common::{LIMIT, wait_until};
+use common::{LIMIT, engine, wait_until};
 use common::{PROGRAM, Server, VERSION, pattern, small, small_with, unique_address, valid};
 use spinrpc::config::CoreList;
 use spinrpc::{
@@ -19,14 +19,23 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// Short, longer than a short message, and as a long call. Encoders run once: values that they own are moved.
 #[test]
 fn null_and_echo_answer_with_what_was_asked() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, one_opaque);
-    for length in [0, 1, 2, 3, 4, 5, 63, 64, 1000, 3000] {
-        let sent = pattern(length as u32, length);
-        let echoed = caller.call(ECHO, |args| args.opaque(&sent)).unwrap();
-        assert_eq!(echoed, sent, "{length} bytes");
+    for length in [0, 1, 2, 3, 4, 5, 63, 64, 200, 1000, 3000, 60_000] {
+        let (sent, mut runs) = (pattern(length as u32, length), 0);
+        let owned = sent.clone();
+        let mut spec = CallSpec::new().reply_bytes_max(64 << 10);
+        let started = caller.client.call(ECHO, Token(0), &mut spec, |args| {
+            runs += 1;
+            args.opaque(&owned);
+            drop(owned);
+        });
+        started.unwrap();
+        assert_eq!(caller.reply().unwrap(), sent, "{length} bytes");
+        assert_eq!(runs, 1, "{length} bytes");
     }
     let mut words = Caller::connect(&server.address, all_words);
     assert!(words.call(NULL, |_| {}).unwrap().is_empty());
@@ -111,10 +120,20 @@ fn error_answers_reach_the_caller_as_they_are() {
 
 #[test]
 fn a_program_or_version_that_is_not_served_is_a_connect_error() {
-    let server = Server::start();
+    let served = engine(small());
+    for version in [2, 7, 4] {
+        let shared = std::sync::Arc::default();
+        served
+            .serve(PROGRAM, Version(version), move |context| {
+                common::program::TestProgram::new(context.clone(), std::sync::Arc::clone(&shared))
+            })
+            .unwrap();
+    }
+    let server = Server::started(served, Default::default());
     for (program, version, status) in [
-        (Program(0x2000_1234), VERSION, AcceptStatus::ProgUnavail),
-        (PROGRAM, Version(9), AcceptStatus::ProgMismatch { low: 3, high: 3 }),
+        (Program(0x2000_1234), Version(2), AcceptStatus::ProgUnavail),
+        (PROGRAM, Version(9), AcceptStatus::ProgMismatch { low: 2, high: 7 }),
+        (PROGRAM, Version(3), AcceptStatus::ProgMismatch { low: 2, high: 7 }),
     ] {
         let engine = Engine::new(valid(client_config())).unwrap();
         let mut core = engine.core(0).unwrap();
@@ -127,25 +146,6 @@ fn a_program_or_version_that_is_not_served_is_a_connect_error() {
         run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);
         assert_eq!(*heard.0.borrow(), ["connect failed"], "and nothing after it");
     }
-}
-
-#[test]
-fn the_range_of_served_versions_is_told() {
-    let engine = Engine::new(valid(small())).unwrap();
-    for version in [2, 7, 4] {
-        let shared = std::sync::Arc::default();
-        engine
-            .serve(PROGRAM, Version(version), move |context| {
-                common::program::TestProgram::new(context.clone(), std::sync::Arc::clone(&shared))
-            })
-            .unwrap();
-    }
-    let server = Server::started(engine, Default::default());
-    let config = valid(client_config());
-    let client =
-        spinrpc::blocking::Client::connect_with(config, &server.address, PROGRAM, Version(3));
-    let expected = AcceptStatus::ProgMismatch { low: 2, high: 7 };
-    assert!(matches!(client, Err(ConnectError::NotServed(status)) if status == expected));
 }
 
 #[test]
@@ -169,50 +169,21 @@ fn the_credential_of_the_caller_arrives() {
 }
 
 #[test]
-fn a_credential_can_not_be_changed_from_inside_an_encoder() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    let client = caller.client.clone();
-    let words = caller.call(WHO, |_| assert!(client.set_auth_sys(None).is_err())).unwrap();
-    assert_eq!(words, [0, 0]);
-    client.set_auth_sys(None).unwrap();
-}
-
-#[test]
-fn an_encoder_that_starts_a_call_expect_misuse_and_its_own_call_goes_on() {
+fn an_encoder_can_neither_change_the_credential_nor_start_a_call() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, one_opaque);
     let client = caller.client.clone();
     for length in [5, 1000] {
         let sent = pattern(1, length);
         let echoed = caller.call(ECHO, |args| {
+            assert!(client.set_auth_sys(None).is_err());
             let nested = client.call(NULL, Token(7), &mut CallSpec::short(), |_| {});
             assert!(matches!(nested, Err(Backpressure::Misuse(_))), "{nested:?}");
             args.opaque(&sent);
         });
         assert_eq!(echoed.unwrap(), sent);
     }
-}
-
-/// Short, longer than a short message, and as a long call: values that an encoder owns are moved
-/// once.
-#[test]
-fn encoders_run_once_and_may_give_away_what_they_own() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, one_opaque);
-    for length in [8, 200, 1000, 3000, 60_000] {
-        let (sent, mut runs) = (pattern(2, length), 0);
-        let owned = sent.clone();
-        let mut spec = CallSpec::new().reply_bytes_max(64 << 10);
-        let started = caller.client.call(ECHO, Token(0), &mut spec, |args| {
-            runs += 1;
-            args.opaque(&owned);
-            drop(owned);
-        });
-        started.unwrap();
-        assert_eq!(caller.reply().unwrap(), sent);
-        assert_eq!(runs, 1, "{length} bytes");
-    }
+    client.set_auth_sys(None).unwrap();
 }
 
 /// Such a call offers memory for the longest results, so that none is executed whose results cannot be returned.
@@ -309,30 +280,6 @@ fn connect_returns_at_once_and_the_handler_hears_up_and_down() {
 }
 
 #[test]
-fn several_clients_on_one_core_do_not_mix_their_replies() {
-    let server = Server::start();
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
-    let clients: Vec<_> =
-        (0..8).map(|_| open(&mut core, &server.address, one_opaque).unwrap()).collect();
-    for round in 0..50_u64 {
-        for (index, (client, _)) in clients.iter().enumerate() {
-            let sent = pattern(index as u32, 40 + index);
-            let spec = &mut CallSpec::short();
-            client.call(ECHO, Token(round), spec, |args| args.opaque(&sent)).unwrap();
-        }
-    }
-    let all = || clients.iter().all(|(_, heard)| heard.borrow().replies.len() == 50);
-    run_core(&mut core, "400 replies", all);
-    for (index, (_, heard)) in clients.iter().enumerate() {
-        let expected = pattern(index as u32, 40 + index);
-        for (token, reply) in &heard.borrow().replies {
-            assert_eq!(reply.as_ref().unwrap(), &expected, "client {index}, token {token}");
-        }
-    }
-}
-
-#[test]
 fn connections_are_spread_over_the_cores_of_a_server() {
     let cpus = valid(small()).cpus().to_vec();
     let second = if cpus == [0] { 0 } else { 1 - cpus[0].min(1) };
@@ -358,21 +305,31 @@ fn connections_are_spread_over_the_cores_of_a_server() {
 }
 
 #[test]
-fn shut_down_with_calls_in_flight_every_call_ends_once_with_disconnected() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    for token in 0..40 {
-        caller.start(LATER, token, |args| args.u32(0)).unwrap();
-    }
-    run_core(&mut caller.core, "40 calls", || server.shared.waiting() == 40);
-    let shared = std::sync::Arc::clone(&server.shared);
-    server.stop();
-    let (cause, in_flight) = caller.down();
-    assert_eq!((cause, in_flight), (DownCause::Remote, 40));
-    expect_disconnected(&mut caller, 40);
-    // Answers to a core that is gone go nowhere.
-    while let Some((_, deferred)) = shared.pop() {
-        deferred.reply(|results| results.u32(1));
+fn every_call_in_flight_ends_once_when_either_end_closes() {
+    for by_server in [true, false] {
+        let server = Server::start();
+        let mut caller = Caller::connect(&server.address, all_words);
+        for token in 0..40 {
+            caller.start(LATER, token, |args| args.u32(0)).unwrap();
+        }
+        run_core(&mut caller.core, "40 calls", || server.shared.waiting() == 40);
+        let shared = std::sync::Arc::clone(&server.shared);
+        let answer = || std::iter::from_fn(|| shared.pop()).for_each(|call| call.1.reply(|_| {}));
+        if by_server {
+            server.stop();
+            assert_eq!(caller.down(), (DownCause::Remote, 40));
+            expect_disconnected(&mut caller, 40);
+            // Answers to a core that is gone go nowhere.
+            answer();
+        } else {
+            caller.client.close();
+            assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Down), "closing already");
+            assert_eq!(caller.down(), (DownCause::Local, 40));
+            expect_disconnected(&mut caller, 40);
+            wait_until("the server's event", || server.shared.downs() == 1);
+            answer();
+            server.wait_for("stale answers", |stats| stats.stale == 40);
+        }
     }
 }
 
@@ -392,25 +349,6 @@ fn expect_disconnected(caller: &mut Caller<Vec<u32>>, count: usize) {
     assert!(caller.heard.borrow().replies.is_empty(), "and not again");
     assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Down));
     assert_eq!(caller.client.in_flight(), 0);
-}
-
-#[test]
-fn close_by_the_client_ends_every_call_once() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    for token in 0..10 {
-        caller.start(LATER, token, |args| args.u32(0)).unwrap();
-    }
-    run_core(&mut caller.core, "10 calls", || server.shared.waiting() == 10);
-    caller.client.close();
-    assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Down), "closing already");
-    assert_eq!(caller.down(), (DownCause::Local, 10));
-    expect_disconnected(&mut caller, 10);
-    wait_until("the server's event", || server.shared.downs() == 1);
-    while let Some((_, deferred)) = server.shared.pop() {
-        deferred.reply(|_| {});
-    }
-    server.wait_for("ten stale answers", |stats| stats.stale == 10);
 }
 
 #[test]

@@ -18,22 +18,28 @@ fn wait_for_copies<T: 'static>(caller: &mut Caller<T>, copies: u64) {
 }
 
 #[test]
-fn memory_of_the_application_is_copied_and_comes_back() {
+fn buffers_come_back_with_the_reply_and_can_be_used_again_and_the_applications_own_are_copied() {
+    const BYTES: usize = 70_001;
     let server = Server::start();
     let mut caller: Caller<(Vec<Bulk>, Vec<Bulk>)> = Caller::connect(&server.address, take_buffers);
-    // One of the application's own, one of the core's pool.
-    let mut argument = Bulk::from_vec(vec![0; 70_001]);
-    let mut result = caller.core.bulk(70_001).unwrap();
-    for round in 0..50_u32 {
-        argument.bytes_mut().copy_from_slice(&pattern(round, 70_001));
-        result.set_len(70_001);
-        let mut spec = CallSpec::short().argument(argument).result_into(result);
-        caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
-        let (mut arguments, mut results) = caller.reply().unwrap();
-        (argument, result) = (arguments.remove(0), results.remove(0));
-        assert!(is_pattern(round, argument.bytes()) && is_pattern(round, result.bytes()));
+    // Of the connection, and then one of the application's own and one of the core's pool.
+    let of_connection = [(); 2].map(|()| caller.client.bulk(BYTES).unwrap());
+    let others = [Bulk::from_vec(vec![0; BYTES]), caller.core.bulk(BYTES).unwrap()];
+    for ([mut argument, mut result], copies) in [(of_connection, 0), (others, 100)] {
+        for round in 0..50_u32 {
+            argument.bytes_mut().copy_from_slice(&pattern(round, BYTES));
+            result.set_len(BYTES);
+            let mut spec = CallSpec::short().argument(argument).result_into(result);
+            caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
+            let (mut arguments, mut results) = caller.reply().unwrap();
+            assert_eq!((arguments.len(), results.len()), (1, 1));
+            (argument, result) = (arguments.remove(0), results.remove(0));
+            assert!(!argument.is_leased() && !result.is_leased());
+            assert_eq!(result.len(), BYTES, "its length says what was placed");
+            assert!(is_pattern(round, argument.bytes()) && is_pattern(round, result.bytes()));
+        }
+        wait_for_copies(&mut caller, copies);
     }
-    wait_for_copies(&mut caller, 100);
 }
 
 #[test]

@@ -86,33 +86,28 @@ fn serving_once() -> Server {
     Server::started(engine, shared)
 }
 
-/// Drain with a call deferred, then call. Expect the reply of the first, no execution of the second,
-/// and the end of its connection.
-fn finish_what_has_begun_and_leave_what_comes(server: Server) {
-    let mut scene = Scene::new(server, 1);
-    let draining = drain(&scene.server.engine, LIMIT);
-    scene.wait_for_the_beginning();
-    let calls = scene.calls();
-    scene.wait_for_a_call_to_be_left();
-    assert!(!draining.is_finished(), "a call is deferred");
-    scene.answer();
-    let mut replies = scene.caller.replies(2);
-    let left = replies.pop();
-    assert!(matches!(left, Some((LEFT, Err(CallError::Disconnected(DownCause::Remote))))));
-    assert!(matches!(&replies[..], [(0, Ok(words))] if words == &[0]), "{replies:?}");
-    assert_eq!(draining.join().unwrap(), 0);
-    assert_eq!(scene.calls(), calls);
-    assert!(scene.server.engine.is_shut_down());
-}
-
+/// Drain with a call deferred, connect, and call. Expect a refusal, the reply of the first call, no execution of the second, and
+/// the end of its connection.
 #[test]
 fn drain_with_a_call_deferred_expect_its_reply_and_no_other() {
-    finish_what_has_begun_and_leave_what_comes(Server::start());
-}
-
-#[test]
-fn drain_a_program_that_is_served_once_expect_the_same() {
-    finish_what_has_begun_and_leave_what_comes(serving_once());
+    for (what, server) in [("served", Server::start()), ("served once", serving_once())] {
+        let mut scene = Scene::new(server, 1);
+        let draining = drain(&scene.server.engine, LIMIT);
+        scene.wait_for_the_beginning();
+        let (config, address) = (valid(client_config()), &scene.server.address);
+        assert!(blocking::Client::connect_with(config, address, PROGRAM, VERSION).is_err());
+        let calls = scene.calls();
+        scene.wait_for_a_call_to_be_left();
+        assert!(!draining.is_finished(), "{what}: a call is deferred");
+        scene.answer();
+        let mut replies = scene.caller.replies(2);
+        let left = replies.pop();
+        assert!(matches!(left, Some((LEFT, Err(CallError::Disconnected(DownCause::Remote))))));
+        assert!(matches!(&replies[..], [(0, Ok(words))] if words == &[0]), "{what}: {replies:?}");
+        assert_eq!(draining.join().unwrap(), 0, "{what}");
+        assert_eq!(scene.calls(), calls, "{what}");
+        assert!(scene.server.engine.is_shut_down());
+    }
 }
 
 /// Also where the core sleeps: for as long as it may, unless it is woken.
@@ -158,23 +153,14 @@ fn drain_for_too_short_a_time_expect_the_count_of_what_is_left() {
     deferred.reply(|results| results.u32(number));
     assert!(matches!(scene.caller.reply(), Ok(words) if words == [0]));
     scene.wait_for_a_call_to_be_left();
+    let began = Instant::now();
     scene.server.engine.shutdown();
     assert_eq!(draining.join().unwrap(), 2);
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
     let replies = scene.caller.replies(3);
     let lost = |reply: &(u64, Result<_, _>)| matches!(reply.1, Err(CallError::Disconnected(_)));
     assert!(replies.iter().all(lost), "{replies:?}");
     scene.answer();
-}
-
-#[test]
-fn shut_down_while_draining_expect_the_end_of_both() {
-    let mut scene = Scene::new(Server::start(), 2);
-    let began = Instant::now();
-    let draining = drain(&scene.server.engine, 2 * LIMIT);
-    scene.wait_for_the_beginning();
-    scene.server.engine.shutdown();
-    assert_eq!(draining.join().unwrap(), 2);
-    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
 }
 
 /// The one that has less time ends the engine for both.
@@ -187,18 +173,6 @@ fn drain_while_draining_expect_the_shorter_time_for_both() {
     assert_eq!(scene.server.engine.drain(Duration::from_millis(10)), 2);
     assert_eq!(draining.join().unwrap(), 2);
     assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
-}
-
-#[test]
-fn connect_while_draining_expect_a_refusal() {
-    let mut scene = Scene::new(Server::start(), 1);
-    let draining = drain(&scene.server.engine, LIMIT);
-    scene.wait_for_the_beginning();
-    let config = valid(client_config());
-    let refused = blocking::Client::connect_with(config, &scene.server.address, PROGRAM, VERSION);
-    assert!(refused.is_err());
-    scene.answer();
-    assert_eq!(draining.join().unwrap(), 0);
 }
 
 /// The client does nothing meanwhile: replies that have left wait for it, and so does the news of

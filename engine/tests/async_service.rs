@@ -12,7 +12,7 @@ use spinrpc::sync::lock;
 use spinrpc::{
     AcceptStatus, AsyncService, Call, CallError, CallSpec, ClientHandle, ConnectOptions,
     CoreContext, Encoder, Engine, HandlerKind, IdlePolicy, PendingCall, Procedure, ReplyData,
-    Results, Service, WithData, async_service,
+    Results, WithData, async_service,
 };
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -569,38 +569,13 @@ fn handlers_await_calls_of_their_own_core_expect_the_answers() {
 fn a_program_that_executes_once_expect_its_handlers_run() {
     let raw = small_with(|raw| raw.rpc.reply_cache_mib = 1);
     let pair = Pair::serving(raw, |engine, inside| {
-        let factory = move |core: &CoreContext| -> Box<dyn Service> {
-            Box::new(async_service(core, HANDLERS, Program::new(core, &inside)))
-        };
-        engine.serve_once(PROGRAM, VERSION, move |core| Boxed(factory(core))).unwrap();
+        let factory =
+            move |core: &CoreContext| async_service(core, HANDLERS, Program::new(core, &inside));
+        engine.serve_once(PROGRAM, VERSION, factory).unwrap();
     });
     for number in 0..20 {
         assert_eq!(pair.call(AT_ONCE, number).unwrap(), number);
         assert_eq!(pair.call(COUNTED, 0).unwrap(), 2 * number + 2);
-    }
-}
-
-struct Boxed(Box<dyn Service>);
-
-impl Service for Boxed {
-    fn call(&mut self, call: Call<'_>) {
-        self.0.call(call);
-    }
-
-    fn is_idempotent(&self, procedure: Procedure) -> bool {
-        self.0.is_idempotent(procedure)
-    }
-
-    fn polls(&self) -> bool {
-        self.0.polls()
-    }
-
-    fn poll(&mut self) -> spinrpc::Progress {
-        self.0.poll()
-    }
-
-    fn on_event(&mut self, event: &spinrpc::ConnectionEvent) {
-        self.0.on_event(event);
     }
 }
 

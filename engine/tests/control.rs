@@ -287,8 +287,16 @@ fn receive_what_is_no_request_expect_an_error_and_the_next_one_answered() {
         let answer = line(&mut stream);
         assert!(answer.starts_with("{\"error\":\""), "{wrong:?}: {answer}");
     }
-    stream.get_mut().write_all(b"snapshot\n").unwrap();
+    // A request comes byte by byte, and several come at a time: each is answered once, in order.
+    for byte in b"snapshot\n" {
+        stream.get_mut().write_all(&[*byte]).unwrap();
+    }
     assert!(line(&mut stream).contains(SCHEMA));
+    stream.get_mut().write_all(b"idle x\nsnapshot\nidle busy\n").unwrap();
+    for expected in ["error", SCHEMA, "\"cores\":1"] {
+        let answer = line(&mut stream);
+        assert!(answer.contains(expected), "{expected}: {answer}");
+    }
 }
 
 #[test]
@@ -303,22 +311,6 @@ fn receive_a_line_without_end_expect_an_error_and_the_end() {
     let end = reader.read(&mut [0]);
     assert!(is_hung_up(&end), "{end:?}");
     asked.expect_well();
-}
-
-/// A request comes byte by byte, and several come at a time. Expect each answered once, in order.
-#[test]
-fn requests_are_lines_however_they_arrive() {
-    let asked = Asked::start();
-    let mut stream = BufReader::new(asked.connect());
-    for byte in b"snapshot\n" {
-        stream.get_mut().write_all(&[*byte]).unwrap();
-    }
-    assert!(line(&mut stream).contains(SCHEMA));
-    stream.get_mut().write_all(b"idle x\nsnapshot\nidle busy\n").unwrap();
-    for expected in ["error", SCHEMA, "\"cores\":1"] {
-        let answer = line(&mut stream);
-        assert!(answer.contains(expected), "{expected}: {answer}");
-    }
 }
 
 /// Connect hundreds of times and say nothing, or ask and read nothing. Expect that others are

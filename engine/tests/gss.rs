@@ -286,24 +286,14 @@ fn every_service_of_every_encryption_type_carries_calls_and_says_who_calls() {
             let mut caller = caller(&server, enctype, service);
             let who = call(&mut caller, WHO, b"").unwrap();
             assert_eq!(String::from_utf8(who).unwrap(), format!("alice {service:?}"));
-            for length in (0..40).chain([100, 244, 700, 1000]) {
-                let data = pattern(length as u32, length);
-                assert_eq!(call(&mut caller, ECHO, &data).unwrap(), data, "{length}");
-            }
-        }
-    }
-}
-
-#[test]
-fn long_calls_and_replies_are_protected_too() {
-    for enctype in [Enctype::Aes256Sha1, Enctype::Aes256Sha384] {
-        let server = Server::with_keys(enctype);
-        for service in SERVICES {
-            let mut caller = caller(&server, enctype, service);
-            for length in [4096, 4100, 60_001, 1 << 20] {
+            let lengths = (0..40).chain([100, 244, 700, 1000, 4096, 4100, 60_001, 1 << 20]);
+            for length in lengths {
                 let data = pattern(length as u32, length);
                 assert_eq!(call(&mut caller, ECHO, &data).unwrap(), data, "{service:?} {length}");
-                assert_eq!(call(&mut caller, DATA, &data).unwrap(), data, "{service:?} {length}");
+                if length > 1000 {
+                    let item = call(&mut caller, DATA, &data).unwrap();
+                    assert_eq!(item, data, "{service:?} {length}");
+                }
             }
         }
     }

@@ -65,6 +65,14 @@ impl Pair {
         Self { engine, server, client, first_calls }
     }
 
+    /// Another connection, which is up.
+    fn another(&self) -> ClientHandle {
+        let (address, options) = (&self.server.address, ConnectOptions::new());
+        let client = self.engine.connect(0, address, PROGRAM, VERSION, &options).unwrap();
+        client.wait_up(LIMIT).unwrap();
+        client
+    }
+
     fn calls(&self) -> u64 {
         self.server.shared.calls.load(Ordering::Relaxed) - self.first_calls
     }
@@ -116,29 +124,21 @@ fn threads_call_by_one_connection_expect_each_its_own_answers() {
     assert_eq!(pair.calls(), 2000);
 }
 
+/// Also where the caller does not know how long the results are: then the call is executed once, too.
 #[test]
 fn messages_of_every_length_expect_them_whole() {
     let pair = Pair::start();
-    for length in [0, 1, 100, 1000, 4000, 4096, 5000, 70_000] {
+    let lengths = [0, 1, 100, 1000, 4000, 4096, 4200, 5000, 70_000];
+    for length in lengths {
         let bytes = common::pattern(length as u32, length);
         let spec = CallSpec::new().reply_bytes_max(length + 64);
         let pending = pair.client.start(ECHO, spec, |args| args.opaque(&bytes)).unwrap();
         let mut answer = pending.wait().unwrap();
         assert_eq!(answer.results().opaque(1 << 20).unwrap(), bytes, "{length}");
-    }
-}
-
-/// The caller does not know how long the results are.
-#[test]
-fn long_results_of_unknown_length_arrive_from_calls_that_are_executed_once() {
-    let pair = Pair::start();
-    let lengths = [0, 100, 4000, 4200, 60_000];
-    for length in lengths {
-        let bytes = common::pattern(length as u32, length);
         let echoed = echo(&pair.client, &bytes).map_err(|error| error.to_string());
         assert_eq!(echoed, Ok(bytes), "{length}");
     }
-    assert_eq!(pair.calls(), lengths.len() as u64);
+    assert_eq!(pair.calls(), 2 * lengths.len() as u64);
 }
 
 #[test]
@@ -502,9 +502,7 @@ fn a_user_that_is_set_behind_a_waiting_call_is_not_the_users_of_that_call() {
 #[test]
 fn a_function_panics_with_a_refused_call_expect_the_core_to_go_on() {
     let pair = Pair::with(|raw| raw.rpc.on_panic = OnPanic::Answer, &ConnectOptions::new());
-    let options = ConnectOptions::new();
-    let other = pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options).unwrap();
-    other.wait_up(LIMIT).unwrap();
+    let other = pair.another();
     other.close();
     wait_until("the end", || !other.is_up());
     let bad: Arc<OnAnswer> = Arc::new(|_: Token, reply: Result<Reply<'_>, CallError>| {
@@ -548,9 +546,7 @@ fn the_last_handle_is_dropped_expect_the_connection_closed_after_its_calls() {
     let mut pair = Pair::start();
     let pending = pair.later(5);
     pair.wait_for_deferred(1);
-    let options = ConnectOptions::new();
-    let other = pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options).unwrap();
-    other.wait_up(LIMIT).unwrap();
+    let other = pair.another();
     drop(std::mem::replace(&mut pair.client, other));
     assert_eq!(echo(&pair.client, b"the other").unwrap(), b"the other");
     assert_eq!(pair.server.shared.downs(), 0);
@@ -630,9 +626,7 @@ fn handles_are_made_and_dropped_many_times_expect_room_for_the_next() {
 #[test]
 fn a_call_was_given_up_expect_its_handle_to_go() {
     let pair = Pair::start();
-    let options = ConnectOptions::new();
-    let other = pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options).unwrap();
-    other.wait_up(LIMIT).unwrap();
+    let other = pair.another();
     let spec = CallSpec::short().deadline(Duration::from_millis(200));
     let error = other.start(LATER, spec, |args| args.u32(1)).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::TimedOut), "{error}");
@@ -669,20 +663,6 @@ fn a_core_never_runs_expect_the_deadline_and_then_calls_that_were_not_executed()
     let spec = CallSpec::short().deadline(Duration::MAX);
     let pending = client.start(NULL, spec, nothing).unwrap();
     engine.shutdown();
-    let error = pending.wait().unwrap_err();
-    assert!(matches!(error, CallError::NotExecuted(DownCause::Local)), "{error}");
-}
-
-#[test]
-fn a_core_cannot_start_expect_calls_to_end_with_the_engine() {
-    let engine = Engine::new(valid(client_config())).unwrap();
-    engine
-        .serve(PROGRAM, VERSION, |_| -> fn(spinrpc::Call<'_>) { panic!("in a factory") })
-        .unwrap();
-    let options = ConnectOptions::new();
-    let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
-    let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
-    assert!(engine.start().is_err());
     let error = pending.wait().unwrap_err();
     assert!(matches!(error, CallError::NotExecuted(DownCause::Local)), "{error}");
 }
@@ -726,9 +706,7 @@ fn calls_of_a_thread_are_served_in_its_order() {
 #[test]
 fn the_last_handle_is_dropped_on_the_core_expect_the_connection_closed() {
     let mut pair = Pair::start();
-    let options = ConnectOptions::new();
-    let other = pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options).unwrap();
-    other.wait_up(LIMIT).unwrap();
+    let other = pair.another();
     let last = Mutex::new(Some(std::mem::replace(&mut pair.client, other)));
     let on_answer: Arc<OnAnswer> =
         Arc::new(move |_: Token, _: Result<Reply<'_>, CallError>| drop(lock(&last).take()));

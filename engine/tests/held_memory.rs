@@ -376,38 +376,31 @@ fn a_peer_that_the_listener_does_not_admit_gets_no_connection() {
 }
 
 /// The oldest Send of a connection is never taken, and everything behind it is outstanding, for ever if the device is
-/// asked: expect the end of that connection after `rpc.stall_timeout_ms`, and its memory back.
+/// asked: expect the end of that connection after `rpc.stall_timeout_ms`, and its memory back. The same of Reads that are never
+/// answered, behind such a Send.
 #[test]
 fn a_peer_that_posts_no_receives_loses_its_connection_and_the_memory_is_free() {
-    let mut setup = Setup::new();
-    let honest = setup.honest();
-    let all = setup.free();
-    let mut hostile = Hostile::connect(&mut setup, 2, Access::RemoteWrite);
-    (0..CREDITS).for_each(|xid| hostile.call(xid, GET));
-    setup.run_for(STALL_TIMEOUT_MS * MS / 2);
-    assert!(setup.free() < all, "it holds memory");
-    setup.run_for(STALL_TIMEOUT_MS * MS);
-    assert_eq!(setup.free(), all);
-    assert_eq!(setup.stats().connections_stalled, 1);
-    honest.is_served(&mut setup);
-}
-
-/// As above, of a Read that is never answered: it is behind a Send that is never taken.
-#[test]
-fn a_read_that_never_completes_ends_its_connection_and_the_memory_is_free() {
-    let mut setup = Setup::new();
-    let honest = setup.honest();
-    let all = setup.free();
-    let mut hostile = Hostile::connect(&mut setup, 0, Access::RemoteRead);
-    hostile.call(0, NOTHING);
-    setup.run_for(MS);
-    (1..CREDITS).for_each(|xid| hostile.call(xid, PUT));
-    setup.run_for(STALL_TIMEOUT_MS * MS / 2);
-    assert!(setup.free() < all, "it holds memory");
-    setup.run_for(STALL_TIMEOUT_MS * MS);
-    assert_eq!(setup.free(), all);
-    assert_eq!(setup.stats().connections_stalled, 1);
-    honest.is_served(&mut setup);
+    for (procedure, receives, access) in
+        [(GET, 2, Access::RemoteWrite), (PUT, 0, Access::RemoteRead)]
+    {
+        let mut setup = Setup::new();
+        let honest = setup.honest();
+        let all = setup.free();
+        let mut hostile = Hostile::connect(&mut setup, receives, access);
+        let mut first = 0;
+        if procedure == PUT {
+            hostile.call(first, NOTHING);
+            setup.run_for(MS);
+            first += 1;
+        }
+        (first..CREDITS).for_each(|xid| hostile.call(xid, procedure));
+        setup.run_for(STALL_TIMEOUT_MS * MS / 2);
+        assert!(setup.free() < all, "{procedure:?}: it holds memory");
+        setup.run_for(STALL_TIMEOUT_MS * MS);
+        assert_eq!(setup.free(), all, "{procedure:?}");
+        assert_eq!(setup.stats().connections_stalled, 1, "{procedure:?}");
+        honest.is_served(&mut setup);
+    }
 }
 
 /// Receives come one at a time, each within the limit, and many replies wait for theirs: expect the end of that connection when

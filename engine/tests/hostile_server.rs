@@ -8,7 +8,7 @@ use common::caller::{Heard, all_words, client_config, open, run_core};
 use common::program::{ECHO, NULL};
 use common::raw::*;
 use common::raw_server::RawServer;
-use common::{LIMIT, PROGRAM, VERSION, unique_address, valid};
+use common::{LIMIT, PROGRAM, unique_address, valid};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::ConfigRole;
@@ -100,50 +100,40 @@ fn of_two_xids_that_of_the_header_names_the_call_that_is_answered_under_the_draf
 
 #[test]
 fn messages_that_answer_no_call_are_dropped() {
+    type Wrong = fn(u32, u32) -> Vec<u32>;
     let mut pair = Pair::new();
-    for (what, wrong) in [
-        ("an unknown XID", good_reply as fn(u32) -> Vec<u32>),
-        ("version 2", |xid| [&[xid, 2][..], &good_reply(xid)[2..]].concat()),
-        ("RDMA_MSGP", |xid| message(xid, 2, &[64, 64, 0, 0, 0], &success(xid))),
-        ("RDMA_DONE", |xid| message(xid, 3, &[], &[])),
-        ("an unknown type", |xid| message(xid, 9, &NO_LISTS, &success(xid))),
-        ("lists without end", |xid| message(xid, MSG, &[1, 1, 1], &[])),
-        ("a short message", |xid| vec![xid, 1, 64, 0]),
-        ("half a header", |xid| vec![xid, 1]),
-        ("nothing but an XID", |xid| vec![xid]),
-        ("no RPC message", |xid| message(xid, MSG, &NO_LISTS, &[])),
-        ("half an RPC message", |xid| message(xid, MSG, &NO_LISTS, &[xid])),
-        ("another RPC XID", |xid| message(xid, MSG, &NO_LISTS, &success(xid + 1))),
-        ("a call with the XID of ours", |xid| message(xid, MSG, &NO_LISTS, &[xid, 0, 2, 1, 1, 1])),
-    ] {
+    let mut before = 0;
+    let cases: [(&str, Wrong); 15] = [
+        ("an unknown XID", |xid, _| good_reply(xid ^ 0x4000_0000)),
+        ("the reply to the call before", |_, before| good_reply(before)),
+        ("a call in the reverse direction", |_, _| {
+            let call = rpc_call(0x7700_0000, NULL, &[]);
+            message(0x7700_0000, MSG, &NO_LISTS, &call)
+        }),
+        ("version 2", |xid, _| [&[xid, 2][..], &good_reply(xid)[2..]].concat()),
+        ("RDMA_MSGP", |xid, _| message(xid, 2, &[64, 64, 0, 0, 0], &success(xid))),
+        ("RDMA_DONE", |xid, _| message(xid, 3, &[], &[])),
+        ("an unknown type", |xid, _| message(xid, 9, &NO_LISTS, &success(xid))),
+        ("lists without end", |xid, _| message(xid, MSG, &[1, 1, 1], &[])),
+        ("a short message", |xid, _| vec![xid, 1, 64, 0]),
+        ("half a header", |xid, _| vec![xid, 1]),
+        ("nothing but an XID", |xid, _| vec![xid]),
+        ("no RPC message", |xid, _| message(xid, MSG, &NO_LISTS, &[])),
+        ("half an RPC message", |xid, _| message(xid, MSG, &NO_LISTS, &[xid])),
+        ("another RPC XID", |xid, _| message(xid, MSG, &NO_LISTS, &success(xid + 1))),
+        ("a call with the XID of ours", |xid, _| {
+            message(xid, MSG, &NO_LISTS, &[xid, 0, 2, 1, 1, 1])
+        }),
+    ];
+    for (what, wrong) in cases {
         let xid = pair.call(1)[0];
-        let other = if what == "an unknown XID" { xid ^ 0x4000_0000 } else { xid };
-        pair.peer.send_words(&wrong(other));
+        assert_ne!(xid, before, "an XID is not used again at once");
+        pair.peer.send_words(&wrong(xid, before));
         pair.expect_alive(what, xid);
+        before = xid;
     }
     let engine = pair.caller.engine.clone();
-    run_core(&mut pair.caller.core, "13 drops", || engine.stats(0).unwrap().messages_dropped == 13);
-}
-
-#[test]
-fn a_reply_that_came_before_is_dropped() {
-    let mut pair = Pair::new();
-    let first = pair.call(1)[0];
-    pair.expect_alive("the first reply", first);
-    pair.peer.send_words(&good_reply(first));
-    let second = pair.call(2)[0];
-    assert_ne!(first, second, "an XID is not used again at once");
-    pair.peer.send_words(&good_reply(first));
-    pair.expect_alive("the second call", second);
-}
-
-#[test]
-fn a_call_from_the_server_is_dropped() {
-    let mut pair = Pair::new();
-    let xid = pair.call(1)[0];
-    let reverse = [0x7700_0000, 0, 2, PROGRAM.0, VERSION.0, 0, 0, 0, 0, 0];
-    pair.peer.send_words(&message(0x7700_0000, MSG, &NO_LISTS, &reverse));
-    pair.expect_alive("a call in the reverse direction", xid);
+    run_core(&mut pair.caller.core, "15 drops", || engine.stats(0).unwrap().messages_dropped == 15);
 }
 
 /// RFC 8166 section 4.5: an RDMA_ERROR ends its call and nothing else.

@@ -55,6 +55,7 @@ impl Server {
     }
 }
 
+/// Another version of a served program is an answer too: its server says which it has.
 #[test]
 fn an_engine_says_where_its_programs_are() {
     let server = Server::start();
@@ -63,17 +64,11 @@ fn an_engine_says_where_its_programs_are() {
     let address = found.to_string();
     let client = blocking::Client::connect_with(valid(small()), &address, PROGRAM, VERSION);
     assert!(client.unwrap().is_up());
-}
-
-#[test]
-fn a_program_that_is_not_served_is_not_found() {
-    let server = Server::start();
+    let how = How::Portmapper(&server.portmapper);
+    let other = find_service(PROGRAM, Version(VERSION.0 + 1), Netid::Shm, how).unwrap();
+    assert_eq!(other.to_string(), server.address);
     let error = server.find(Program(PROGRAM.0 + 1)).unwrap_err();
     assert!(matches!(error, RpcbindError::NotRegistered { .. }), "{error}");
-}
-
-#[test]
-fn no_portmapper_is_an_error_that_names_where_it_should_be() {
     let error = find_service(PROGRAM, VERSION, Netid::Shm, How::Portmapper("shm:no-listener"));
     let text = error.unwrap_err().to_string();
     assert!(text.contains("portmapper at shm:no-listener"), "{text}");
@@ -132,15 +127,6 @@ fn receive_null_and_unknown_procedures_expect_rfc_5531() {
         let error = client.call(wire::GETADDR, |args| args.u32(1), |_| Ok(())).unwrap_err();
         assert!(matches!(error, CallError::Accepted(AcceptStatus::GarbageArgs)), "{error}");
     }
-}
-
-/// Another version of a served program is an answer too: its server says which it has.
-#[test]
-fn receive_a_program_in_a_version_that_is_not_served_expect_its_address() {
-    let server = Server::start();
-    let how = How::Portmapper(&server.portmapper);
-    let found = find_service(PROGRAM, Version(VERSION.0 + 1), Netid::Shm, how).unwrap();
-    assert_eq!(found.to_string(), server.address);
 }
 
 #[test]

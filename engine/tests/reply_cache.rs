@@ -7,10 +7,10 @@ mod common;
 #[path = "reply_cache/in_progress.rs"]
 mod in_progress;
 
-use common::caller::{Caller, SharedHeard, client_config, recorder, run_core};
+use common::caller::{Caller, client_config, run_core};
 use common::raw::{RawPeer, Said};
 use common::{
-    LIMIT, PROGRAM, Started, VERSION, fill_pattern, is_pattern, small_with, unique_address, valid,
+    LIMIT, PROGRAM, Started, VERSION, engine, fill_pattern, is_pattern, small_with, unique_address,
 };
 use spinrpc::config::{RawConfig, Versions};
 use spinrpc::sync::lock;
@@ -140,7 +140,7 @@ fn server_of_version_one() -> RawConfig {
 }
 
 fn serve(raw: RawConfig, address: &str) -> (Engine, Arc<Seen>) {
-    let engine = Engine::new(valid(raw)).unwrap();
+    let engine = engine(raw);
     let seen = Arc::new(Seen::default());
     let of_service = Arc::clone(&seen);
     let make = move |context: &CoreContext| Adder {
@@ -172,12 +172,7 @@ fn connect(address: &str, options: &ConnectOptions) -> Caller<Answer> {
 }
 
 fn connect_with(raw: RawConfig, address: &str, options: &ConnectOptions) -> Caller<Answer> {
-    let engine = Engine::new(valid(raw)).unwrap();
-    let mut core = engine.core(0).unwrap();
-    let heard = SharedHeard::<Answer>::default();
-    let made = recorder(&heard, read);
-    let client = core.connect_with(address, PROGRAM, VERSION, options, |_| made).unwrap();
-    Caller { client, heard, core, engine }
+    Caller::asked(engine(raw), address, options, read)
 }
 
 struct Lockstep {
@@ -304,21 +299,6 @@ impl Lockstep {
     }
 }
 
-#[test]
-fn lose_the_connection_at_any_point_expect_one_execution_and_the_reply() {
-    lose_the_connection_at_any_point(Lockstep::new());
-}
-
-/// The first time a call and its reply may have padding, and again they have none.
-#[test]
-fn lose_the_connection_of_padded_messages_expect_one_execution_and_the_reply() {
-    lose_the_connection_at_any_point(Lockstep::with(|raw| {
-        raw.rpc.protocol = Profile::Rfc5666;
-        raw.rpc.msgp_align_bytes = 1024;
-        raw.fixed.msgp_threshold_bytes = 512;
-    }));
-}
-
 /// A reply whose connection goes while it is fetched has not arrived.
 #[test]
 fn lose_the_connection_while_a_reply_is_fetched_expect_one_execution_and_the_reply() {
@@ -339,17 +319,28 @@ fn lose_the_connection_while_a_reply_is_fetched_expect_one_execution_and_the_rep
     assert_eq!(pair.caller.client.in_flight(), 0);
 }
 
-fn lose_the_connection_at_any_point(mut pair: Lockstep) {
-    let mut number = 0;
-    for bytes in [0, 7, 1000, 50_000] {
-        for (moment, fault) in FAULTS {
-            number += 1;
-            pair.start(ADD, number, bytes, Resend::AtMostOnce);
-            fault(&mut pair);
-            pair.expect_once(&format!("{bytes} bytes, {moment}"), number, bytes);
+/// Padded messages as well: the first time a call and its reply may have padding, and again they have none.
+#[test]
+fn lose_the_connection_at_any_point_expect_one_execution_and_the_reply() {
+    let plain: fn(&mut RawConfig) = |_| {};
+    let padded: fn(&mut RawConfig) = |raw| {
+        raw.rpc.protocol = Profile::Rfc5666;
+        raw.rpc.msgp_align_bytes = 1024;
+        raw.fixed.msgp_threshold_bytes = 512;
+    };
+    for (what, change) in [("plain", plain), ("padded", padded)] {
+        let mut pair = Lockstep::with(change);
+        let mut number = 0;
+        for bytes in [0, 7, 1000, 50_000] {
+            for (moment, fault) in FAULTS {
+                number += 1;
+                pair.start(ADD, number, bytes, Resend::AtMostOnce);
+                fault(&mut pair);
+                pair.expect_once(&format!("{what}, {bytes} bytes, {moment}"), number, bytes);
+            }
         }
+        assert_eq!(pair.caller.client.in_flight(), 0, "{what}");
     }
-    assert_eq!(pair.caller.client.in_flight(), 0);
 }
 
 /// Without the option the call ends, and an idempotent one is executed again.
@@ -440,10 +431,6 @@ impl Threads {
         let (engine, seen) = serve(raw, address);
         Self { engine: Started::new(engine), seen }
     }
-
-    fn stop(mut self) {
-        self.engine.stop();
-    }
 }
 
 /// Accepted connections go to the cores in turn: each time the client comes back to another one.
@@ -470,7 +457,6 @@ fn come_back_to_another_core_expect_one_execution() {
     let replayed: u64 =
         (0..2).map(|core| server.engine.stats(core).unwrap().replies_replayed).sum();
     drop(caller);
-    server.stop();
     assert!(replayed <= 50);
 }
 
@@ -563,7 +549,7 @@ fn find_another_server_expect_calls_at_most_once_to_end() {
     run_core(&mut caller.core, "both", || lock(&seen.deferred).len() == 2);
     // Their answers must not get ready while the first server ends.
     let kept = std::mem::take(&mut *lock(&seen.deferred));
-    first.stop();
+    drop(first);
     let second = Threads::start(server_config(), &address);
     let of_second = Arc::clone(&second.seen);
     run_core(&mut caller.core, "the second call", || lock(&of_second.deferred).len() == 1);
@@ -573,16 +559,14 @@ fn find_another_server_expect_calls_at_most_once_to_end() {
     let ended = matches!(replies[0].1, Err(CallError::Disconnected(_)));
     assert!(ended && replies[1].1.is_ok(), "{replies:?}");
     assert_eq!((of_second.executed(1), of_second.executed(2)), (0, 1));
-    drop(kept);
-    drop(caller);
-    second.stop();
+    drop((kept, caller));
 }
 
 /// Clients of one process, which each call all kinds of procedures, and stay.
 #[test]
 fn more_clients_of_one_process_than_it_has_credits_expect_all_served() {
     let address = unique_address();
-    let server = Threads::start(server_config(), &address);
+    let _server = Threads::start(server_config(), &address);
     let mut callers = Vec::new();
     for number in 0..20 {
         let mut caller = connect(&address, &at_once());
@@ -596,7 +580,6 @@ fn more_clients_of_one_process_than_it_has_credits_expect_all_served() {
         callers.push(caller);
     }
     drop(callers);
-    server.stop();
 }
 
 /// A call of another implementation, which is numbered by its XID.
@@ -647,7 +630,7 @@ fn a_reply_that_is_too_long_to_keep_is_not_made_again() {
 
 #[test]
 fn serve_once_without_a_cache_expect_an_error_that_names_the_key() {
-    let engine = Engine::new(valid(small_with(|_| {}))).unwrap();
+    let engine = engine(small_with(|_| {}));
     let error = engine.serve_once(PROGRAM, VERSION, |_| |_: Call<'_>| {}).unwrap_err();
     assert!(error.to_string().contains("rpc.reply_cache_mib"), "{error}");
 }
@@ -673,23 +656,10 @@ fn a_call_of_another_implementation_still_executed_behind_many_others_is_waited_
     server.seen.answer_deferred();
     assert_eq!((peer.hear().words()[0], server.seen.executed(1)), (1, 1));
     peer.close();
-    server.stop();
 }
 
-/// Linux counts its XIDs in the first byte on the wire, from anywhere.
-#[test]
-fn calls_with_the_xids_of_linux_expect_one_execution_and_the_same_replies() {
-    let address = unique_address();
-    let server = Threads::start(server_of_version_one(), &address);
-    let xids = (0x1feb_47cb..=0x27eb_47cb).step_by(1 << 24);
-    let calls: Vec<_> = xids.map(|xid| raw_call(xid, ADD)).collect();
-    let first = ask(&address, &calls);
-    assert_eq!(ask(&address, &calls), first, "the same replies");
-    assert!(calls.iter().all(|call| server.seen.executed(call[0]) == 1));
-    server.stop();
-}
-
-/// A peer of another implementation, identified by its process: XID, procedure and arguments identify the call.
+/// A peer of another implementation, identified by its process: XID, procedure and arguments identify the call. Linux counts its
+/// XIDs in the first byte on the wire, from anywhere.
 #[test]
 fn a_peer_that_says_nothing_of_itself_is_known_by_its_process_and_its_calls() {
     let address = unique_address();
@@ -707,5 +677,9 @@ fn a_peer_that_says_nothing_of_itself_is_known_by_its_process_and_its_calls() {
     assert_eq!(server.seen.executed(2), 1);
     ask(&address, &[call(78, 1)]);
     assert_eq!(server.seen.executed(1), 2);
-    server.stop();
+    let xids = (0x1feb_47cb..=0x27eb_47cb).step_by(1 << 24);
+    let calls: Vec<_> = xids.map(|xid| raw_call(xid, ADD)).collect();
+    let first = ask(&address, &calls);
+    assert_eq!(ask(&address, &calls), first, "the same replies");
+    assert!(calls.iter().all(|call| server.seen.executed(call[0]) == 1));
 }

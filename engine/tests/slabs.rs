@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::caller::{Caller, Heard, client_config, recorder, run_core};
+use common::caller::{Caller, Heard, SharedHeard, client_config, recorder, run_core};
 use common::program::{BOUNCE, LATER, NULL};
 use common::{PROGRAM, Server, Started, VERSION, is_pattern, pattern, small_with, valid};
 use spinrpc::config::{BulkView, RawConfig};
@@ -12,8 +12,6 @@ use spinrpc::{
     CoreContext, DecodeError, Engine, ListenOptions, Procedure, Reconnect, Reply, ReplyData, Slab,
     SlabLayout, Token,
 };
-use std::cell::RefCell;
-use std::rc::Rc;
 
 const BLOCK_BYTES: usize = 256 << 10;
 
@@ -35,9 +33,8 @@ impl Lender {
         let slab = engine.slab(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(4)).unwrap();
         let options = ConnectOptions::new();
         let options = if is_lent { options.lend(&slab) } else { options };
-        let mut caller = open(engine, address, &options);
-        let client = caller.client.clone();
-        caller.run_until("the connection", |_| client.is_up());
+        let mut caller = Caller::asked(engine, address, &options, take_buffers);
+        caller.come_up();
         Self { caller, slab }
     }
 
@@ -69,14 +66,6 @@ impl Lender {
     }
 }
 
-fn open(engine: Engine, address: &str, options: &ConnectOptions) -> Caller<Buffers> {
-    let mut core = engine.core(0).unwrap();
-    let heard = Rc::new(RefCell::new(Heard::default()));
-    let handler = recorder(&heard, take_buffers as fn(Reply<'_>) -> _);
-    let client = core.connect_with(address, PROGRAM, VERSION, options, |_| handler).unwrap();
-    Caller { client, heard, core, engine }
-}
-
 /// Reason why a connection that lends `slabs` of one block of `bytes` each is refused.
 #[track_caller]
 fn refusal(address: &str, slabs: usize, bytes: usize) -> String {
@@ -86,7 +75,7 @@ fn refusal(address: &str, slabs: usize, bytes: usize) -> String {
         .map(|_| engine.slab(SlabLayout::new().block_bytes(bytes).blocks(1)).unwrap())
         .collect();
     let options = slabs.iter().fold(ConnectOptions::new(), lend);
-    let mut caller = open(engine, address, &options);
+    let mut caller = Caller::asked(engine, address, &options, take_buffers);
     let failed = |heard: &Heard<Buffers>| {
         heard.events.iter().find_map(|event| match event {
             ConnectionEvent::ConnectFailed { error } => Some(error.to_string()),
@@ -118,9 +107,9 @@ fn a_connection_in_the_place_of_a_lost_one_is_lent_the_slab_too() {
     let engine = Engine::new(valid(client_config())).unwrap();
     let slab = engine.slab(SlabLayout::new().block_bytes(BLOCK_BYTES).blocks(4)).unwrap();
     let options = ConnectOptions::new().lend(&slab).reconnect(Reconnect::default());
-    let mut lender = Lender { caller: open(engine, &address, &options), slab };
-    let client = lender.caller.client.clone();
-    lender.caller.run_until("the connection", |_| client.is_up());
+    let caller = Caller::asked(engine, &address, &options, take_buffers);
+    let (client, mut lender) = (caller.client.clone(), Lender { caller, slab });
+    lender.caller.come_up();
     lender.bounce(1, 70_001);
     server.stop();
     let is_lost = |event: &ConnectionEvent| matches!(event, ConnectionEvent::Reconnecting { .. });
@@ -134,21 +123,15 @@ fn a_connection_in_the_place_of_a_lost_one_is_lent_the_slab_too() {
 }
 
 #[test]
-fn a_slab_that_is_not_lent_is_memory_as_any_other() {
+fn a_slab_that_is_not_lent_or_may_not_be_is_memory_as_any_other() {
     let server = Server::start();
-    let mut lender = Lender::connect(client_config(), &server.address, false);
-    (1..=4).for_each(|seed| lender.bounce(seed, 70_001));
-    lender.expect_copies(8);
-}
-
-#[test]
-fn nothing_is_lent_where_the_configuration_says_copy() {
-    let server = Server::start();
-    let mut raw = client_config();
-    raw.mem.bulk = BulkView::Copy;
-    let mut lender = Lender::connect(raw, &server.address, true);
-    (1..=4).for_each(|seed| lender.bounce(seed, 70_001));
-    lender.expect_copies(8);
+    for (bulk, is_lent) in [(BulkView::Lent, false), (BulkView::Copy, true)] {
+        let mut raw = client_config();
+        raw.mem.bulk = bulk;
+        let mut lender = Lender::connect(raw, &server.address, is_lent);
+        (1..=4).for_each(|seed| lender.bounce(seed, 70_001));
+        lender.expect_copies(8);
+    }
 }
 
 #[test]
@@ -220,8 +203,7 @@ fn more_slabs_than_a_connection_can_have_are_refused_at_once() {
     let slab = engine.slab(SlabLayout::new().block_bytes(4096).blocks(1)).unwrap();
     let options = (0..5).fold(ConnectOptions::new(), |options, _| options.lend(&slab));
     let mut core = engine.core(0).unwrap();
-    let heard = Rc::new(RefCell::new(Heard::default()));
-    let handler = recorder(&heard, take_buffers as fn(Reply<'_>) -> _);
+    let handler = recorder(&SharedHeard::default(), take_buffers);
     let refused = core.connect_with("shm:no-listener", PROGRAM, VERSION, &options, |_| handler);
     assert!(matches!(refused, Err(ConnectError::TooManySlabs)), "{refused:?}");
 }
@@ -383,31 +365,23 @@ fn results_out_of_a_slab_that_the_server_lends_go_where_the_client_wants_them() 
     common::wait_until("the blocks of the server", || server.slab.free() == 4);
 }
 
+/// Nor is anything lent by a server that is configured to copy.
 #[test]
 fn a_client_that_accepts_no_slabs_gets_the_results_all_the_same() {
-    let server = LendingServer::start(small_with(|raw| raw.mem.arena_mib = 32));
-    let few: [fn(&mut RawConfig); 2] =
-        [|raw| raw.limits.peer_slab_mib = 0, |raw| raw.limits.peer_slab_mib = 3];
-    for limit in few {
+    let slab_mib = client_config().limits.peer_slab_mib;
+    for (bulk, accepted_mib) in
+        [(BulkView::Lent, 0), (BulkView::Lent, 3), (BulkView::Copy, slab_mib)]
+    {
+        let server = LendingServer::start(small_with(|raw| {
+            (raw.mem.arena_mib, raw.mem.bulk) = (32, bulk);
+        }));
         let mut raw = client_config();
-        limit(&mut raw);
+        raw.limits.peer_slab_mib = accepted_mib;
         let (mut caller, own) = reader(raw, &server.address);
         read(&mut caller, &own, OF_SLAB, (1, 70_001));
         if server.is_shm() {
             expect_client_copies(&mut caller, &own, 2);
         }
-    }
-}
-
-#[test]
-fn a_server_that_is_configured_to_copy_lends_nothing() {
-    let mut raw = small_with(|raw| raw.mem.arena_mib = 32);
-    raw.mem.bulk = BulkView::Copy;
-    let server = LendingServer::start(raw);
-    let (mut caller, own) = reader(client_config(), &server.address);
-    read(&mut caller, &own, OF_SLAB, (1, 70_001));
-    if server.is_shm() {
-        expect_client_copies(&mut caller, &own, 2);
     }
 }
 

@@ -164,26 +164,32 @@ fn a_refused_offer_is_sent_again_in_version_one_on_the_same_connection() {
     }
 }
 
+/// Version two section 5.2: "If the initial negotiation message is lost or dropped".
 #[test]
 fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {
     type Ends = fn(&mut RawPeer, &[u32]);
+    let without_answer: Ends = |_, _| {};
     let silently: Ends = |peer, _| peer.close();
     let refusing: Ends = |peer, offer| {
         peer.send_words(&refusal_of(offer));
         peer.close();
     };
-    for (what, ends) in [("no answer", silently), ("a refusal", refusing)] {
-        for options in [ConnectOptions::new(), coming_back()] {
-            let mut bench = Bench::new(auto(ConfigRole::Off), &options);
-            let offer = bench.hear();
-            assert_eq!(offer[1], 2, "{what}");
-            ends(&mut bench.peer, &offer);
-            bench.next();
-            let call = bench.hear();
-            assert_eq!(call[1], 1, "{what}");
-            bench.peer.send_words(&reply_to(&call));
-            bench.expect_up(ONE);
-        }
+    for (what, options, ends) in [
+        ("no answer", ConnectOptions::new(), without_answer),
+        ("the end", ConnectOptions::new(), silently),
+        ("the end, and it comes back", coming_back(), silently),
+        ("a refusal", ConnectOptions::new(), refusing),
+        ("a refusal, and it comes back", coming_back(), refusing),
+    ] {
+        let mut bench = Bench::new(auto(ConfigRole::Off), &options);
+        let offer = bench.hear();
+        assert_eq!(offer[1], 2, "{what}");
+        ends(&mut bench.peer, &offer);
+        bench.next();
+        let call = bench.hear();
+        assert_eq!(call[1], 1, "{what}");
+        bench.peer.send_words(&reply_to(&call));
+        bench.expect_up(ONE);
     }
 }
 
@@ -209,18 +215,6 @@ fn a_responder_wrongly_taken_for_an_old_one_is_made_the_offer_again() {
 
 fn coming_back() -> ConnectOptions {
     ConnectOptions::new().reconnect(Reconnect::default().first_delay(Duration::ZERO))
-}
-
-/// Version two section 5.2: "If the initial negotiation message is lost or dropped".
-#[test]
-fn an_offer_without_answer_is_given_up_and_the_next_connection_is_of_version_one() {
-    let mut bench = Bench::new(auto(ConfigRole::Off), &ConnectOptions::new());
-    assert_eq!(bench.hear()[1], 2);
-    bench.next();
-    let call = bench.hear();
-    assert_eq!(call[1], 1);
-    bench.peer.send_words(&reply_to(&call));
-    bench.expect_up(ONE);
 }
 
 /// A client that was up in version two meets an old server in the new one's place.
@@ -476,18 +470,22 @@ fn a_server_calls_back_in_the_version_it_is_called_in() {
     }
 }
 
-/// A client of version two that takes no calls in reverse, connected.
+/// A client of version two that takes no calls in reverse, connected. The program that its engine serves to others is not for its
+/// peer.
 fn refusing(versions: Versions) -> Bench {
     let mut raw = client_of(versions);
     raw.rpc.ccp = ConfigRole::Off;
-    let mut bench = Bench::new(raw, &ConnectOptions::new());
+    let engine = Engine::new(valid(raw)).unwrap();
+    let _shared = common::serve(&engine);
+    let mut bench = Bench::asked(engine, &ConnectOptions::new(), all_words);
     bench.open();
     bench.expect_up(TWO);
     bench
 }
 
 /// Version two section 4.2.2: "REQUIRED to support backwards direction operation"; a client that was
-/// configured for none answers all the same.
+/// configured for none answers all the same. Section 3.1: an unknown `rdma_opttype` "MUST" be answered with
+/// RDMA2_ERR_INVALID_OPTION.
 #[test]
 fn a_client_without_calls_in_reverse_refuses_those_of_version_two() {
     for versions in [Versions::Two, Versions::Both] {
@@ -502,35 +500,12 @@ fn a_client_without_calls_in_reverse_refuses_those_of_version_two() {
         let long = [5, 2, 1, 1, 0, 1, 0, 9, 100, 0, 0, 0, 0, 0];
         bench.peer.send_words(&long);
         assert_eq!(bench.hear(), [5, 2, 1, 4, 2], "BAD_HEADER for chunks");
-        bench.expect_served();
-    }
-}
-
-/// Section 3.1: an unknown `rdma_opttype` "MUST" be answered with RDMA2_ERR_INVALID_OPTION.
-#[test]
-fn a_client_without_calls_in_reverse_answers_options_with_invalid_option() {
-    for versions in [Versions::Two, Versions::Both] {
-        let mut bench = refusing(versions);
         for (xid, information) in [(7, &[0][..]), (8, &[4, 0xffff_ffff])] {
             bench.peer.send_words(&[&[xid, 2, 1, 5, 0, 99], information].concat());
-            assert_eq!(bench.hear(), [xid, 2, 1, 4, 3]);
+            assert_eq!(bench.hear(), [xid, 2, 1, 4, 3], "INVALID_OPTION");
         }
         bench.expect_served();
     }
-}
-
-/// A program that the client's engine serves to others is not for the peer of a connection that takes
-/// no calls in reverse.
-#[test]
-fn a_client_without_calls_in_reverse_runs_no_service_for_its_peer() {
-    let engine = Engine::new(valid(client_of(Versions::Two))).unwrap();
-    let _shared = common::serve(&engine);
-    let mut bench = Bench::asked(engine, &ConnectOptions::new(), all_words);
-    bench.open();
-    bench.expect_up(TWO);
-    let call = [7, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
-    bench.peer.send_words(&[&[7, 2, 1, 0, 0, 0, 0, 0][..], &call].concat());
-    assert_eq!(bench.hear()[8..], [7, 1, 0, 0, 0, 1], "PROG_UNAVAIL");
 }
 
 /// With every credit in flight there are buffers to hear a call in reverse, and to answer it.

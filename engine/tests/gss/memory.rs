@@ -137,14 +137,11 @@ fn with_data(foe: &mut Foe, number: u32, slice: &RemoteSlice, alignment: Alignme
     })
 }
 
+/// Padded as well: the credential and the verifier have padding before them, which is not signed (RFC 5666 sections 3.9
+/// and 11).
 #[test]
 fn a_call_for_whose_chunks_no_memory_comes_has_an_answer_that_its_client_believes() {
     starve(Profile::default(), Alignment::NONE);
-}
-
-/// The credential and the verifier have padding before them, which nobody has signed (RFC 5666 sections 3.9 and 11).
-#[test]
-fn a_padded_call_for_whose_chunks_no_memory_comes_has_an_answer_that_its_client_believes() {
     starve(Profile::Rfc5666, Alignment::new(64, 16));
 }
 

@@ -5,21 +5,25 @@ use super::*;
 /// A function that panics then harms no other call.
 #[test]
 fn the_core_never_runs_expect_calls_to_end_with_the_engine() {
-    for ends_by_shutdown in [true, false] {
+    for end in ["shutdown", "drop", "a start that fails"] {
         let engine = Engine::new(valid(client_config())).unwrap();
+        let factory = |_: &_| -> fn(spinrpc::Call<'_>) { panic!("in a factory") };
+        engine.serve(PROGRAM, VERSION, factory).unwrap();
         let options = ConnectOptions::new();
         let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
         let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
         let bad: Arc<OnAnswer> =
             Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| panic!("on the core"));
         client.start_on_core(&bad, Token(0), NULL, CallSpec::short(), nothing).unwrap();
-        if ends_by_shutdown {
-            engine.shutdown();
+        match end {
+            "shutdown" => engine.shutdown(),
+            "drop" => {}
+            _ => assert!(engine.start().is_err()),
         }
         drop(engine);
         let error = pending.wait().unwrap_err();
-        assert!(matches!(error, CallError::NotExecuted(DownCause::Local)), "{error}");
-        assert!(matches!(client.wait_up(LIMIT), Err(ConnectError::Down)));
+        assert!(matches!(error, CallError::NotExecuted(DownCause::Local)), "{end}: {error}");
+        assert!(matches!(client.wait_up(LIMIT), Err(ConnectError::Down)), "{end}");
     }
 }
 

@@ -32,7 +32,6 @@ fn calls_in_progress_on_several_connections_expect_all_known_and_answered() {
         peer.close();
     }
     assert!((0..CALLS).all(|number| server.seen.executed(number) == 1));
-    server.stop();
 }
 
 #[test]
@@ -52,7 +51,6 @@ fn all_places_of_a_peer_in_progress_expect_it_told_to_try_again_and_its_other_ca
     ask(&address, &[raw_call(300, ADD)]);
     assert_eq!(server.seen.executed(300), 1, "in the place of the one that was answered");
     drop(peers);
-    server.stop();
 }
 
 fn with_memory_for_many_calls() -> RawConfig {
@@ -75,7 +73,6 @@ fn peers_that_the_service_does_not_know_expect_that_they_take_no_places() {
     assert_eq!(server.seen.executed(2000), 1);
     assert_eq!(server.engine.stats(0).unwrap().reply_cache_full, 0);
     drop(strangers);
-    server.stop();
 }
 
 /// The first connection goes with calls in progress that hold 12 of 19 blocks of memory, so that not all of them can wait
