@@ -333,20 +333,24 @@ fn a_reply_is_kept_back_until_rdma_done_and_brings_the_next_credit() {
     assert!(peer.hear_read().is_some());
 }
 
+/// In one of some attempts: a thread that is paused finds the window over before the second reply.
 #[test]
 fn a_reply_that_is_kept_back_goes_when_a_window_is_over() {
-    let server = server(|raw| {
-        raw.rpc.credits = 2;
-        // Not over by the second reply, though a thread may be paused.
-        raw.fixed.done_timeout_ms = 5000;
-    });
-    let mut peer = RawPeer::connect(&server.address);
-    ask(&mut peer, 1);
-    ask(&mut peer, 2);
-    let (first, ..) = read_list(&peer.hear());
-    let (second, ..) = read_list(&peer.hear());
-    assert_eq!(first + second, 3);
-    server.wait_for("a reply kept back", |stats| stats.replies_kept_back == 1);
+    let is_kept_back = |done_timeout_ms| {
+        let server = server(|raw| {
+            raw.rpc.credits = 2;
+            raw.fixed.done_timeout_ms = done_timeout_ms;
+        });
+        let mut peer = RawPeer::connect(&server.address);
+        ask(&mut peer, 1);
+        ask(&mut peer, 2);
+        let (first, ..) = read_list(&peer.hear());
+        let (second, ..) = read_list(&peer.hear());
+        assert_eq!(first + second, 3);
+        server.wait_for("both replies", |stats| stats.replies_exported == 2);
+        server.stats().replies_kept_back == 1
+    };
+    assert!([200, 1000, 5000].into_iter().any(is_kept_back), "both went at once");
 }
 
 #[test]

@@ -124,20 +124,23 @@ fn a_client_that_retries_the_first_connection_may_be_made_before_its_server() {
 #[test]
 fn attempts_at_the_first_connection_end_with_the_policy_or_with_the_client() {
     let address = unique_address();
-    // Long enough for a second attempt on a busy host.
-    let options = from_the_start(Reconnect::default().give_up_after(Duration::from_secs(5)));
-    let mut caller = connecting(client_config(), &address, &options, all_words);
     let has_failed = |heard: &Heard<_>| {
         matches!(heard.events.last(), Some(ConnectionEvent::ConnectFailed { .. }))
     };
-    caller.run_until("the last attempt", has_failed);
-    let events = std::mem::take(&mut caller.heard.borrow_mut().events);
-    let (last, others) = events.split_last().unwrap();
-    assert!(!others.is_empty() && others.iter().all(is_retrying), "{events:?}");
-    let is_final =
-        matches!(last, ConnectionEvent::ConnectFailed { error: ConnectError::Fabric(_) });
-    assert!(is_final, "{last:?}");
-    assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Down));
+    let tried_again = GIVE_UP_AFTER.map(|give_up_after| {
+        let options = from_the_start(Reconnect::default().give_up_after(give_up_after));
+        let mut caller = connecting(client_config(), &address, &options, all_words);
+        caller.run_until("the last attempt", has_failed);
+        let events = std::mem::take(&mut caller.heard.borrow_mut().events);
+        let (last, others) = events.split_last().unwrap();
+        assert!(others.iter().all(is_retrying), "{events:?}");
+        let is_final =
+            matches!(last, ConnectionEvent::ConnectFailed { error: ConnectError::Fabric(_) });
+        assert!(is_final, "{last:?}");
+        assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::Down));
+        !others.is_empty()
+    });
+    assert!(tried_again.contains(&true), "no second attempt");
 
     let hour = Duration::from_secs(3600);
     let policy = Reconnect::default().first_delay(hour).max_delay(hour).give_up_after(hour);
@@ -249,36 +252,39 @@ fn call_without_a_connection_expect_backpressure_with_its_own_reason() {
     assert_eq!((in_flight, ups(&caller.heard.borrow())), (0, 1), "{address}");
 }
 
+/// Whose time is long enough for three attempts on a busy host.
 #[test]
 fn nobody_listens_any_more_expect_attempts_and_then_the_end() {
-    let server = Server::start();
-    let policy = Reconnect::default()
-        .first_delay(Duration::from_millis(1))
-        // Long enough for three attempts on a busy host.
-        .max_delay(Duration::from_millis(100))
-        .give_up_after(Duration::from_secs(5));
-    let options = ConnectOptions::new().reconnect(policy);
-    let mut caller = lasting_with(client_config(), &server.address, &options, all_words);
-    start_later(&caller, 7, Resend::AtLeastOnce).unwrap();
-    run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
-    server.stop();
-    let reply = caller.reply();
-    assert!(is_disconnected(&reply), "{reply:?}");
-    let (cause, in_flight) = caller.down();
-    assert_eq!((cause, in_flight), (DownCause::Remote, 1));
-    let heard = caller.heard.borrow();
-    let attempts: Vec<u32> = heard
-        .events
-        .iter()
-        .filter_map(|event| match event {
+    let attempts = GIVE_UP_AFTER.map(|give_up_after| {
+        let server = Server::start();
+        let policy = Reconnect::default()
+            .first_delay(Duration::from_millis(1))
+            .max_delay(Duration::from_millis(100))
+            .give_up_after(give_up_after);
+        let options = ConnectOptions::new().reconnect(policy);
+        let mut caller = lasting_with(client_config(), &server.address, &options, all_words);
+        start_later(&caller, 7, Resend::AtLeastOnce).unwrap();
+        run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);
+        server.stop();
+        let reply = caller.reply();
+        assert!(is_disconnected(&reply), "{reply:?}");
+        assert_eq!(caller.down(), (DownCause::Remote, 1));
+        assert_eq!(caller.client.in_flight(), 0);
+        let heard = caller.heard.borrow();
+        let attempts = heard.events.iter().filter_map(|event| match event {
             ConnectionEvent::Reconnecting { attempt, .. } => Some(*attempt),
             _ => None,
-        })
-        .collect();
-    assert!(attempts.len() >= 3, "{attempts:?}");
-    assert!(attempts.iter().copied().eq(1..=attempts.len() as u32), "{attempts:?}");
-    assert_eq!(caller.client.in_flight(), 0);
+        });
+        attempts.collect::<Vec<u32>>()
+    });
+    for attempts in &attempts {
+        assert!(attempts.iter().copied().eq(1..=attempts.len() as u32), "{attempts:?}");
+    }
+    assert!(attempts.iter().any(|attempts| attempts.len() >= 3), "{attempts:?}");
 }
+
+/// One of these is long enough for some attempts, though a thread may be paused.
+const GIVE_UP_AFTER: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1500)];
 
 #[test]
 fn deadlines_and_cancelling_go_on_without_a_connection() {
