@@ -2,7 +2,7 @@
 //! were opened go to their handler. Called by the api's dispatch.
 
 use crate::fabric::ConnId;
-use crate::reactor::pending::gss_work::Finished;
+use crate::reactor::pending::gss_work::{Finished, Then};
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
@@ -25,10 +25,11 @@ impl CoreCell {
     /// Processes a part of one body; returns the body if it was the last part. Replies are sent.
     pub(crate) fn step_work(&self) -> Option<Finished> {
         let finished = self.reactor().gss_work().step();
-        match finished? {
-            Finished::Seal(sealed, end) => self.finish_sealed(sealed, end),
-            Finished::Send(call, end) => self.take_sealed_call(call, end),
-            other => return Some(other),
+        let (body, end) = finished?;
+        match body.then {
+            Then::Reply { .. } => self.finish_sealed(body, end.is_ok()),
+            Then::Send { slot, .. } => self.take_sealed_call(body, slot, end.is_ok()),
+            Then::Serve { .. } | Then::Deliver { .. } => return Some((body, end)),
         }
         None
     }

@@ -6,7 +6,6 @@ use crate::fabric::{ConnId, DownCause};
 use crate::mem::BulkPool;
 use crate::mem::{Bulk, Slab};
 use crate::reactor::pending::deferred::DeferTicket;
-use crate::reactor::pending::offered::Settled;
 use crate::reactor::pending::roles::NoReverse;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::state::conn_lane::ConnLane;
@@ -14,6 +13,7 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Backpressure, ReplyTarget, RpcRefusal};
 use crate::reactor::words::instance::Instance;
 use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::words::negotiate::Settled;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::{Negotiation, TransportVersion};
@@ -109,7 +109,7 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let at = Instant(reactor.turn_time().0.saturating_add(reactor.ticks(after)));
         if let Some(client) = reactor.interrupted().find(lost) {
-            client.retry_at(at);
+            client.retry_at = at;
             reactor.wake_by(at);
         }
     }
@@ -125,7 +125,7 @@ impl CoreCell {
     ) -> u64 {
         let request = self.connect(address, timeout, instance, lent);
         if let Some(client) = self.reactor().interrupted().find(lost) {
-            client.note_request(request);
+            client.request = Some(request);
         }
         request
     }

@@ -407,7 +407,8 @@ impl CoreCell {
             .on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
         for (slot, token) in ended {
             // One that is sent again may have been executed on a connection before.
-            let is_unknown = gone.calls.lasting().is_some_and(|before| before.is_unknown(slot));
+            let is_unknown =
+                gone.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
             let end = CallEnd::of(unsent.contains(&slot) && !is_unknown, &cause);
             up.on_event(CoreEvent::CallFailed(conn, CallKey { slot, token }, end));
         }

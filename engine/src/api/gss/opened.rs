@@ -7,7 +7,7 @@ use crate::api::dispatch::Dispatch;
 use crate::api::errors::CallError;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::pending::gss_calls::{SentCall, take_all};
-use crate::reactor::pending::gss_work::{ReplyOpening, Work};
+use crate::reactor::pending::gss_work::{Body, BodyStage, Then};
 use crate::reactor::words::calls::{ReplyFrame, WholeReply};
 use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::protection::{Unprotected, open, take};
@@ -54,16 +54,16 @@ impl Dispatch {
             None => copy(pool, &frame.stream[results_at..]).map(|message| (message, 0, None)),
         };
         let begun = private.map(|(message, at, rest)| {
-            let (conn, token, opening) = (frame.conn, frame.token, None);
             let (arguments, results) = (take_all(arguments), take_all(results));
-            let sent = sent.take()?;
-            Some(ReplyOpening { conn, token, sent, message, at, rest, opening, arguments, results })
+            let then = Then::Deliver { token: frame.token, sent: sent.take()?, arguments, results };
+            let stage = rest.map_or(BodyStage::Unopened, BodyStage::Copy);
+            Some(Body { conn: frame.conn, message, at, stage, then })
         });
         match begun {
-            Ok(Some(reply)) if takes_steps => entry.link.ops.push_work(Work::Reply(reply)),
+            Ok(Some(reply)) if takes_steps => entry.link.ops.push_work(reply),
             Ok(Some(mut reply)) => {
                 let opened = reply.finish(&entry.link.ops.crypto);
-                Self::deliver_results_of(entry, &mut reply, opened);
+                Self::deliver_results_of(entry, reply, opened);
             }
             Ok(None) => {}
             Err(error) => {
@@ -92,23 +92,23 @@ impl Dispatch {
 
     fn deliver_results_of(
         entry: &mut ClientEntry,
-        reply: &mut ReplyOpening,
+        Body { message, at, then, .. }: Body,
         opened: Result<Range<usize>, Unprotected>,
     ) {
-        let stream = opened.map(|place| &reply.message.bytes()[reply.at..][place]);
-        let buffers = (&mut reply.arguments[..], &mut reply.results[..]);
+        let Then::Deliver { token, mut arguments, mut results, .. } = then else { return };
+        let stream = opened.map(|place| &message.bytes()[at..][place]);
         let stream = stream.map_err(|why| unopened(&why));
-        Self::deliver_results(entry, Token(reply.token), stream, buffers);
+        Self::deliver_results(entry, Token(token), stream, (&mut arguments, &mut results));
     }
 
     /// A reply whose results took several turns to open.
     pub(super) fn deliver_opened(
         &mut self,
-        mut reply: ReplyOpening,
+        reply: Body,
         opened: Result<Range<usize>, Unprotected>,
     ) {
         let Some(entry) = self.client_of_calls(reply.conn) else { return };
-        Self::deliver_results_of(entry, &mut reply, opened);
+        Self::deliver_results_of(entry, reply, opened);
     }
 }
 

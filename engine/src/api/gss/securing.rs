@@ -17,7 +17,6 @@ use crate::api::reply_status::{check_status, reply_status};
 use crate::api::rfc5666::whole_reply;
 use crate::fabric::{ConnId, DownCause, Peer};
 use crate::reactor::pending::gss_calls::{InUse, SentCall};
-use crate::reactor::pending::gss_work::Finished;
 use crate::reactor::words::calls::{
     Backpressure, CallSpec, CallTarget, HeaderTemplate, ReplyFrame,
 };
@@ -660,7 +659,7 @@ impl Dispatch {
     /// The connection of a client has gone: replies that came before that are opened at once, so that it hears of its calls
     /// before it hears that they have ended; and calls that were denied have not been executed.
     pub(in crate::api) fn end_replies(&mut self, conn: ConnId, cause: &DownCause) {
-        while let Some(Finished::Reply(reply, opened)) = self.ops.finish_work(conn) {
+        while let Some((reply, opened)) = self.ops.finish_work(conn) {
             self.deliver_opened(reply, opened);
         }
         let Some(entry) = self.client_of_calls(conn) else { return };
@@ -675,7 +674,7 @@ impl Dispatch {
                 (false, DownCause::Security(_)) => CallError::NotExecuted(cause.clone()),
                 (false, _) => FORGOTTEN,
             };
-            entry.handler.on_reply(Token(denied.token), Err(error));
+            entry.handler.on_reply(Token(denied.key.token), Err(error));
         }
     }
 }

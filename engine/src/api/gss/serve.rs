@@ -7,7 +7,7 @@ use crate::api::dispatch::Dispatch;
 use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
-use crate::reactor::pending::gss_work::{CallOpening, Finished, Work};
+use crate::reactor::pending::gss_work::{Body, BodyStage, Finished, Then};
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget, RpcRefusal};
@@ -27,7 +27,6 @@ use spinrpc_proto::rpc::{
 };
 use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -328,9 +327,9 @@ impl Dispatch {
         if self.ops.takes_steps(to.conn, context, body.len()) {
             let begun = BodyOpening::begin(service, context.receive_keys(), body, sequence);
             let Ok(opening) = begun else { return self.answer_fault(serving, GssFault::Body) };
-            let (conn, slot) = (to.conn, to.slot);
-            let call = CallOpening { conn, slot, message, at, protection, opening };
-            self.ops.push_work(Work::Call(call));
+            let (stage, slot) = (BodyStage::Open(opening), to.slot);
+            let then = Then::Serve { slot, protection };
+            self.ops.push_work(Body { conn: to.conn, message, at, stage, then });
             return CallOutcome::Deferred;
         }
         let Ok(place) = open(context, service, body, sequence, &self.gss.crypto) else {
@@ -340,10 +339,13 @@ impl Dispatch {
         self.run_opened(serving, (context, service), called, arguments, (&[], &mut []), None)
     }
 
-    /// A call whose arguments took several turns to open.
-    fn serve_opened(&mut self, call: &CallOpening, opened: Result<Range<usize>, Unprotected>) {
+    /// A call whose arguments took several turns to open, or a reply.
+    fn take_opened(&mut self, (body, opened): Finished) {
+        let Body { conn, ref message, at, then: Then::Serve { slot, ref protection }, .. } = body
+        else {
+            return self.deliver_opened(body, opened);
+        };
         let ops = Rc::clone(&self.ops);
-        let &CallOpening { conn, slot, ref message, at, ref protection, .. } = call;
         ops.serve_opened((conn, slot), |serving| {
             let parsed = CallHeader::parse(message.bytes());
             let (Ok(place), Ok((header, _))) = (opened, parsed) else {
@@ -377,10 +379,8 @@ impl Dispatch {
         self.ops.finish_put_off();
         while self.ops.goes_on_with_steps() {
             GssCounts::count(&self.gss.counts.body_steps);
-            match self.ops.step_work() {
-                Some(Finished::Call(call, opened)) => self.serve_opened(&call, opened),
-                Some(Finished::Reply(reply, opened)) => self.deliver_opened(reply, opened),
-                Some(Finished::Seal(..) | Finished::Send(..)) | None => {}
+            if let Some(finished) = self.ops.step_work() {
+                self.take_opened(finished);
             }
         }
         self.poll_for_bodies();

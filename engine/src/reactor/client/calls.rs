@@ -8,6 +8,7 @@ use crate::reactor::client::chunk_exposure::ChunkExposure;
 use crate::reactor::client::protect::Under;
 use crate::reactor::common::sends::Posted;
 use crate::reactor::pending::call_table::{CallHold, private_bytes};
+use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -18,7 +19,7 @@ use crate::reactor::words::calls::{
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::{is_plain, no_block, put_xid, version_of};
-use crate::reactor::words::rfc5666::Padded;
+use crate::reactor::words::rfc5666::{Padded, PulledChunks};
 use crate::reactor::words::stats::StatsSnapshot;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
@@ -29,6 +30,7 @@ use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::{Padding, roundup4};
+use std::cell::Cell;
 
 /// Bytes of one segment in the Read list.
 const READ_SEGMENT_BYTES: usize = 24;
@@ -153,7 +155,8 @@ impl CoreCell {
         self.place_call(conn, start, spec, draft)
     }
 
-    /// The same, with the message as it is.
+    /// The same, with the message as it is. Data items that do not fit inline become Read chunks; if the rest does not fit
+    /// either, the whole message becomes a Read chunk (RFC 8166 section 3.5).
     pub(in crate::reactor) fn place_call(
         &self,
         conn: ConnId,
@@ -163,24 +166,9 @@ impl CoreCell {
     ) -> Result<SlotId, Backpressure> {
         let mut stage = self.reactor().stage_call(conn, start, spec)?;
         let segment_bytes = self.reactor().config().segment_bytes();
-        let encoded = stage
-            .encode_padded(spec, draft, segment_bytes)
-            .unwrap_or_else(|| stage.encode(spec, draft, Placement::InlineIfRoom));
-        self.place_chunked_call(conn, stage, encoded, start, spec, draft)
-    }
-
-    /// Data items that do not fit inline become Read chunks; if the rest does not fit either, the whole message
-    /// becomes a Read chunk (RFC 8166 section 3.5).
-    fn place_chunked_call(
-        &self,
-        conn: ConnId,
-        mut stage: Stage,
-        mut encoded: Encoded,
-        start: Start,
-        spec: &mut CallSpec,
-        draft: &Draft<'_>,
-    ) -> Result<SlotId, Backpressure> {
-        let segment_bytes = self.reactor().config().segment_bytes();
+        let padded = stage.encode_padded(spec, draft, segment_bytes);
+        let mut encoded =
+            padded.unwrap_or_else(|| stage.encode(spec, draft, Placement::InlineIfRoom));
         stage.check_reads(&encoded)?;
         if !stage.fits(&encoded, segment_bytes) {
             encoded = stage.encode(spec, draft, Placement::Chunk);
@@ -254,56 +242,78 @@ impl CoreCell {
                 up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
                 self.reactor().finish_reply(conn, message, None);
             }
-            _ => self.deliver_chunked_reply(conn, message, reply, hold, up),
+            _ => self.deliver_other_reply(conn, message, reply, (hold, None), up),
         }
     }
 
+    /// Delivers a reply with buffers, chunks or padding, and its Read chunks that were fetched.
     #[inline(never)]
-    fn deliver_chunked_reply(
+    pub(in crate::reactor) fn deliver_other_reply(
         &self,
         conn: ConnId,
-        message: Buf,
+        mut message: Buf,
         reply: &DeliveredReply,
-        mut hold: Option<Box<CallHold>>,
+        (mut hold, fetched): (Option<Box<CallHold>>, Option<&mut Sinks>),
         up: &mut impl Upcalls,
     ) {
-        if let ReplyStream::Inline { header_bytes } = reply.stream
-            && !is_plain(header_bytes)
-            && Padded::is(message.bytes())
-        {
-            return self.deliver_padded_reply(conn, message, header_bytes, reply, hold, up);
-        }
         #[cfg(feature = "gss")]
-        let whole = self.reactor().take_whole(conn, reply, hold.as_deref_mut());
-        #[cfg(feature = "gss")]
-        if let Some(whole) = whole {
-            return self.deliver_whole_reply(conn, message, reply, (hold, whole), up);
+        let whole = match fetched {
+            None => self.reactor().take_whole(conn, reply, hold.as_deref_mut()),
+            Some(_) => None,
+        };
+        let brought = message.bytes().first_chunk::<8>().copied().unwrap_or_default();
+        let (has_buffers, own) = (hold.is_some() || fetched.is_some(), Cell::new(false));
+        let mut pulled = PulledChunks::default();
+        let mut joined = &own;
+        if let Some(sinks) = fetched {
+            let (chunks, bulks) = (&sinks.chunks[..sinks.count], &mut sinks.bulks[..sinks.count]);
+            pulled = PulledChunks { chunks, bulks, base: 0 };
+            joined = &sinks.joined;
         }
+        let (mut arguments, mut results): (&mut [Option<Bulk>], &mut [Option<Bulk>]) =
+            (&mut [], &mut []);
         let mut from_chunk: &[u8] = &[];
-        let mut buffers = None;
         if let Some(hold) = hold.as_deref_mut() {
             from_chunk = private_bytes(hold.reply.as_ref());
-            buffers = Some(ReplyBuffers::new(&mut hold.arguments, &mut hold.results));
+            (arguments, results) = (&mut hold.arguments, &mut hold.results);
         }
+        let mut padded = None;
         let stream = match reply.stream {
-            ReplyStream::Inline { header_bytes } => &message.bytes()[header_bytes..],
+            ReplyStream::Inline { header_bytes }
+                if is_plain(header_bytes) || !Padded::is(message.bytes()) =>
+            {
+                &message.bytes()[header_bytes..]
+            }
+            ReplyStream::Inline { header_bytes } => {
+                let (head, said) = Padded::of(&mut message, header_bytes, joined);
+                padded = Some(said);
+                &head[header_bytes..]
+            }
+            #[cfg(feature = "gss")]
+            ReplyStream::ReplyChunk { .. } if whole.is_some() => &[],
             ReplyStream::ReplyChunk { length } => &from_chunk[..length as usize],
-            // Does not occur without Read chunks, which are delivered elsewhere.
-            ReplyStream::Pulled => &[],
+            ReplyStream::Pulled => pulled.take_stream(),
         };
-        if !self.is_of(message.bytes(), stream) {
+        #[cfg(feature = "gss")]
+        let begins = whole.as_ref().map_or(stream, |whole| whole.message.bytes());
+        #[cfg(not(feature = "gss"))]
+        let begins = stream;
+        if !self.is_of(&brought, begins) {
             return self.refuse_foreign_reply(conn, message, reply, hold, up);
         }
-        up.on_reply(ReplyFrame {
-            conn,
-            token: reply.token,
-            xid: reply.slot.xid(),
-            stream,
-            placed: &reply.placed,
-            buffers: buffers.as_mut(),
-            padded: None,
-        });
-        self.reactor().finish_reply(conn, message, hold);
+        let mut buffers = ReplyBuffers {
+            arguments,
+            results,
+            pulled,
+            #[cfg(feature = "gss")]
+            whole,
+        };
+        let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
+        let (buffers, padded) = (has_buffers.then_some(&mut buffers), padded.as_mut());
+        up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
+        let mut reactor = self.reactor();
+        reactor.stats().joins += u64::from(joined.get());
+        reactor.finish_reply(conn, message, hold);
     }
 }
 
@@ -317,9 +327,9 @@ impl Reactor {
             return spec.reply_bytes_max;
         }
         let (known, most) = (spec.reply_bytes_max, self.config().read_bytes_max());
-        let reverse = self.conn(conn).map(|c| c.reverse());
+        let reverse = self.conn(conn).map(|c| c.reverse);
         let is_unknown = known == usize::MAX;
-        if reverse.is_some_and(|it| it.is_inline() || it.has_client() && is_unknown) {
+        if reverse.is_some_and(|it| it.is_inline || it.has_client && is_unknown) {
             return 0;
         }
         match spec.results.iter().flatten().map(|room| room.len()).reduce(usize::saturating_add) {
@@ -370,11 +380,11 @@ impl Reactor {
         let (stream_at, segment_bytes) =
             (self.config().headroom_bytes(), self.config().segment_bytes());
         let (message, c) = self.take_buffer(conn, start.has_credit())?;
-        let (negotiated, reverse) = (&c.negotiated, c.reverse());
+        let (negotiated, reverse) = (&c.negotiated, c.reverse);
         let negotiation = *c.lane.proto().requester.negotiation();
         let version = negotiation.version();
         let lists_bytes = spec.lists_bytes(segment_bytes, negotiated.reply_bytes_max(version));
-        if reverse.is_inline() && lists_bytes > 0 {
+        if reverse.is_inline && lists_bytes > 0 {
             return Err(Backpressure::InlineOnly);
         }
         Ok(Stage {
@@ -385,8 +395,8 @@ impl Reactor {
             header_bytes: version.plain_header_bytes() + lists_bytes,
             alignment: negotiated.alignment(version),
             padded_header_bytes: 0,
-            takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline(),
-            is_inline: reverse.is_inline(),
+            takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline,
+            is_inline: reverse.is_inline,
         })
     }
 
@@ -444,8 +454,10 @@ impl Reactor {
             take_slot_for(&mut c.lane.proto().requester, start, deadline, &chunks, header);
         let (started, header_bytes) = started.map_err(|refused| core.stats().refuse(refused))?;
         put_xid(stream, started.xid);
-        if let Some(offer) = c.offer() {
-            offer.keep(&stream[..stream_bytes]);
+        if let Some(offer) = &mut c.offer {
+            // The one before has ended.
+            offer.clear();
+            offer.extend_from_slice(&stream[..stream_bytes]);
         }
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
@@ -612,7 +624,10 @@ impl Stage {
 
     /// "If zero, the peer MUST NOT issue requests that require RDMA Read to satisfy" (RFC 5666
     /// section 6.2): then the call goes inline, all of it, or not at all.
-    fn check_reads(&self, encoded: &Encoded) -> Result<(), Backpressure> {
+    pub(in crate::reactor::client) fn check_reads(
+        &self,
+        encoded: &Encoded,
+    ) -> Result<(), Backpressure> {
         if self.takes_read_chunks {
             return Ok(());
         }

@@ -5,8 +5,7 @@
 use crate::fabric::ConnId;
 use crate::mem::Buf;
 use crate::reactor::client::calls::Undelivered;
-use crate::reactor::pending::call_table::CallHold;
-use crate::reactor::pending::held_replies::FencedReply;
+use crate::reactor::pending::call_table::{CallHold, FencedReply};
 use crate::reactor::pending::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallEnd, CallKey};
@@ -32,7 +31,7 @@ impl CoreCell {
     }
 
     fn go_on_with_fenced(&self, conn: ConnId, fenced: FencedReply, up: &mut impl Upcalls) {
-        let (message, reply, hold, (invalidated, is_partial)) = fenced.into_parts();
+        let FencedReply { message, reply, hold, invalidated, is_partial } = fenced;
         if is_partial {
             if self.reactor().hold_reply(conn, message, reply, Some(hold), invalidated) {
                 self.go_on_with_reply(conn, reply.slot, up);
@@ -53,7 +52,7 @@ impl Reactor {
     /// anyway, for RDMA_DONE.
     pub(in crate::reactor) fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
         let Some(c) = self.conn(conn) else { return };
-        if !fenced.is_partial() {
+        if !fenced.is_partial {
             c.lane.proto().requester.keep_credit();
         }
         if c.fenced.capacity() == 0 {
@@ -74,8 +73,8 @@ impl Reactor {
     /// The reply that waited for this key only.
     fn free_fenced(&mut self, conn: ConnId, handle: u32) -> Option<FencedReply> {
         let c = self.conn(conn)?;
-        let at = c.fenced.iter().position(|fenced| fenced.has_key(handle))?;
-        if c.fenced[at].key_died() { c.fenced.remove(at) } else { None }
+        let at = c.fenced.iter().position(|fenced| fenced.hold.handles().contains(&handle))?;
+        if c.fenced[at].hold.key_died() { c.fenced.remove(at) } else { None }
     }
 }
 
@@ -95,7 +94,8 @@ impl CoreCell {
                 self.lose_reply(conn, message, CallKey::of(reply), failure, up);
             }
             Undelivered::Fenced(hold) => {
-                let fenced = FencedReply::new(message, *reply, hold, (invalidated, false));
+                let (reply, is_partial) = (*reply, false);
+                let fenced = FencedReply { message, reply, hold, invalidated, is_partial };
                 self.reactor().fence(conn, fenced);
             }
         }

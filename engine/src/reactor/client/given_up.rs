@@ -4,9 +4,8 @@
 
 use crate::fabric::ConnId;
 use crate::reactor::pending::call_table::CallTable;
-use crate::reactor::pending::ended_calls::EndedCalls;
 use crate::reactor::pending::upcalls::{CoreEvent, Upcalls};
-use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::state::core::{CoreCell, EndedCalls, Reactor};
 use crate::reactor::words::calls::{CallEnd, CallId, CallKey};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::{CallFailure, Output, SlotId};
@@ -30,9 +29,9 @@ impl Output for GiveUp<'_> {
         }
         #[cfg(feature = "canary")]
         if fenced {
-            self.ended.note_fenced(self.conn, slot);
+            self.calls.canary.push(slot);
         }
-        self.ended.push(self.conn, CallKey { slot, token }, CallEnd::Failed(failure));
+        self.ended.push_back((self.conn, CallKey { slot, token }, CallEnd::Failed(failure)));
     }
 }
 
@@ -41,7 +40,7 @@ impl CoreCell {
         #[cfg(feature = "canary")]
         self.reactor().free_given_up();
         loop {
-            let ended = self.reactor().ended().pop();
+            let ended = self.reactor().ended().pop_front();
             let Some((conn, call, end)) = ended else { return };
             #[cfg(feature = "gss")]
             self.keep_no_more(conn, call.slot);
@@ -78,10 +77,12 @@ impl Reactor {
     /// once, and the late reply of an honest responder is written over its next user, or finds its key dead.
     #[cfg(feature = "canary")]
     fn free_given_up(&mut self) {
-        while let Some((conn, slot)) = self.ended().take_fenced() {
-            let Some((c, core)) = self.conn_and_core(conn) else { continue };
-            if let Some(hold) = c.end_call(slot, core.fabric_mut()) {
-                c.calls.recycle(hold);
+        let (conns, core) = self.split();
+        for c in conns.iter_mut() {
+            while let Some(slot) = c.calls.canary.pop() {
+                if let Some(hold) = c.end_call(slot, core.fabric_mut()) {
+                    c.calls.recycle(hold);
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::reactor::words::messages::{NO_CHUNKS, put_xid};
 #[cfg(feature = "gss")]
 use crate::reactor::words::protection::{ClientContext, PlainHead};
 #[cfg(feature = "gss")]
-use spinrpc_proto::{output::SlotId, requester::CallRefused};
+use spinrpc_proto::{output::SlotId, requester::CallRefused, rpc::GssProcedure};
 #[cfg(feature = "gss")]
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -69,7 +69,7 @@ impl Reactor {
         let version = c.lane.proto().requester.negotiation().version();
         let header_bytes = version.plain_header_bytes();
         let room = c.negotiated.plain_bytes_max(version).saturating_sub(header_bytes);
-        if context.plain_head_bytes() + arguments.len() > room {
+        if context.head_bytes() + arguments.len() > room {
             return Ok(ControlFlow::Continue(context));
         }
         let Some(gss) = c.gss_mut() else { return Ok(ControlFlow::Continue(context)) };
@@ -80,7 +80,8 @@ impl Reactor {
         }
         let xid = c.lane.proto().requester.next_xid();
         let (header, stream) = message.whole_mut().split_at_mut(header_bytes);
-        let head_bytes = context.emit_plain_head(sequence, xid, plain, stream);
+        let (procedure, numbers) = (GssProcedure::Data, (xid, sequence));
+        let head_bytes = context.emit_head(procedure, numbers, plain, stream);
         let head_bytes = head_bytes.map_err(|_| NOT_SIGNED)?;
         stream[head_bytes..][..arguments.len()].copy_from_slice(arguments);
         let started = c.lane.proto().requester.start_call(token, deadline, &NO_CHUNKS, header);

@@ -5,20 +5,21 @@ use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::pending::gss_calls::{DeniedCall, GssCalls, InUse, SentCall};
-use crate::reactor::pending::lasting::{Lasting, Retransmit};
+use crate::reactor::pending::lasting::Retransmit;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline, Resend};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::messages::no_block;
-use crate::reactor::words::protection::{CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected};
-use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
+use crate::reactor::words::protection::{
+    CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, PlainHead, Unprotected,
+};
+use spinrpc_proto::ids::{Instant, Program, Version, Xid};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::requester::CallRefused;
-use spinrpc_proto::rpc::{CallHeader, OpaqueAuth};
+use spinrpc_proto::rpc::GssProcedure;
 use spinrpc_proto::xdr::roundup4;
-use std::mem::take;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +64,8 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(conn) else { return };
         c.set_context(context);
-        if let Some(lasting) = c.calls.lasting_mut() {
-            lasting.keep_ended();
+        if let Some(lasting) = c.calls.lasting.as_mut() {
+            lasting.keeps_ended = true;
         }
     }
 
@@ -117,11 +118,9 @@ impl CoreCell {
             Err(refused) => return not_now(refused),
         };
         let Ok(sequence) = context.context.peek_sequence(context.window) else { return Ok(None) };
-        let (procedure, none) = (Procedure(0), OpaqueAuth::NONE);
-        let header =
-            CallHeader { xid, program, version, procedure, credential: none, verifier: none };
+        let (procedure, plain) = (GssProcedure::Destroy, PlainHead::null(program, version));
         let mut bytes = [0; CALL_HEAD_BYTES];
-        let emitted = context.emit_destroy(sequence, &header, &mut bytes);
+        let emitted = context.emit_head(procedure, (xid, sequence), plain, &mut bytes);
         let Ok(length) = emitted else { return Ok(None) };
         let draft = Draft::plain(&bytes[..length]);
         let slot = match self.place_call(conn, start, &mut CallSpec::short(), &draft) {
@@ -138,9 +137,9 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let c = reactor.conn(conn)?;
         let mut sent = c.gss_mut()?.take(xid)?;
-        let ended = c.calls.lasting_mut().and_then(Lasting::take_ended);
+        let ended = c.calls.lasting.as_mut().and_then(|lasting| lasting.ended.take());
         if let Some((_, kept)) = ended.filter(|(slot, _)| slot.xid() == xid) {
-            sent.keep(kept);
+            sent.kept = Some(kept);
         }
         Some(sent)
     }
@@ -148,37 +147,37 @@ impl CoreCell {
     /// Cause of the loss of the previous connection, which may have executed a call.
     pub(crate) fn lost_by(&self, conn: ConnId) -> DownCause {
         let mut reactor = self.reactor();
-        let lasting = reactor.conn(conn).and_then(|c| c.calls.lasting());
-        lasting.map_or(DownCause::Local, |lasting| lasting.lost_by().clone())
+        let lasting = reactor.conn(conn).and_then(|c| c.calls.lasting.as_ref());
+        lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone())
     }
 
     /// Keeps a denied call that waits for a context: the core checks it in each turn, and at its deadline at the latest.
     pub(crate) fn await_context(&self, denied: DeniedCall) {
         let mut reactor = self.reactor();
-        reactor.wake_by(denied.deadline());
+        reactor.wake_by(denied.deadline);
         reactor.gss_work().push_denied(denied);
     }
 
     /// The denied calls of a connection.
     pub(crate) fn take_denied(&self, conn: ConnId) -> Vec<DeniedCall> {
-        self.reactor().gss_work().take_denied(|call| call.conn() == conn)
+        self.reactor().gss_work().take_denied(|call| call.conn == conn)
     }
 
     /// Ends denied calls whose time is over.
     pub(crate) fn end_denied(&self) {
         let mut reactor = self.reactor();
         let soon = reactor.in_ticks(reactor.ticks(Duration::from_micros(1)).max(1));
-        for call in reactor.gss_work().take_denied(|call| call.deadline() < soon) {
+        for call in reactor.gss_work().take_denied(|call| call.deadline < soon) {
             let end = CallEnd::Failed(CallFailure::TimedOut);
-            reactor.ended().push(call.conn(), call.key(), end);
+            reactor.end_call(call.conn, call.key, end);
         }
     }
 
     /// Sends a denied call again, with another XID and sequence number. On failure returns its token, and true if its
     /// time is over.
     pub(crate) fn retry_denied(&self, conn: ConnId, denied: DeniedCall) -> Result<(), (u64, bool)> {
-        let CallKey { slot: denied_as, token } = denied.key();
-        let deadline = self.reactor().rest_of(denied.deadline());
+        let CallKey { slot: denied_as, token } = denied.key;
+        let deadline = self.reactor().rest_of(denied.deadline);
         if deadline == Deadline::After(Duration::ZERO) {
             return Err((token, true));
         }
@@ -192,7 +191,7 @@ impl CoreCell {
             gss.note_denied(slot, denied_as);
         }
         let is_lasting = kept.resend() != Resend::Never;
-        if let Some(lasting) = c.calls.lasting_mut().filter(|_| is_lasting) {
+        if let Some(lasting) = c.calls.lasting.as_mut().filter(|_| is_lasting) {
             lasting.put(slot, kept);
         }
         Ok(())
@@ -236,68 +235,29 @@ impl CoreCell {
         }
         let kept = self.reactor().keep_for_denial(conn, start, spec, draft, context);
         let numbered = Numbered { context, xid, sequence, kept };
-        match start {
-            Start::New(token) if self.is_call_sealed_in_steps(conn, spec, draft, context) => {
-                self.protect_in_steps(conn, token, spec, draft, numbered)
-            }
-            _ => self.protect_at_once(conn, start, spec, draft, numbered),
+        match context.service.protects_body() {
+            true => self.protect_body(conn, start, spec, draft, numbered),
+            false => self.sign_call(conn, start, spec, draft, numbered),
         }
     }
 
-    /// The same of one that is sealed at once.
-    fn protect_at_once(
+    /// The same under a context that protects no bodies.
+    fn sign_call(
         &self,
         conn: ConnId,
         start: Start,
         spec: &mut CallSpec,
         draft: &Draft<'_>,
-        Numbered { context, xid, sequence, kept }: Numbered<'_>,
+        numbered: Numbered<'_>,
     ) -> Result<SlotId, Backpressure> {
-        let (reply_bytes_max, deadline) = (spec.reply_bytes_max, self.reactor().deadline(spec));
-        let mut results = Default::default();
+        let deadline = self.reactor().deadline(spec);
+        let Numbered { context, xid, sequence, .. } = numbered;
         let pool = self.reactor().arena().clone();
-        let counts = &*self.crypto;
-        let protected = if context.service.protects_body() {
-            spec.reply_bytes_max = protected_reply_bytes(spec);
-            results = take(&mut spec.results);
-            let arguments = take(&mut spec.arguments);
-            let items = arguments.iter().flatten().map(Bulk::bytes);
-            let started =
-                context.protect((&pool, counts), (xid, sequence), items, draft, |draft| {
-                    self.place_call(conn, start, spec, draft)
-                });
-            spec.arguments = arguments;
-            started
-        } else {
-            context.protect((&pool, counts), (xid, sequence), std::iter::empty(), draft, |draft| {
-                self.place_call(conn, start, spec, draft)
-            })
-        };
-        spec.reply_bytes_max = reply_bytes_max;
-        let started = protected.map_err(|why| self.not_protected(why)).and_then(|started| started);
-        let mut reactor = self.reactor();
-        let c = reactor.conn(conn);
-        match (started, c) {
-            (Ok(slot), Some(c)) => {
-                if context.service.protects_body()
-                    && let Some(hold) = c.calls.hold(slot)
-                {
-                    hold.arguments = take(&mut spec.arguments);
-                    hold.results = results;
-                }
-                if let Some(gss) = c.gss_mut() {
-                    context.context.take_sequence(sequence);
-                    gss.note((slot, sequence), Arc::clone(context), deadline, kept);
-                }
-                Ok(slot)
-            }
-            (started, _) => {
-                if context.service.protects_body() {
-                    spec.results = results;
-                }
-                started
-            }
-        }
+        let started = context
+            .sign(&pool, (xid, sequence), draft, |draft| self.place_call(conn, start, spec, draft));
+        let slot = started.map_err(|why| self.not_protected(why))??;
+        self.reactor().note_sent((conn, slot), numbered, deadline);
+        Ok(slot)
     }
 
     /// Sequence number of the next call. It is used up once the call has been sent: refused attempts use none.
@@ -333,7 +293,7 @@ impl CoreCell {
                 gss.forget(slot.xid());
             }
         }
-        if let Some(lasting) = c.calls.lasting_mut() {
+        if let Some(lasting) = c.calls.lasting.as_mut() {
             lasting.forget_ended(slot);
         }
     }
@@ -363,6 +323,19 @@ impl CoreCell {
 }
 
 impl Reactor {
+    /// A call has its slot, and uses up its sequence number.
+    pub(in crate::reactor) fn note_sent(
+        &mut self,
+        (conn, slot): (ConnId, SlotId),
+        Numbered { context, sequence, kept, .. }: Numbered<'_>,
+        deadline: Instant,
+    ) {
+        if let Some(gss) = self.conn(conn).and_then(|c| c.gss_mut()) {
+            context.context.take_sequence(sequence);
+            gss.note((slot, sequence), Arc::clone(context), deadline, kept);
+        }
+    }
+
     /// Keeps the data to send a call again if it is denied, in addition to the data kept for calls that outlive their
     /// connection. Keeps nothing if memory is short: the call then ends when it is denied.
     pub(in crate::reactor) fn keep_for_denial(
@@ -382,9 +355,8 @@ impl Reactor {
         }
         let fitting = self.arena().classes().find(|class| class.block_bytes >= bytes);
         fitting.filter(|class| class.free * 2 > class.total)?;
-        let mut stream = self.arena().take(bytes)?;
-        stream.bytes_mut().copy_from_slice(draft.stream());
-        Some(Retransmit::new(stream, *draft.cuts(), self.stats().calls_sent, spec))
+        let order = self.stats().calls_sent;
+        Retransmit::new(self.arena(), draft, order, spec)
     }
 }
 

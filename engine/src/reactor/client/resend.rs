@@ -56,12 +56,10 @@ impl CoreCell {
             ));
         }
         let mut reactor = self.reactor();
-        let (from, bytes) = (draft.stream(), draft.stream().len());
+        let order = reactor.stats().calls_sent;
+        let kept = Retransmit::new(reactor.arena(), draft, order, spec);
         let longest_bytes = longest_block_bytes(reactor.config());
-        let mut stream =
-            reactor.arena().take(bytes).ok_or_else(|| no_block(bytes, longest_bytes))?;
-        stream.bytes_mut().copy_from_slice(from);
-        Ok(Retransmit::new(stream, *draft.cuts(), reactor.stats().calls_sent, spec))
+        kept.ok_or_else(|| no_block(draft.stream().len(), longest_bytes))
     }
 
     /// The connection of a lasting client went down: calls that may be sent again wait for the next one.
@@ -126,7 +124,7 @@ impl CoreCell {
             let Some(lost) = due else { break };
             up.on_event(CoreEvent::Retry(lost));
         }
-        let resending = self.reactor().interrupted().resending().to_vec();
+        let resending = self.reactor().interrupted().resending.clone();
         for conn in resending {
             if self.resend_held(conn) {
                 up.on_event(CoreEvent::Resent(conn));
@@ -144,12 +142,11 @@ fn may_pass(refused: &Backpressure) -> bool {
 
 /// There will be no other connection: every held call ends.
 fn end_all(client: Suspended, up: &mut impl Upcalls) {
-    let (lost, cause) = (client.lost(), client.server().1.clone());
-    let (mut requester, calls) = client.into_calls();
-    let lasting = calls.lasting();
+    let Suspended { lost, cause, mut requester, calls, .. } = client;
+    let lasting = calls.lasting;
     requester.on_down(|slot, token| {
         if let Some(token) = token {
-            let is_unexecuted = lasting.is_some_and(|lasting| lasting.is_unexecuted(slot));
+            let is_unexecuted = lasting.as_ref().is_some_and(|kept| kept.is_unexecuted(slot));
             let end = CallEnd::of(is_unexecuted, &cause);
             up.on_event(CoreEvent::CallFailed(lost, CallKey { slot, token }, end));
         }
@@ -159,7 +156,7 @@ fn end_all(client: Suspended, up: &mut impl Upcalls) {
 
 impl Reactor {
     fn lasting(&mut self, conn: ConnId) -> Option<&mut Lasting> {
-        self.conn(conn)?.calls.lasting_mut()
+        self.conn(conn)?.calls.lasting.as_deref_mut()
     }
 
     /// Returns true if calls of this connection may outlive it.
@@ -171,19 +168,19 @@ impl Reactor {
     fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(CallKey, CallEnd)> {
         let (lost, server, mut requester) =
             (gone.id, gone.negotiated.peer(), gone.lane.take_requester());
-        let (mut calls, mut dialect) = gone.into_calls();
+        let Conn { mut calls, mut dialect, .. } = gone;
         let (mut ended, unsent) = (Vec::new(), requester.reserved().collect::<Vec<_>>());
         requester.suspend(|slot, token| {
             let is_unexecuted = unsent.contains(&slot);
-            if let Some(lasting) = calls.lasting_mut() {
+            if let Some(lasting) = calls.lasting.as_mut() {
                 lasting.note_loss(slot, is_unexecuted);
             }
-            if let Some(hold) = dialect.end_pull(slot) {
+            if let Some(hold) = dialect.take_pull(slot).and_then(|pull| pull.hold) {
                 calls.put(slot, hold);
             }
             let held = token.is_some() && calls.detach(slot);
             if !held {
-                let kept = calls.lasting().and_then(|lasting| lasting.kept(slot));
+                let kept = calls.lasting.as_ref().and_then(|lasting| lasting.kept(slot));
                 let is_unexecuted = kept.map_or(is_unexecuted, |kept| !kept.is_unknown());
                 calls.free(slot);
                 let end = CallEnd::of(is_unexecuted, cause);
@@ -191,32 +188,38 @@ impl Reactor {
             }
             held
         });
-        if let Some(lasting) = calls.lasting_mut() {
-            lasting.note_lost_by(cause.clone());
+        if let Some(lasting) = calls.lasting.as_mut() {
+            lasting.lost_by = cause.clone();
         }
         self.wake_by(requester.next_deadline());
-        let client = Suspended::new(lost, (requester, calls), server, cause.clone());
-        self.interrupted().push(client);
+        self.interrupted().push(Suspended {
+            lost,
+            request: None,
+            retry_at: Instant(u64::MAX),
+            requester,
+            calls,
+            server,
+            cause: cause.clone(),
+            is_given_up: false,
+        });
         ended
     }
 
     /// Moves the suspended client that requested this connection to it.
     pub(in crate::reactor) fn take_over(&mut self, request: u64, conn: &mut Conn) {
         let Some(client) = self.interrupted().take_requested(request) else { return };
-        let (server, cause) = client.server();
-        let remembers = server.remembers_for(conn.negotiated.peer());
-        let cause = cause.clone();
-        (conn.lane.proto().requester, conn.calls) = client.into_calls();
+        let remembers = client.server.remembers_for(conn.negotiated.peer());
+        (conn.lane.proto().requester, conn.calls) = (client.requester, client.calls);
         self.stats().reconnects += 1;
         if !remembers {
-            self.fail_at_most_once(conn, &cause);
+            self.fail_at_most_once(conn, &client.cause);
         }
     }
 
     /// Another server answers now, which cannot know which calls the previous one has executed: calls that it may
     /// have executed end.
     fn fail_at_most_once(&mut self, conn: &mut Conn, cause: &DownCause) {
-        let lasting = conn.calls.lasting();
+        let lasting = conn.calls.lasting.as_deref();
         let at_most_once = |slot: &SlotId| {
             let kept = lasting.and_then(|lasting| lasting.kept(*slot));
             kept.is_none_or(|kept| kept.resend() == Resend::AtMostOnce && kept.is_unknown())
@@ -227,7 +230,7 @@ impl Reactor {
             conn.calls.free(slot);
             if let Some(token) = token {
                 let end = CallEnd::Down(cause.clone());
-                self.ended().push(conn.id, CallKey { slot, token }, end);
+                self.end_call(conn.id, CallKey { slot, token }, end);
             }
         }
     }
@@ -235,7 +238,7 @@ impl Reactor {
     /// The held call that was sent first, unless it has no credit.
     fn next_held(&mut self, conn: ConnId) -> Option<SlotId> {
         let c = self.conn(conn)?;
-        let lasting = c.calls.lasting()?;
+        let lasting = c.calls.lasting.as_ref()?;
         c.lane
             .proto()
             .requester
@@ -252,7 +255,7 @@ impl Reactor {
         let (c, core) = self.conn_and_core(conn).ok_or(Backpressure::Down)?;
         c.lane.proto().requester.check_resend(slot).map_err(|_| Backpressure::NoCredit)?;
         let mut rooms = [const { None }; ITEMS_MAX];
-        let lasting = c.calls.lasting_mut().ok_or(Backpressure::Down)?;
+        let lasting = c.calls.lasting.as_mut().ok_or(Backpressure::Down)?;
         let wanted = lasting.kept(slot).map_or([None; ITEMS_MAX], |kept| *kept.rooms());
         for (bytes, room) in wanted.iter().zip(&mut rooms) {
             let Some(bytes) = *bytes else { continue };
@@ -295,7 +298,7 @@ impl Reactor {
             hold.results = spec.results;
             c.calls.put(slot, hold);
         }
-        if let Some(lasting) = c.calls.lasting_mut() {
+        if let Some(lasting) = c.calls.lasting.as_mut() {
             lasting.put(slot, kept);
         }
     }
@@ -313,14 +316,14 @@ impl Reactor {
     /// Fails a held call that can never be sent on the new connection.
     fn fail_held(&mut self, conn: ConnId, slot: SlotId) {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let lasting = c.calls.lasting();
-        let cause = lasting.map_or(DownCause::Local, |lasting| lasting.lost_by().clone());
+        let lasting = c.calls.lasting.as_ref();
+        let cause = lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone());
         let is_unexecuted = lasting.is_some_and(|lasting| lasting.is_unexecuted(slot));
         let token = c.lane.proto().requester.release_held(slot);
         c.calls.free(slot);
         if let Some(token) = token {
             let end = CallEnd::of(is_unexecuted, &cause);
-            core.ended().push(conn, CallKey { slot, token }, end);
+            core.end_call(conn, CallKey { slot, token }, end);
         }
     }
 

@@ -11,7 +11,7 @@
 //! on the next one: that connection has a new client, which decides again if it takes them.
 
 use crate::fabric::ConnId;
-use crate::reactor::pending::roles::{NoReverse, Roles};
+use crate::reactor::pending::roles::{NoReverse, ReverseState, Roles};
 use crate::reactor::state::core::Reactor;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::version::Versions;
@@ -43,14 +43,14 @@ impl Reactor {
         if !c.lane.proto().is_two_way() {
             return Err(NoReverse::NotConfigured);
         }
-        if c.reverse().has_client() {
+        if c.reverse.has_client {
             return Err(NoReverse::Taken);
         }
         let was_called = is_served || c.lane.proto().responder.was_called();
         if core.config().versions() == Versions::Both && !was_called {
             return Err(NoReverse::NotCalled);
         }
-        c.begin_reverse(is_inline);
+        c.reverse = ReverseState { has_client: true, is_inline };
         self.settle_in_reverse(conn);
         Ok(())
     }

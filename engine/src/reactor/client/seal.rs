@@ -1,6 +1,6 @@
-//! Long calls under RPCSEC_GSS whose bodies are sealed in several turns (`Config::gss_step_bytes`), so that a core whose application
-//! makes one does not keep its other connections waiting. Such a call has its slot at once, because the XID is a part of
-//! what is signed, and its sequence number; it is sent when it is sealed. Until then its end by a deadline or its owner
+//! Calls under RPCSEC_GSS whose bodies are sealed. A long one is sealed in several turns (`Config::gss_step_bytes`), so
+//! that a core whose application makes one does not keep its other connections waiting. Such a call has its slot at
+//! once, because the XID is a part of what is signed, and its sequence number; it is sent when it is sealed. Until then its end by a deadline or its owner
 //! leaves nothing behind, as nothing of it was lent.
 
 use crate::fabric::ConnId;
@@ -8,34 +8,35 @@ use crate::mem::Bulk;
 use crate::reactor::client::calls::Start;
 use crate::reactor::client::protect::{Numbered, protected_reply_bytes};
 use crate::reactor::pending::call_table::CallHold;
-use crate::reactor::pending::gss_work::{CallSealing, Work};
+use crate::reactor::pending::gss_work::{Body, BodyStage, Then};
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec};
+use crate::reactor::words::calls::{Backpressure, CallEnd, CallKey, CallSpec, Resend};
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::memory::longest_block_bytes;
 use crate::reactor::words::protection::{
-    CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, Unprotected, cost,
+    CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, LaidOut, Unprotected, cost, finish_sealing,
 };
 use crate::sys::journal::event;
 use spinrpc_proto::ids::Instant;
+use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{CallFailure, SlotId};
 use spinrpc_proto::payload::{Encoded, Placement};
 use std::mem::take;
 use std::sync::Arc;
 
+/// Arguments and results of a call.
+type Buffers<'b> = (&'b mut [Option<Bulk>; ITEMS_MAX], &'b mut [Option<Bulk>; ITEMS_MAX]);
+
 impl CoreCell {
     /// The body of this call takes more than one turn, and may have them. A connection that offers no Read chunks sends no
     /// long calls: those are refused where they are made.
-    pub(in crate::reactor) fn is_call_sealed_in_steps(
+    fn is_call_sealed_in_steps(
         &self,
         conn: ConnId,
         spec: &CallSpec,
         draft: &Draft<'_>,
         context: &ClientContext,
     ) -> bool {
-        if !context.service.protects_body() {
-            return false;
-        }
         let items = spec.arguments.iter().flatten().map(Bulk::len).sum::<usize>();
         let bytes = draft.stream().len() + items;
         let mut reactor = self.reactor();
@@ -45,15 +46,17 @@ impl CoreCell {
             && reactor.conn(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
     }
 
-    /// Starts a call that is sent when it is sealed. On success the buffers of the spec have moved out of it.
-    pub(in crate::reactor) fn protect_in_steps(
+    /// Starts a call whose body is sealed: one that takes more than one turn is sent when that is done. On success the buffers
+    /// of the spec have moved out of it; they wait for the reply, which has its data in it.
+    pub(in crate::reactor) fn protect_body(
         &self,
         conn: ConnId,
-        token: u64,
+        start: Start,
         spec: &mut CallSpec,
         draft: &Draft<'_>,
-        Numbered { context, xid, sequence, kept }: Numbered<'_>,
+        numbered: Numbered<'_>,
     ) -> Result<SlotId, Backpressure> {
+        let Numbered { context, xid, sequence, .. } = numbered;
         let items = spec.arguments.iter().flatten().map(Bulk::bytes);
         let memory = |bytes| {
             let mut memory = self.private_bulk(conn, bytes).ok_or(Unprotected::NoMemory(bytes))?;
@@ -61,21 +64,39 @@ impl CoreCell {
             Ok(memory)
         };
         let begun = context.begin_call(memory, (xid, sequence), items, draft);
-        let (laid_out, sealing) = begun.map_err(|why| self.not_protected(why))?;
+        let (mut laid_out, mut sealing) = begun.map_err(|why| self.not_protected(why))?;
+        let deadline = self.reactor().deadline(spec);
+        let mut own = CallSpec {
+            is_special: true,
+            reply_bytes_max: protected_reply_bytes(spec),
+            is_reply_assumed: spec.is_reply_assumed,
+            resend: spec.resend,
+            deadline: spec.deadline,
+            ..Default::default()
+        };
+        let slot = match start {
+            Start::New(token) if self.is_call_sealed_in_steps(conn, spec, draft, context) => {
+                let mut reactor = self.reactor();
+                let slot = reactor.reserve_call(conn, (token, deadline), spec)?;
+                let LaidOut { message, at, .. } = laid_out;
+                let then = Then::Send { slot, context: Arc::clone(context), deadline, spec: own };
+                let stage = BodyStage::Seal(sealing);
+                reactor.gss_work().push(Body { conn, message, at, stage, then });
+                reactor.announce_work();
+                slot
+            }
+            _ => {
+                let secured = (&context.context, context.service);
+                let body = &mut laid_out.message.bytes_mut()[laid_out.at..];
+                let sealed = finish_sealing(secured, &mut sealing, body, &self.crypto);
+                sealed.map_err(|why| self.not_protected(why))?;
+                self.place_sealed_call(conn, start, &mut Some(laid_out.message), &mut own)?
+            }
+        };
         let mut reactor = self.reactor();
-        let deadline = reactor.deadline(spec);
-        let slot = reactor.reserve_call(conn, (token, deadline), spec)?;
-        let (resend, reply_bytes_max) = (spec.resend, protected_reply_bytes(spec));
-        let own = CallSpec { is_special: true, reply_bytes_max, resend, ..Default::default() };
-        reactor.hold_buffers(conn, slot, spec);
-        context.context.take_sequence(sequence);
-        if let Some(gss) = reactor.conn(conn).and_then(|c| c.gss_mut()) {
-            gss.note((slot, sequence), Arc::clone(context), deadline, kept);
-        }
-        let context = Arc::clone(context);
-        let call = CallSealing::new((conn, slot), context, (laid_out, sealing), deadline, own);
-        reactor.gss_work().push(Work::Send(call));
-        reactor.announce_work();
+        reactor.hold_buffers(conn, slot, (&mut spec.arguments, &mut spec.results));
+        spec.is_special = spec.resend != Resend::Never;
+        reactor.note_sent((conn, slot), numbered, deadline);
         Ok(slot)
     }
 
@@ -86,7 +107,7 @@ impl CoreCell {
         for _ in 0..count {
             let next = self.reactor().gss_work().take_sealed();
             let Some(call) = next else { return false };
-            let bytes = call.bytes();
+            let bytes = call.message.len();
             match self.emit_sealed_call(call) {
                 Some(waits) => self.reactor().gss_work().push_sealed(waits),
                 None if self.reactor().gss_work().is_long(bytes) => return true,
@@ -103,24 +124,21 @@ impl CoreCell {
     }
 
     /// The last part of a call was sealed: it is sent in the next turn.
-    pub(in crate::reactor) fn take_sealed_call(
-        &self,
-        call: CallSealing,
-        end: Result<(), Unprotected>,
-    ) {
-        match end {
-            Ok(()) => self.reactor().gss_work().push_sealed(call),
-            Err(_) => {
-                let (conn, slot) = call.place();
-                self.reactor().end_unsent(conn, slot);
-            }
+    pub(in crate::reactor) fn take_sealed_call(&self, call: Body, slot: SlotId, is_sealed: bool) {
+        let mut reactor = self.reactor();
+        match is_sealed {
+            true => reactor.gss_work().push_sealed(call),
+            false => reactor.end_unsent(call.conn, slot),
         }
     }
 
     /// Gives the call back if there is no room for it yet.
-    fn emit_sealed_call(&self, mut call: CallSealing) -> Option<CallSealing> {
-        let (conn, slot) = call.place();
-        if call.is_leased() {
+    fn emit_sealed_call(&self, mut call: Body) -> Option<Body> {
+        let Body { conn, then: Then::Send { slot, deadline, ref mut spec, .. }, .. } = call else {
+            return None;
+        };
+        // A key of an earlier try to send it may not be dead yet.
+        if call.message.is_leased() {
             return Some(call);
         }
         let reserved = self.reactor().take_reserved(conn, slot);
@@ -129,31 +147,25 @@ impl CoreCell {
             self.forget_sent(conn, slot.xid());
             return None;
         };
-        let deadline = self.reactor().rest_of(call.deadline());
-        call.message_and_spec().1.deadline = deadline;
-        let sent = self.place_sealed_call(&mut call);
+        spec.deadline = self.reactor().rest_of(deadline);
+        let mut message = Some(call.message);
+        let sent = self.place_sealed_call(conn, Start::Reserved(slot), &mut message, spec);
         let mut reactor = self.reactor();
-        let c = reactor.conn(conn)?;
         match sent {
             Ok(_) => {
-                // Its buffers wait for the reply, which has its data in it.
-                match (hold, c.calls.hold(slot)) {
-                    (Some(mut held), Some(place)) => {
-                        place.arguments = take(&mut held.arguments);
-                        place.results = take(&mut held.results);
-                        c.calls.recycle(held);
-                    }
-                    (Some(held), None) => c.calls.put(slot, held),
-                    (None, _) => {}
+                if let Some(mut held) = hold {
+                    reactor.hold_buffers(conn, slot, (&mut held.arguments, &mut held.results));
+                    reactor.recycle_hold(conn, Some(held));
                 }
                 None
             }
             Err(refused) => {
-                if let Some(held) = hold {
+                if let (Some(held), Some(c)) = (hold, reactor.conn(conn)) {
                     c.calls.put(slot, held);
                 }
                 // Of a connection that goes down it is sent again, or ends, with all others.
                 if refused.is_transient() || refused == Backpressure::Down {
+                    call.message = message?;
                     return Some(call);
                 }
                 event!(WARN, %refused, "a call that was sealed cannot be sent");
@@ -164,10 +176,13 @@ impl CoreCell {
     }
 
     /// Sends it from where it lies: inline if that is short enough, else as a chunk of its own.
-    fn place_sealed_call(&self, call: &mut CallSealing) -> Result<SlotId, Backpressure> {
-        let (conn, slot) = call.place();
-        let (message, spec) = call.message_and_spec();
-        let start = Start::Reserved(slot);
+    fn place_sealed_call(
+        &self,
+        conn: ConnId,
+        start: Start,
+        message: &mut Option<Bulk>,
+        spec: &mut CallSpec,
+    ) -> Result<SlotId, Backpressure> {
         let mut reactor = self.reactor();
         let mut stage = reactor.stage_call(conn, start, spec)?;
         let segment_bytes = reactor.config().segment_bytes();
@@ -179,6 +194,7 @@ impl CoreCell {
             }
         }
         let encoded = Encoded::plain(bytes.len());
+        stage.check_reads(&encoded)?;
         reactor.emit_call(conn, stage, &encoded, message, start, spec)
     }
 
@@ -189,7 +205,7 @@ impl CoreCell {
         let token = work.forget_denied(conn, slot).or_else(|| work.forget_reply(conn, slot));
         if let Some(token) = token {
             let (call, end) = (CallKey { slot, token }, CallEnd::Failed(CallFailure::Cancelled));
-            reactor.ended().push(conn, call, end);
+            reactor.end_call(conn, call, end);
             return true;
         }
         let gss = reactor.conn(conn).and_then(|c| c.gss());
@@ -238,11 +254,10 @@ impl Reactor {
     }
 
     /// The buffers of a call lie in its slot from now on.
-    fn hold_buffers(&mut self, conn: ConnId, slot: SlotId, spec: &mut CallSpec) {
+    fn hold_buffers(&mut self, conn: ConnId, slot: SlotId, (arguments, results): Buffers<'_>) {
         let hold = self.conn(conn).and_then(|c| c.calls.hold(slot));
         let Some(hold) = hold else { return };
-        hold.arguments = take(&mut spec.arguments);
-        hold.results = take(&mut spec.results);
+        (hold.arguments, hold.results) = (take(arguments), take(results));
     }
 
     /// The buffers of a call that is not sent yet; `None` if it has ended.
@@ -263,7 +278,7 @@ impl Reactor {
         }
         let end = CallEnd::Failed(CallFailure::NoMemory);
         if let Some(token) = token {
-            self.ended().push(conn, CallKey { slot, token }, end);
+            self.end_call(conn, CallKey { slot, token }, end);
         }
     }
 

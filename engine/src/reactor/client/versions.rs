@@ -20,10 +20,9 @@ impl Reactor {
         let stream_at = self.config().headroom_bytes();
         let Some(c) = self.conn(conn) else { return };
         let message = c.sends.take();
-        let (Some(offer), Some(mut message)) = (c.offer(), message) else {
+        let (Some(stream), Some(mut message)) = (&c.offer, message) else {
             return self.close_overrun(conn, "send buffers");
         };
-        let stream = offer.stream();
         let end = stream_at + stream.len();
         message.whole_mut()[stream_at..end].copy_from_slice(stream);
         let header = &mut message.whole_mut()[..stream_at];

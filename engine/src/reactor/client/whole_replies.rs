@@ -4,38 +4,12 @@
 
 use crate::config::BulkView;
 use crate::fabric::ConnId;
-use crate::mem::{Buf, Bulk};
+use crate::mem::Bulk;
 use crate::reactor::pending::call_table::CallHold;
-use crate::reactor::pending::upcalls::Upcalls;
-use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{PartCopied, ReplyBuffers, ReplyFrame, WholeReply};
+use crate::reactor::state::core::Reactor;
+use crate::reactor::words::calls::{PartCopied, WholeReply};
 use crate::reactor::words::protection::take;
-use crate::reactor::words::rfc5666::PulledChunks;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream};
-
-impl CoreCell {
-    /// As [`CoreCell::deliver_reply`], for such a reply.
-    pub(in crate::reactor) fn deliver_whole_reply(
-        &self,
-        conn: ConnId,
-        message: Buf,
-        reply: &DeliveredReply,
-        (mut hold, whole): (Option<Box<CallHold>>, WholeReply),
-        up: &mut impl Upcalls,
-    ) {
-        if !self.is_of(message.bytes(), whole.message.bytes()) {
-            return self.refuse_foreign_reply(conn, message, reply, hold, up);
-        }
-        if let Some(CallHold { arguments, results, .. }) = hold.as_deref_mut() {
-            let (pulled, whole) = (PulledChunks::default(), Some(whole));
-            let mut buffers = ReplyBuffers { arguments, results, pulled, whole };
-            let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed[..]);
-            let (stream, buffers, padded) = (&[][..], Some(&mut buffers), None);
-            up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
-        }
-        self.reactor().finish_reply(conn, message, hold);
-    }
-}
 
 impl Reactor {
     /// Copies the first part of such a reply, in which its RPC header is, to private memory. Without a place for the work, or

@@ -82,7 +82,7 @@ impl Conn {
     /// their RDMA_DONE, or for an earlier one.
     pub(in crate::reactor) fn replies_held(&self) -> usize {
         self.answers_owed
-            + self.dialect().kept().len()
+            + self.dialect.kept.len()
             + self.lane.proto().responder.dones_owed() as usize
     }
 }

@@ -21,14 +21,14 @@ impl Reactor {
         to.rows.clear();
         let (conns, core) = self.split();
         let (places, mut slots) = (conns.places(), 0);
-        while to.from() < places && to.rows.len() < ROWS_MAX && slots < SLOTS_MAX {
-            if let Some(c) = conns.at(to.from()) {
+        while to.from < places && to.rows.len() < ROWS_MAX && slots < SLOTS_MAX {
+            if let Some(c) = conns.at(to.from) {
                 slots += c.calls.slots() + c.serves.slots();
                 to.rows.push(c.row(core.fabric()));
             }
-            to.pass_place();
+            to.from += 1;
         }
-        to.is_whole = to.from() >= places;
+        to.is_whole = to.from >= places;
         to.give_back();
     }
 }
@@ -75,7 +75,7 @@ impl Conn {
     }
 
     fn receives(&self) -> Buffers {
-        let of_replies = self.dialect().pulling() + self.fenced.len();
+        let of_replies = self.dialect.pulling() + self.fenced.len();
         Buffers {
             buf_bytes: self.recvs.buf_bytes(),
             total: self.recvs.capacity(),
@@ -88,8 +88,8 @@ impl Conn {
         Blocks {
             calls: self.calls.blocks(),
             fetches: self.serves.blocks(),
-            pulls: self.dialect().pull_blocks(),
-            exports: self.dialect().export_keys(),
+            pulls: self.dialect.pull_blocks(),
+            exports: self.dialect.export_keys(),
         }
     }
 }

@@ -43,7 +43,7 @@ impl Reactor {
     ) -> bool {
         let lengths = std::iter::once(bytes);
         self.conn_and_core(conn)
-            .is_some_and(|(c, core)| core.arena().admits_all(data.owned(), lengths, c.share()))
+            .is_some_and(|(c, core)| core.arena().admits_all(data.owned(), lengths, &c.share))
     }
 
     /// Counts the memory of a reply, and returns true if the connection may hold that until its client has fetched it.
@@ -56,17 +56,17 @@ impl Reactor {
         self.charge_reply(conn, data, stream);
         let (own, none) = (data.owned().chain(stream), std::iter::empty());
         self.conn_and_core(conn)
-            .is_some_and(|(c, core)| core.arena().admits_all(own, none, c.share()))
+            .is_some_and(|(c, core)| core.arena().admits_all(own, none, &c.share))
     }
 
     /// Memory for the results of a call; none beyond its share.
     pub(in crate::reactor) fn charged_bulk(&mut self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let (c, core) = self.conn_and_core(conn)?;
-        let has_share = core.arena().admits(bytes, c.share());
+        let has_share = core.arena().admits(bytes, &c.share);
         has_share
             .then(|| core.arena().take(bytes))
             .flatten()
-            .inspect(|block| core.arena().charge(block, c.share()))
+            .inspect(|block| core.arena().charge(block, &c.share))
     }
 
     /// Counts the memory of a reply in the share of its connection, until it is sent. Shared memory is the application's
@@ -78,6 +78,6 @@ impl Reactor {
         long: Option<&Bulk>,
     ) {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        data.owned().chain(long).for_each(|block| core.arena().charge(block, c.share()));
+        data.owned().chain(long).for_each(|block| core.arena().charge(block, &c.share));
     }
 }

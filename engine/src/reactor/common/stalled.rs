@@ -8,13 +8,13 @@ impl Reactor {
     /// Looks at the outstanding requests of each connection, if that is due, and closes the connections with a request that
     /// has been outstanding for too long.
     pub(in crate::reactor) fn end_stalled(&mut self, now: Instant) {
-        if !self.takes_stalls(now) {
+        if !self.stalls.take_due(now) {
             return;
         }
         let (conns, core) = self.split();
         let mut stalled: Vec<ConnId> = Vec::new();
         for c in conns.iter_mut().filter(|c| c.closing.is_none()) {
-            core.begin_stalls(now);
+            core.stalls.begin(now);
             if c.is_stalled(core.fabric()) {
                 stalled.push(c.id);
             }

@@ -2,13 +2,13 @@
 //! that may be sent again on another connection. It outlives the connection together with the requester.
 
 use crate::fabric::Revoked;
-use crate::mem::Bulk;
+use crate::mem::{Buf, Bulk};
 use crate::reactor::pending::lasting::Lasting;
 use crate::reactor::pending::spares::Spares;
 #[cfg(feature = "gss")]
 use crate::reactor::words::calls::PartCopied;
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::output::SlotId;
+use spinrpc_proto::output::{DeliveredReply, SlotId};
 
 /// Arguments, results, Reply chunk and the message itself.
 const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
@@ -51,15 +51,14 @@ impl CallHold {
     }
 
     /// Revokes its keys, and notes which results were placed directly, past their copies. The copies stay: if the call
-    /// is sent again, they show which results are memory of the application. Returns the number of keys that the device
-    /// has not killed yet.
-    pub(in crate::reactor) fn kill_keys(&mut self, mut revoke: impl FnMut(u32) -> Revoked) -> u8 {
-        let mut dying = 0;
+    /// is sent again, they show which results are memory of the application.
+    pub(in crate::reactor) fn kill_keys(&mut self, mut revoke: impl FnMut(u32) -> Revoked) {
+        self.dying = 0;
         self.home_bytes = [None; ITEMS_MAX];
         for handle in &self.handles[..usize::from(self.handle_count)] {
             match revoke(*handle) {
                 Revoked::Now => {}
-                Revoked::Soon => dying += 1,
+                Revoked::Soon => self.dying += 1,
                 Revoked::Fetched(bytes) => {
                     let of_key =
                         |(key, copy): (&u32, &Option<Bulk>)| key == handle && copy.is_some();
@@ -70,7 +69,6 @@ impl CallHold {
                 }
             }
         }
-        dying
     }
 
     /// Sets the lengths of the results, after copying those that were placed in a copy. Returns the number of copied
@@ -109,11 +107,6 @@ impl CallHold {
         items.chain(copies).chain(streams).filter(|block| block.is_some()).count()
     }
 
-    /// Sets the number of its keys that are being killed.
-    pub(in crate::reactor) fn set_dying(&mut self, keys: u8) {
-        self.dying = keys;
-    }
-
     /// One of the keys that are being killed is dead; true if it was the last.
     pub(in crate::reactor) fn key_died(&mut self) -> bool {
         self.dying = self.dying.saturating_sub(1);
@@ -147,6 +140,17 @@ impl CallHold {
     }
 }
 
+/// A reply that has arrived while keys of its call are being killed.
+pub(crate) struct FencedReply {
+    pub(in crate::reactor) message: Buf,
+    pub(in crate::reactor) reply: DeliveredReply,
+    pub(in crate::reactor) hold: Box<CallHold>,
+    /// The key that the peer invalidated with it.
+    pub(in crate::reactor) invalidated: Option<u32>,
+    /// It has a Read list: there is more to fetch.
+    pub(in crate::reactor) is_partial: bool,
+}
+
 /// Contents of a Reply chunk. Empty while the chunk is in memory that the peer can write: then the reply arrived
 /// another way, or the chunk would have been copied.
 pub(in crate::reactor) fn private_bytes(reply: Option<&Bulk>) -> &[u8] {
@@ -158,8 +162,11 @@ pub(crate) struct CallTable {
     holds: Box<[Option<Box<CallHold>>]>,
     /// Boxes for the calls that need them.
     spare: Spares<CallHold>,
-    /// Set if the client's calls may outlive the connection.
-    lasting: Option<Box<Lasting>>,
+    /// Stored state, if the client's calls may outlive the connection.
+    pub(in crate::reactor) lasting: Option<Box<Lasting>>,
+    /// Ended calls whose responders may still use their memory.
+    #[cfg(feature = "canary")]
+    pub(in crate::reactor) canary: Vec<SlotId>,
 }
 
 impl CallTable {
@@ -170,23 +177,15 @@ impl CallTable {
             // One for each call in flight, and one for a reply whose handler starts the next call.
             spare: Spares::new(slots + slots.min(1)),
             lasting: None,
+            #[cfg(feature = "canary")]
+            canary: Vec::new(),
         }
-    }
-
-    /// Stored state, if the client's calls may outlive the connection.
-    pub(in crate::reactor) fn lasting(&self) -> Option<&Lasting> {
-        self.lasting.as_deref()
-    }
-
-    pub(in crate::reactor) fn lasting_mut(&mut self) -> Option<&mut Lasting> {
-        self.lasting.as_deref_mut()
     }
 
     /// Calls may outlive the connection from now on, and be sent again so often.
     pub(in crate::reactor) fn make_lasting(&mut self, resends_max: u8) {
         let slots = self.slots();
-        let lasting = self.lasting.get_or_insert_with(|| Lasting::new(slots, resends_max));
-        lasting.set_resends_max(resends_max);
+        self.lasting.get_or_insert_with(|| Lasting::new(slots)).resends_max = resends_max;
     }
 
     /// Returns true if the call in this slot may be sent again; removes the resources of the lost connection.
@@ -288,7 +287,8 @@ mod tests {
         hold.result_copies[0] = Some(Bulk::from_vec(vec![2; 8]));
         hold.result_keys[0] = KEY;
         hold.add_handle(KEY);
-        assert_eq!(hold.kill_keys(|_| home_bytes.map_or(Revoked::Now, Revoked::Fetched)), 0);
+        hold.kill_keys(|_| home_bytes.map_or(Revoked::Now, Revoked::Fetched));
+        assert!(!hold.is_dying());
         hold
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct SentCall {
     /// The slot in which it was denied before, under another context: the application knows it by that.
     denied_as: Option<SlotId>,
     /// Data to send it again. For a call that outlives its connection it is only present once its reply has arrived.
-    kept: Option<Retransmit>,
+    pub(in crate::reactor) kept: Option<Retransmit>,
 }
 
 /// Calls under a context are in flight.
@@ -44,12 +44,11 @@ pub(crate) struct InUse;
 /// A call that the server has not executed because it has lost the context, and that is sent again under another
 /// context.
 pub(crate) struct DeniedCall {
-    conn: ConnId,
-    /// The slot that it had.
-    slot: SlotId,
-    pub(crate) token: u64,
+    pub(in crate::reactor) conn: ConnId,
+    /// Its token, and the slot that it had.
+    pub(crate) key: CallKey,
     kept: Retransmit,
-    deadline: Instant,
+    pub(in crate::reactor) deadline: Instant,
     arguments: [Option<Bulk>; ITEMS_MAX],
     results: [Option<Bulk>; ITEMS_MAX],
 }
@@ -58,19 +57,6 @@ impl DeniedCall {
     /// Returns true if an earlier connection was lost on which it may have been executed.
     pub(crate) fn is_unclear(&self) -> bool {
         self.kept.is_unknown()
-    }
-
-    pub(in crate::reactor) fn conn(&self) -> ConnId {
-        self.conn
-    }
-
-    /// Its token, and the slot that it had.
-    pub(in crate::reactor) fn key(&self) -> CallKey {
-        CallKey { slot: self.slot, token: self.token }
-    }
-
-    pub(in crate::reactor) fn deadline(&self) -> Instant {
-        self.deadline
     }
 
     /// The spec and the stored state with which it is sent again.
@@ -104,8 +90,8 @@ impl SentCall {
                 result.set_len(bytes);
             }
         }
-        let (slot, deadline) = (self.slot, self.deadline);
-        Some(DeniedCall { conn, slot, token, kept, deadline, arguments, results })
+        let (key, deadline) = (CallKey { slot: self.slot, token }, self.deadline);
+        Some(DeniedCall { conn, key, kept, deadline, arguments, results })
     }
 
     /// The application knows the call by this slot.
@@ -120,11 +106,6 @@ impl SentCall {
     /// Returns true if an earlier connection was lost on which it may have been executed.
     pub(crate) fn is_unclear(&self) -> bool {
         self.kept.as_ref().is_some_and(Retransmit::is_unknown)
-    }
-
-    /// Keeps the stored state of a call that outlives its connection, whose reply has arrived.
-    pub(in crate::reactor) fn keep(&mut self, kept: Retransmit) {
-        self.kept = Some(kept);
     }
 
     /// Drops all state of the call except the protection of its reply.

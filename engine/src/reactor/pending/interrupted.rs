@@ -8,51 +8,21 @@ use spinrpc_proto::requester::{CallSlot, Requester};
 
 /// A client between two connections.
 pub(crate) struct Suspended {
-    lost: ConnId,
+    pub(in crate::reactor) lost: ConnId,
     /// The requested connection.
-    request: Option<u64>,
-    retry_at: Instant,
-    requester: Requester<Box<[CallSlot]>>,
-    calls: CallTable,
-    server: PeerId,
-    cause: DownCause,
+    pub(in crate::reactor) request: Option<u64>,
+    pub(in crate::reactor) retry_at: Instant,
+    pub(in crate::reactor) requester: Requester<Box<[CallSlot]>>,
+    pub(in crate::reactor) calls: CallTable,
+    /// The server of the lost connection.
+    pub(in crate::reactor) server: PeerId,
+    /// Cause of the loss.
+    pub(in crate::reactor) cause: DownCause,
     /// The api has given it up.
-    is_given_up: bool,
+    pub(in crate::reactor) is_given_up: bool,
 }
 
 impl Suspended {
-    /// A client that has lost this connection to this server.
-    pub(in crate::reactor) fn new(
-        lost: ConnId,
-        (requester, calls): (Requester<Box<[CallSlot]>>, CallTable),
-        server: PeerId,
-        cause: DownCause,
-    ) -> Self {
-        let (request, retry_at, is_given_up) = (None, Instant(u64::MAX), false);
-        Self { lost, request, retry_at, requester, calls, server, cause, is_given_up }
-    }
-
-    pub(in crate::reactor) fn lost(&self) -> ConnId {
-        self.lost
-    }
-
-    /// The server of the lost connection, and the cause of the loss.
-    pub(in crate::reactor) fn server(&self) -> (&PeerId, &DownCause) {
-        (&self.server, &self.cause)
-    }
-
-    pub(in crate::reactor) fn into_calls(self) -> (Requester<Box<[CallSlot]>>, CallTable) {
-        (self.requester, self.calls)
-    }
-
-    pub(in crate::reactor) fn retry_at(&mut self, at: Instant) {
-        self.retry_at = at;
-    }
-
-    pub(in crate::reactor) fn note_request(&mut self, request: u64) {
-        self.request = Some(request);
-    }
-
     pub(in crate::reactor) fn give_up(&mut self, cause: DownCause) {
         (self.cause, self.is_given_up) = (cause, true);
     }
@@ -62,7 +32,8 @@ impl Suspended {
 #[derive(Default)]
 pub(crate) struct Interrupted {
     suspended: Vec<Suspended>,
-    resending: Vec<ConnId>,
+    /// Connections whose held calls are being sent again.
+    pub(in crate::reactor) resending: Vec<ConnId>,
 }
 
 impl Interrupted {
@@ -106,11 +77,6 @@ impl Interrupted {
     pub(in crate::reactor) fn give_up_all(&mut self) -> bool {
         self.suspended.iter_mut().for_each(|client| client.give_up(DownCause::Local));
         !self.suspended.is_empty()
-    }
-
-    /// Connections whose held calls are being sent again.
-    pub(in crate::reactor) fn resending(&self) -> &[ConnId] {
-        &self.resending
     }
 
     pub(in crate::reactor) fn begin_resending(&mut self, conn: ConnId) {

@@ -1,7 +1,7 @@
 //! Stored state of a client's calls that may be sent again on another connection: one place for each slot.
 
 use crate::fabric::DownCause;
-use crate::mem::Bulk;
+use crate::mem::{Bulk, BulkPool};
 use crate::reactor::words::calls::{CallSpec, Resend};
 use crate::reactor::words::draft::{Cuts, Draft};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -31,54 +31,29 @@ pub(in crate::reactor) struct Retransmit {
 /// The kept calls of a client that outlives its connections.
 pub(crate) struct Lasting {
     kept: Box<[Option<Retransmit>]>,
-    resends_max: u8,
+    pub(in crate::reactor) resends_max: u8,
     /// Cause of the loss of the last connection.
-    lost_by: DownCause,
+    pub(in crate::reactor) lost_by: DownCause,
     /// Stored state of the call that ended last. Only on connections with a security context: the server may have
     /// denied the call because it has lost the context.
     #[cfg(feature = "gss")]
-    ended: Option<(SlotId, Retransmit)>,
+    pub(in crate::reactor) ended: Option<(SlotId, Retransmit)>,
     #[cfg(feature = "gss")]
-    keeps_ended: bool,
+    pub(in crate::reactor) keeps_ended: bool,
 }
 
 impl Lasting {
-    pub(in crate::reactor) fn new(slots: usize, resends_max: u8) -> Box<Self> {
+    pub(in crate::reactor) fn new(slots: usize) -> Box<Self> {
         let kept = (0..slots).map(|_| None).collect();
         Box::new(Self {
             kept,
-            resends_max,
+            resends_max: 0,
             lost_by: DownCause::Local,
             #[cfg(feature = "gss")]
             ended: None,
             #[cfg(feature = "gss")]
             keeps_ended: false,
         })
-    }
-
-    pub(in crate::reactor) fn set_resends_max(&mut self, resends_max: u8) {
-        self.resends_max = resends_max;
-    }
-
-    /// Cause of the loss of the last connection.
-    pub(in crate::reactor) fn lost_by(&self) -> &DownCause {
-        &self.lost_by
-    }
-
-    pub(in crate::reactor) fn note_lost_by(&mut self, cause: DownCause) {
-        self.lost_by = cause;
-    }
-
-    /// The connection has a security context.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn keep_ended(&mut self) {
-        self.keeps_ended = true;
-    }
-
-    /// The call that ended last, and its stored state.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn take_ended(&mut self) -> Option<(SlotId, Retransmit)> {
-        self.ended.take()
     }
 
     /// Drops the stored state of a call that has ended.
@@ -143,12 +118,20 @@ impl Lasting {
 }
 
 impl Retransmit {
-    pub(in crate::reactor) fn new(stream: Bulk, cuts: Cuts, order: u64, spec: &CallSpec) -> Self {
+    /// A call that is kept in memory of `pool`; `None` if no block is free.
+    pub(in crate::reactor) fn new(
+        pool: &BulkPool,
+        draft: &Draft<'_>,
+        order: u64,
+        spec: &CallSpec,
+    ) -> Option<Self> {
+        let mut stream = pool.take(draft.stream().len())?;
+        stream.bytes_mut().copy_from_slice(draft.stream());
         let result_bytes =
             spec.results.each_ref().map(|result| result.as_ref().map_or(0, Bulk::len));
-        Self {
+        Some(Self {
             stream,
-            cuts,
+            cuts: *draft.cuts(),
             resend: spec.resend,
             resends: 0,
             in_flight: true,
@@ -157,7 +140,7 @@ impl Retransmit {
             reply_bytes_max: spec.reply_bytes_max,
             result_bytes,
             rooms: [None; ITEMS_MAX],
-        }
+        })
     }
 
     /// The RPC message.

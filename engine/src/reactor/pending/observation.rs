@@ -19,8 +19,8 @@ pub(crate) struct Observation {
     /// Core and round of the request, for the observer.
     pub(crate) core: usize,
     pub(crate) round: u64,
-    /// The place of connections to begin at.
-    from: usize,
+    /// The place of connections to look at next.
+    pub(in crate::reactor) from: usize,
     /// All connections have been seen.
     pub(crate) is_whole: bool,
     /// Connections seen.
@@ -89,16 +89,6 @@ pub(crate) struct Blocks {
 }
 
 impl Observation {
-    /// Place of the next connection to look at.
-    pub(in crate::reactor) fn from(&self) -> usize {
-        self.from
-    }
-
-    /// The connection at that place, if there is one, has been seen.
-    pub(in crate::reactor) fn pass_place(&mut self) {
-        self.from += 1;
-    }
-
     /// Goes back with the answer. The observer has stopped waiting, or has room for each of its letters.
     pub(in crate::reactor) fn give_back(self: Box<Self>) {
         let back = self.back.clone();

@@ -80,24 +80,10 @@ pub enum NoReverse {
 }
 
 /// State of reverse calls in addition to the slots: the caller, and the restriction to inline messages.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct ReverseState {
     /// The server's application has its client.
-    has_client: bool,
+    pub(in crate::reactor) has_client: bool,
     /// The client's calls have no chunks.
-    is_inline: bool,
-}
-
-impl ReverseState {
-    pub(in crate::reactor) fn of_client(is_inline: bool) -> Self {
-        Self { has_client: true, is_inline }
-    }
-
-    pub(in crate::reactor) fn has_client(&self) -> bool {
-        self.has_client
-    }
-
-    pub(in crate::reactor) fn is_inline(&self) -> bool {
-        self.is_inline
-    }
+    pub(in crate::reactor) is_inline: bool,
 }

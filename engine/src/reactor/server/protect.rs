@@ -3,7 +3,7 @@
 
 use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
-use crate::reactor::pending::gss_work::{Finished, ReplySealing, Work};
+use crate::reactor::pending::gss_work::{Body, BodyStage, Finished, Then};
 use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply};
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::CallFrame;
@@ -27,6 +27,7 @@ use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::take;
 
 /// Knowledge about a call for whose Read chunks there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +130,8 @@ impl CoreCell {
     }
 
     /// Adds a body that is processed in parts, one each turn.
-    pub(crate) fn push_work(&self, work: Work) {
-        self.reactor().gss_work().push(work);
+    pub(crate) fn push_work(&self, body: Body) {
+        self.reactor().gss_work().push(body);
     }
 
     /// Returns true if a sealed body of this size is not to be processed in this turn, or not in one, and the connection has not
@@ -209,23 +210,21 @@ impl CoreCell {
         }
         loop {
             let finished = self.reactor().gss_work().finish_seal(conn);
-            let Some(Finished::Seal(sealed, end)) = finished else { return };
-            self.finish_sealed(sealed, end);
+            let Some((sealed, end)) = finished else { return };
+            self.finish_sealed(sealed, end.is_ok());
         }
     }
 
-    pub(in crate::reactor) fn finish_sealed(
-        &self,
-        sealed: ReplySealing,
-        end: Result<(), Unprotected>,
-    ) {
-        let ReplySealing { conn, slot, reply, data, .. } = sealed;
+    pub(in crate::reactor) fn finish_sealed(&self, sealed: Body, is_sealed: bool) {
+        let Body { conn, message: reply, then: Then::Reply { slot, data, .. }, .. } = sealed else {
+            return;
+        };
         let message = self.reactor().take_deferred(conn, slot);
         let Some(message) = message else { return };
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
-        match end {
-            Ok(()) => self.reactor().place_sealed(&to, reply.message, data),
-            Err(_) => self.reactor().refuse(&to, &SYSTEM_ERR),
+        match is_sealed {
+            true => self.reactor().place_sealed(&to, reply, data),
+            false => self.reactor().refuse(&to, &SYSTEM_ERR),
         }
         self.reactor().repost(conn, message);
     }
@@ -251,13 +250,13 @@ impl Reactor {
         to: &ReplyTarget<'_>,
         protection: &Protection,
         data: ReplyData,
-        (reply, sealing): (LaidOut, BodySealing),
+        (LaidOut { message, at, .. }, sealing): (LaidOut, BodySealing),
     ) {
         let (conn, slot, protection) = (to.conn, to.slot, protection.clone());
         let Some(c) = self.conn(conn) else { return };
-        c.serves.begin_sealing(slot);
-        let sealed = ReplySealing { conn, slot, protection, reply, sealing, data };
-        self.gss_work().push(Work::Seal(sealed));
+        c.serves.of(slot).is_sealing = true;
+        let (stage, then) = (BodyStage::Seal(sealing), Then::Reply { slot, protection, data });
+        self.gss_work().push(Body { conn, message, at, stage, then });
     }
 
     /// Sends a reply from where it was sealed.
@@ -295,8 +294,8 @@ impl Reactor {
             return self.repost(conn, message);
         };
         self.finish_plain_call(conn, slot, message, CallOutcome::Deferred);
-        let sealed = ReplySealing { conn, slot, protection, reply, sealing, data };
-        self.gss_work().push(Work::Seal(sealed));
+        let (stage, then) = (BodyStage::Seal(sealing), Then::Reply { slot, protection, data });
+        self.gss_work().push(Body { conn, message: reply.message, at: reply.at, stage, then });
     }
 
     /// The message of a call that is answered now, if it is still there.
@@ -313,7 +312,7 @@ impl Reactor {
         slot: SlotId,
         outcome: CallOutcome,
     ) -> CallOutcome {
-        match self.conn(conn).is_some_and(|c| c.serves.take_sealing(slot)) {
+        match self.conn(conn).is_some_and(|c| take(&mut c.serves.of(slot).is_sealing)) {
             true => CallOutcome::Deferred,
             false => outcome,
         }
@@ -346,7 +345,7 @@ impl Reactor {
             self.put_off(conn, slot);
             return None;
         }
-        c.serves.end_starving(slot);
+        c.serves.of(slot).is_starved = false;
         let message = c.serves.take_message(slot)?;
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         let header_bytes = view.header_bytes() as u32;

@@ -10,6 +10,7 @@ use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::pending::waiting::Waiting;
 #[cfg(feature = "gss")]
 use crate::reactor::server::protect::Starved;
+use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::words::calls::ReplyTarget;
 use crate::reactor::words::messages::SYSTEM_ERR;
@@ -30,7 +31,7 @@ impl Reactor {
     /// Defers a call, which is retried in whole turns. It is in the list at most once.
     pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conn(conn) else { return };
-        if c.serves.begin_wait(slot) {
+        if !std::mem::replace(&mut c.serves.of(slot).waits, true) {
             self.wait(conn, Waiting::Message(Pulling::Call(slot)));
         }
     }
@@ -92,7 +93,7 @@ impl Reactor {
         let Some((c, core)) = self.conn_and_core(conn) else { return false };
         let proto = c.lane.proto();
         let Some(plan) = proto.responder.pull_plan(slot) else { return false };
-        !admits_chunks(core.arena(), c.share(), plan.chunks())
+        !admits_chunks(core.arena(), &c.share, plan.chunks())
     }
 
     /// Returns true if Reads of the connection are on their way to memory of its own (iWARP), which is free after them.
@@ -104,7 +105,7 @@ impl Reactor {
     /// Returns true if a call may keep waiting for memory.
     fn has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let (now, ends) = (self.read_clock(), self.memory_wait_ends());
-        self.conn(conn).is_some_and(|c| Instant(now.0) < c.serves.wait_ends(slot, ends))
+        self.conn(conn).is_some_and(|c| Instant(now.0) < c.serves.of(slot).patience.of(slot, ends))
     }
 
     /// Answers a call that has waited for memory too long, or defers that while there is no room for the answer.
@@ -119,7 +120,7 @@ impl Reactor {
             Starved::Unprotected => {}
             Starved::Verifiable => {
                 if let Some(c) = self.conn(conn) {
-                    c.serves.starve(slot);
+                    c.serves.of(slot).is_starved = true;
                 }
                 return self.put_off(conn, slot);
             }
@@ -147,7 +148,7 @@ impl Reactor {
     #[cold]
     fn refuse_pull(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conn(conn) else { return };
-        if c.reads_outstanding > 0 || c.serves.waits(slot) {
+        if c.reads_outstanding > 0 || c.serves.of(slot).waits {
             return self.put_off(conn, slot);
         }
         c.serves.clear_sinks(slot);
@@ -159,7 +160,7 @@ impl Reactor {
     /// Finds memory for all Read chunks of the call; returns true if it has that.
     fn find_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let Some((c, core)) = self.conn_and_core(conn) else { return false };
-        let (serves, share, lane) = c.serving_parts();
+        let Conn { serves, share, lane, .. } = c;
         let proto = lane.proto();
         let Some(plan) = proto.responder.pull_plan(slot) else { return false };
         let Some(sinks) = serves.sinks(slot) else { return false };
@@ -200,9 +201,9 @@ impl Reactor {
         slot: SlotId,
     ) -> Option<CallFrame> {
         let c = self.conn(conn)?;
-        c.serves.end_wait(slot);
+        c.serves.of(slot).waits = false;
         #[cfg(feature = "gss")]
-        if c.serves.is_starved(slot) {
+        if c.serves.of(slot).is_starved {
             return self.frame_starved(conn, slot);
         }
         let c = self.conn(conn)?;
@@ -231,7 +232,7 @@ impl Reactor {
         };
         let proto = c.lane.proto();
         let view = HeaderView::new_checked(message.bytes(), proto.limits());
-        view.is_ok_and(|view| may_take(core.arena(), c.share(), &view))
+        view.is_ok_and(|view| may_take(core.arena(), &c.share, &view))
     }
 
     /// An RDMA Read of a call is done. Returns the call if that was the last one.

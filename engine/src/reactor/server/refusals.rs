@@ -134,7 +134,7 @@ impl CoreCell {
         let Some(c) = reactor.conn(to.conn) else { return };
         // Its reply may already be in progress, in steps.
         #[cfg(feature = "gss")]
-        if c.serves.is_sealing(to.slot) {
+        if c.serves.of(to.slot).is_sealing {
             return;
         }
         if c.lane.proto().responder.is_delivered(to.slot) {

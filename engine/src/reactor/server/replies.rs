@@ -177,7 +177,7 @@ impl Reactor {
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         // A call that was fetched has been admitted.
         let is_fetched = c.serves.has_sinks(slot);
-        if !is_fetched && !may_take(core.arena(), c.share(), &view) {
+        if !is_fetched && !may_take(core.arena(), &c.share, &view) {
             core.stats().no_buffer += 1;
             return None;
         }
@@ -276,7 +276,7 @@ impl Reactor {
         if let Some(sinks) = frame.sinks.take() {
             core.stats().joins += u64::from(sinks.joined.replace(false));
             let goes_on = outcome == CallOutcome::Deferred && !c.has_copy(frame.slot);
-            c.serves.put_sinks(frame.slot, sinks);
+            c.serves.of(frame.slot).sinks = Some(sinks);
             if !goes_on {
                 c.serves.clear_sinks(frame.slot);
             }
@@ -465,7 +465,7 @@ impl Reactor {
             return;
         }
         #[cfg(feature = "gss")]
-        let protection = c.serves.take_protection(to.slot);
+        let protection = c.serves.of(to.slot).protection.take();
         c.release(to.slot);
         #[cfg(feature = "gss")]
         if let Some(protection) = protection
@@ -494,7 +494,7 @@ impl Reactor {
         let caller = Arc::clone(c.caller()?);
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let plan = core.config().reply_plan(&c.negotiated, &view);
-        let share = c.share().clone();
+        let share = c.share.clone();
         #[cfg(feature = "gss")]
         let protection = c.serves.protection(to.slot).cloned();
         let bytes = plan.inline_bytes();
@@ -510,7 +510,7 @@ impl Reactor {
             self.gss_work().free_bytes(),
         );
         if let Some(timer) = self.take_timer() {
-            self.conn(to.conn)?.serves.set_timer(to.slot, timer);
+            self.conn(to.conn)?.serves.of(to.slot).timer = Some(timer);
         }
         Some(DeferTicket::new(caller, to.conn, to.slot, room))
     }
@@ -520,7 +520,8 @@ impl Reactor {
         // Each ticket was counted, and posts once.
         self.remove_deferred();
         let (conn, slot) = (reply.conn, reply.slot);
-        let deferred = |c: &mut Conn| Some((c.take_deferred(slot)?, c.serves.take_timer(slot)));
+        let deferred =
+            |c: &mut Conn| Some((c.take_deferred(slot)?, c.serves.of(slot).timer.take()));
         let Some((message, timer)) = self.conn(conn).and_then(deferred) else {
             self.stats().stale += 1;
             return;

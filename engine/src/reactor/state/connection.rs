@@ -5,25 +5,24 @@ use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, FabricError, Peer, QpId, SHORT_BYTES_MAX};
 use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Region, Share};
-use crate::reactor::pending::call_table::{CallHold, CallTable};
+use crate::reactor::pending::call_table::{CallHold, CallTable, FencedReply};
 use crate::reactor::pending::deferred::Caller;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_calls::GssCalls;
-use crate::reactor::pending::held_replies::FencedReply;
 use crate::reactor::pending::observation::Moved;
-use crate::reactor::pending::offered::{Offered, Settled};
 use crate::reactor::pending::origins::OriginIndex;
 use crate::reactor::pending::roles::{ReverseState, Roles};
 use crate::reactor::pending::stalls::Outstanding;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::rfc5666::Dialect;
 use crate::reactor::state::serve_table::ServeTable;
-use crate::reactor::words::negotiate::{Negotiated, Terms};
+use crate::reactor::words::negotiate::{Negotiated, Settled, Terms};
 #[cfg(feature = "gss")]
 use crate::reactor::words::protection::{ClientContext, Protection};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Connection;
+use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
@@ -47,7 +46,7 @@ pub(crate) struct Conn {
     pub(crate) calls: CallTable,
     pub(crate) serves: ServeTable,
     /// State of the dialects of RFC 5666.
-    dialect: Dialect,
+    pub(in crate::reactor) dialect: Dialect,
     /// Replies that have arrived while keys of their calls are being killed, in order of arrival.
     pub(crate) fenced: VecDeque<FencedReply>,
     pub(crate) recvs: BufPool,
@@ -60,7 +59,7 @@ pub(crate) struct Conn {
     moved: Moved,
     origin: OriginIndex,
     /// Blocks of the core's memory that its calls hold.
-    share: Share,
+    pub(in crate::reactor) share: Share,
     pub(crate) reads_outstanding: u16,
     /// At the last looks of the timer.
     outstanding: Outstanding,
@@ -69,9 +68,10 @@ pub(crate) struct Conn {
     /// Send buffers that calls leave free: those of deferred calls, and one for a handler, which may start calls
     /// before it answers its own, if this side both calls and serves.
     sends_left_by_calls: u32,
-    reverse: ReverseState,
-    /// The first call, while it may have to be sent in another version.
-    offer: Option<Box<Offered>>,
+    /// Restrictions of calls in reverse.
+    pub(in crate::reactor) reverse: ReverseState,
+    /// The RPC message of the first call, while it may have to be sent in another version.
+    pub(in crate::reactor) offer: Option<Vec<u8>>,
     /// Answers without a slot that wait for a buffer; at most one for each slot, and at least one.
     pub(crate) answers_owed: usize,
     /// Cause for which this side began to close it; the first one is kept.
@@ -218,8 +218,7 @@ impl Conn {
 
     #[inline(never)]
     fn kill_keys(&self, hold: &mut CallHold, fabric: &mut AnyFabric) {
-        let dying = hold.kill_keys(|handle| fabric.revoke(self.id, handle));
-        hold.set_dying(dying);
+        hold.kill_keys(|handle| fabric.revoke(self.id, handle));
     }
 
     /// Returns true if its calls and replies may be plain. Calls under RPCSEC_GSS are not plain, and neither are the
@@ -254,7 +253,6 @@ impl Conn {
     getters! {
         peer: Option<Peer>,
         origin: OriginIndex,
-        share: &Share,
         moved: Moved,
     }
 
@@ -284,50 +282,17 @@ impl Conn {
     }
 }
 
-/// Parts that one step needs together.
-impl Conn {
-    /// Memory of its calls, and of the replies that are fetched, when it is gone.
-    pub(in crate::reactor) fn into_calls(self) -> (CallTable, Dialect) {
-        (self.calls, self.dialect)
-    }
-
-    /// Calls that are served.
-    pub(in crate::reactor) fn serving_parts(&mut self) -> (&mut ServeTable, &Share, &ConnLane) {
-        (&mut self.serves, &self.share, &self.lane)
-    }
-
-    /// Replies that are fetched.
-    pub(in crate::reactor) fn pulling_parts(&mut self) -> (&mut Dialect, &Share, &ConnLane) {
-        (&mut self.dialect, &self.share, &self.lane)
-    }
-
-    pub(in crate::reactor) fn dialect(&self) -> &Dialect {
-        &self.dialect
-    }
-
-    pub(in crate::reactor) fn dialect_mut(&mut self) -> &mut Dialect {
-        &mut self.dialect
-    }
-}
-
 /// Its calls.
 impl Conn {
-    /// Restrictions of calls in reverse.
-    pub(in crate::reactor) fn reverse(&self) -> &ReverseState {
-        &self.reverse
-    }
-
-    /// The application has a client in reverse on it from now on.
-    pub(in crate::reactor) fn begin_reverse(&mut self, is_inline: bool) {
-        self.reverse = ReverseState::of_client(is_inline);
-    }
-
     /// Sets the negotiation of a new connection, before its first call.
     pub(in crate::reactor) fn negotiate(&mut self, negotiation: Negotiation) {
         self.lane.proto().requester.negotiate(negotiation);
         (self.offer, self.negotiated) = match negotiation.stage() {
             Stage::Settled => (None, self.negotiated.settled(negotiation.version())),
-            _ => (Some(Offered::new()), self.negotiated.offering()),
+            _ => (
+                Some(Vec::with_capacity(INLINE_THRESHOLD_MIN_BYTES as usize)),
+                self.negotiated.offering(),
+            ),
         };
     }
 
@@ -338,11 +303,6 @@ impl Conn {
         self.offer = None;
         self.negotiated = self.negotiated.settled(version);
         Settled { negotiated: self.negotiated, verdict: self.lane.proto().requester.verdict() }
-    }
-
-    /// The first call, while it may have to be sent in another version.
-    pub(in crate::reactor) fn offer(&mut self) -> Option<&mut Offered> {
-        self.offer.as_deref_mut()
     }
 }
 
@@ -370,7 +330,7 @@ impl Conn {
     /// The call in this slot is verified: every answer to it is protected from now on.
     pub(in crate::reactor) fn protect(&mut self, slot: SlotId, protection: Protection) {
         self.is_secured = true;
-        self.serves.protect(slot, protection);
+        self.serves.of(slot).protection = Some(protection);
     }
 
     /// Returns true if a call under RPCSEC_GSS has arrived whose verifier checks.

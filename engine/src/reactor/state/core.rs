@@ -8,7 +8,6 @@ use crate::fabric::{AnyFabric, ConnId, DownCause, Endpoint, Ends, FabricError, S
 use crate::mem::{Buf, Bulk, BulkPool, Slab};
 use crate::reactor::pending::deferred::Caller;
 use crate::reactor::pending::drain::{DrainRequest, Leaving};
-use crate::reactor::pending::ended_calls::EndedCalls;
 use crate::reactor::pending::expiry::Overdue;
 #[cfg(feature = "gss")]
 use crate::reactor::pending::gss_work::GssWork;
@@ -24,6 +23,7 @@ use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::lane_memory::Lane;
 use crate::reactor::state::rfc5666::CoreDialect;
+use crate::reactor::words::calls::{CallEnd, CallKey};
 #[cfg(feature = "gss")]
 use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::instance::Instance;
@@ -54,6 +54,9 @@ pub(crate) struct CoreCell {
     pub(crate) crypto: Arc<CryptoCounts>,
 }
 
+/// See [`Core::ended`].
+pub(in crate::reactor) type EndedCalls = VecDeque<(ConnId, CallKey, CallEnd)>;
+
 /// Hands a connection request to the control thread.
 pub(crate) type ConnectRequests =
     Box<dyn Fn(&str, std::time::Duration, Instance, &Arc<[Slab]>) -> u64>;
@@ -79,8 +82,9 @@ pub(crate) struct Core {
     overdue: Overdue,
     default_timeout_ticks: u64,
     memory_wait_ticks: u64,
-    stalls: StallTimer,
+    pub(in crate::reactor) stalls: StallTimer,
     waiting: VecDeque<(ConnId, Waiting)>,
+    /// Calls that have ended without an answer, in the order in which the application is told.
     ended: EndedCalls,
     interrupted: Interrupted,
     /// Requested connections on which the peer may make reverse calls.
@@ -321,7 +325,7 @@ impl Core {
             origins: Origins::default(),
             stalls: StallTimer::new(clock.from_duration(config.stall_timeout())),
             waiting: VecDeque::with_capacity(config.slots_per_conn()),
-            ended: EndedCalls::with_capacity(config.slots_per_conn()),
+            ended: VecDeque::with_capacity(config.slots_per_conn()),
             interrupted: Interrupted::default(),
             reverse_requests: Vec::new(),
             panics: Arc::default(),
@@ -395,6 +399,11 @@ impl Core {
         &mut self.ended
     }
 
+    /// A call has ended without an answer.
+    pub(in crate::reactor) fn end_call(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
+        self.ended.push_back((conn, call, end));
+    }
+
     #[cfg(feature = "gss")]
     #[inline]
     pub(in crate::reactor) fn gss_work(&mut self) -> &mut GssWork {
@@ -449,8 +458,8 @@ impl Core {
         roles: Roles,
     ) -> Result<Conn, FabricError> {
         let reads_max = self.fabric.caps().reads_max.min(endpoint.reads_max);
-        let terms = Terms::new(&self.offer, &endpoint.peer_private_data, reads_max, &self.config)
-            .with_peer(endpoint.peer_identity);
+        let of_peer = (&endpoint.peer_private_data[..], endpoint.peer_identity);
+        let terms = Terms::new(&self.offer, of_peer, reads_max, &self.config);
         let peer = endpoint.peer;
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);

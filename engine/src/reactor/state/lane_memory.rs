@@ -92,27 +92,18 @@ impl LaneCounts {
     }
 }
 
-/// A call of this connection is being served until this is dropped, by a panic, too.
-pub(in crate::reactor) struct Served<'a>(&'a Cell<Option<ConnId>>);
+/// Something that is there until this is dropped, by a panic, too.
+pub(in crate::reactor) struct Held<'a, T>(&'a Cell<Option<T>>);
 
-impl Drop for Served<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0.set(None);
-    }
-}
-
-/// The receive of the message that is handled is there until this is dropped, by a panic, too.
-pub(in crate::reactor) struct HeldReceive<'a>(&'a Cell<Option<Buf>>);
-
-impl HeldReceive<'_> {
-    /// The receive, unless the message keeps it.
-    pub(in crate::reactor) fn take(self) -> Option<Buf> {
+impl<T> Held<'_, T> {
+    /// It, unless somebody else has taken it.
+    pub(in crate::reactor) fn take(self) -> Option<T> {
         self.0.take()
     }
 }
 
-impl Drop for HeldReceive<'_> {
+impl<T> Drop for Held<'_, T> {
+    #[inline(always)]
     fn drop(&mut self) {
         self.0.set(None);
     }
@@ -166,9 +157,9 @@ impl Lane {
 
 /// The message that is being handled.
 impl Lane {
-    pub(in crate::reactor) fn hold_receive(&self, receive: Buf) -> HeldReceive<'_> {
+    pub(in crate::reactor) fn hold_receive(&self, receive: Buf) -> Held<'_, Buf> {
         self.receive.set(Some(receive));
-        HeldReceive(&self.receive)
+        Held(&self.receive)
     }
 
     /// Lends the receive of the message that is handled to `then`, which may keep it.
@@ -185,9 +176,9 @@ impl Lane {
 
     /// A call of this connection is served as long as the returned value lives.
     #[inline(always)]
-    pub(in crate::reactor) fn begin_serving(&self, conn: ConnId) -> Served<'_> {
+    pub(in crate::reactor) fn begin_serving(&self, conn: ConnId) -> Held<'_, ConnId> {
         self.serving.set(Some(conn));
-        Served(&self.serving)
+        Held(&self.serving)
     }
 
     /// Returns true if a call of the connection is being served.

@@ -7,32 +7,31 @@ use crate::reactor::pending::spares::Spares;
 use crate::reactor::words::latency::CallTimer;
 #[cfg(feature = "gss")]
 use crate::reactor::words::protection::Protection;
-use spinrpc_proto::ids::Instant;
 use spinrpc_proto::output::SlotId;
 
 /// A call being fetched or deferred: its message stays, because the reply echoes its lists.
 #[derive(Default)]
-struct ServeHold {
+pub(in crate::reactor) struct ServeHold {
     message: Option<Buf>,
     /// Set while Read chunks are fetched, or are kept for a deferred call. Lent to the handler while it runs.
-    sinks: Option<Box<Sinks>>,
+    pub(in crate::reactor) sinks: Option<Box<Sinks>>,
     /// Send-queue places kept for its reply.
     reserved: u16,
     /// It is in the list of calls that wait for memory or room.
-    waits: bool,
+    pub(in crate::reactor) waits: bool,
     /// End of its wait for memory, if it waits.
-    patience: Expiry,
+    pub(in crate::reactor) patience: Expiry,
     /// Set if the call is deferred and measured.
-    timer: Option<CallTimer>,
+    pub(in crate::reactor) timer: Option<CallTimer>,
     /// Protection of its reply, if the call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
-    protection: Option<Protection>,
+    pub(in crate::reactor) protection: Option<Protection>,
     /// Its reply is being sealed in steps, so the call counts as one that is answered later.
     #[cfg(feature = "gss")]
-    is_sealing: bool,
+    pub(in crate::reactor) is_sealing: bool,
     /// Its chunks found no memory in time: it is refused when it is resumed.
     #[cfg(feature = "gss")]
-    is_starved: bool,
+    pub(in crate::reactor) is_starved: bool,
 }
 
 /// See the module.
@@ -54,8 +53,9 @@ impl ServeTable {
         self.holds.len()
     }
 
+    /// The call in this slot.
     #[inline(always)]
-    fn of(&mut self, slot: SlotId) -> &mut ServeHold {
+    pub(in crate::reactor) fn of(&mut self, slot: SlotId) -> &mut ServeHold {
         &mut self.holds[usize::from(slot.index)]
     }
 
@@ -95,43 +95,12 @@ impl ServeTable {
         }
         usize::from(std::mem::take(&mut hold.reserved))
     }
-
-    /// A call begins to wait in the queue of the core; returns false if it does already.
-    pub(in crate::reactor) fn begin_wait(&mut self, slot: SlotId) -> bool {
-        !std::mem::replace(&mut self.of(slot).waits, true)
-    }
-
-    pub(in crate::reactor) fn end_wait(&mut self, slot: SlotId) {
-        self.of(slot).waits = false;
-    }
-
-    pub(in crate::reactor) fn waits(&self, slot: SlotId) -> bool {
-        self.holds[usize::from(slot.index)].waits
-    }
-
-    /// End of the wait of a call for memory, which is `ends` if it begins now.
-    pub(in crate::reactor) fn wait_ends(&mut self, slot: SlotId, ends: Instant) -> Instant {
-        self.of(slot).patience.of(slot, ends)
-    }
-
-    pub(in crate::reactor) fn set_timer(&mut self, slot: SlotId, timer: CallTimer) {
-        self.of(slot).timer = Some(timer);
-    }
-
-    #[inline]
-    pub(in crate::reactor) fn take_timer(&mut self, slot: SlotId) -> Option<CallTimer> {
-        self.of(slot).timer.take()
-    }
 }
 
 /// Memory that Read chunks are fetched to.
 impl ServeTable {
     pub(in crate::reactor) fn has_sinks(&self, slot: SlotId) -> bool {
         self.holds[usize::from(slot.index)].sinks.is_some()
-    }
-
-    pub(in crate::reactor) fn put_sinks(&mut self, slot: SlotId, sinks: Box<Sinks>) {
-        self.of(slot).sinks = Some(sinks);
     }
 
     /// Those of a call, or empty ones. `None` if as many as there may be are out.
@@ -183,40 +152,5 @@ impl ServeTable {
     /// Protection of the reply.
     pub(in crate::reactor) fn protection(&self, slot: SlotId) -> Option<&Protection> {
         self.holds[usize::from(slot.index)].protection.as_ref()
-    }
-
-    pub(in crate::reactor) fn take_protection(&mut self, slot: SlotId) -> Option<Protection> {
-        self.of(slot).protection.take()
-    }
-
-    pub(in crate::reactor) fn protect(&mut self, slot: SlotId, protection: Protection) {
-        self.of(slot).protection = Some(protection);
-    }
-
-    /// The reply is being sealed in steps: the call counts as one that is answered later.
-    pub(in crate::reactor) fn begin_sealing(&mut self, slot: SlotId) {
-        self.of(slot).is_sealing = true;
-    }
-
-    pub(in crate::reactor) fn is_sealing(&self, slot: SlotId) -> bool {
-        self.holds[usize::from(slot.index)].is_sealing
-    }
-
-    /// Returns true once for a reply that is being sealed.
-    pub(in crate::reactor) fn take_sealing(&mut self, slot: SlotId) -> bool {
-        std::mem::take(&mut self.of(slot).is_sealing)
-    }
-
-    /// The chunks of a call found no memory in time: it is refused when it is resumed.
-    pub(in crate::reactor) fn starve(&mut self, slot: SlotId) {
-        self.of(slot).is_starved = true;
-    }
-
-    pub(in crate::reactor) fn is_starved(&self, slot: SlotId) -> bool {
-        self.holds[usize::from(slot.index)].is_starved
-    }
-
-    pub(in crate::reactor) fn end_starving(&mut self, slot: SlotId) {
-        self.of(slot).is_starved = false;
     }
 }

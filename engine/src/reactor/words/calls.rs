@@ -408,22 +408,6 @@ pub(crate) struct ReplyBuffers<'a> {
     pub(crate) whole: Option<WholeReply>,
 }
 
-impl<'a> ReplyBuffers<'a> {
-    /// Buffers of a call whose reply did not have to be fetched.
-    pub(in crate::reactor) fn new(
-        arguments: &'a mut [Option<Bulk>],
-        results: &'a mut [Option<Bulk>],
-    ) -> Self {
-        Self {
-            arguments,
-            results,
-            pulled: PulledChunks::default(),
-            #[cfg(feature = "gss")]
-            whole: None,
-        }
-    }
-}
-
 /// A long reply whose body is protected, in private memory.
 #[cfg(feature = "gss")]
 pub(crate) struct WholeReply {

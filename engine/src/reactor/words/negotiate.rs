@@ -10,7 +10,7 @@ use crate::reactor::words::instance::{Instance, PeerId};
 use spinrpc_proto::alignment::Alignment;
 #[cfg(any(test, fuzzing))]
 use spinrpc_proto::config_proto::{BODY_BYTES, ConfigReply, ConfigRequest};
-use spinrpc_proto::version::{InlineThresholds, TransportVersion, Versions};
+use spinrpc_proto::version::{InlineThresholds, TransportVersion, Verdict, Versions};
 
 const MAGIC: u32 = 0xf6ab_0e18;
 const VERSION: u8 = 1;
@@ -97,25 +97,20 @@ pub(crate) struct Terms {
 impl Terms {
     pub(crate) fn new(
         ours: &Offer,
-        peer_private_data: &[u8],
+        (peer_private_data, peer_identity): (&[u8], u64),
         reads_max: u16,
         config: &Config,
     ) -> Self {
         Self {
             ours: *ours,
             theirs: Offer::decode(peer_private_data),
-            peer_identity: 0,
+            peer_identity,
             two_bytes: (config.send_room_bytes(), config.recv_buffer_bytes()),
             version: only(config.versions()),
             reads_max,
             peer_reads_max: config.rdma_reads_max(),
             alignment: config.msgp_alignment(),
         }
-    }
-
-    /// Sets the identity of the peer: [`crate::fabric::Endpoint::peer_identity`].
-    pub(crate) fn with_peer(self, peer_identity: u64) -> Self {
-        Self { peer_identity, ..self }
     }
 
     /// Result of the private data alone: thresholds are the minimum of the size that one side sends and the size that
@@ -182,6 +177,12 @@ pub struct Negotiated {
     /// By version.
     plain_bytes_max: [usize; 2],
     peer: PeerId,
+}
+
+/// Outcome of an offer of a version.
+pub(crate) struct Settled {
+    pub(crate) negotiated: Negotiated,
+    pub(crate) verdict: Verdict,
 }
 
 impl Negotiated {
@@ -418,7 +419,7 @@ pub(in crate::reactor::words) mod tests {
         let mut other = OURS.encode();
         other[4] = 2;
         for data in [&[][..], &other[..], &OURS.encode()[..7]] {
-            let agreed = Terms::new(&OURS, data, 128, &Config::default()).agreed();
+            let agreed = Terms::new(&OURS, (data, 0), 128, &Config::default()).agreed();
             assert_eq!(sizes(&agreed), (1024, 1024));
             assert!(!agreed.remote_invalidate());
         }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
 use spinrpc_gss::{BodyOpening, BodySealing, Enctype, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
-use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::ids::{Instant, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::payload::{Item, Placement, StreamWriter};
 use spinrpc_proto::rpc::{
@@ -55,12 +55,27 @@ pub(crate) struct Protection {
     pub(crate) sequence: u32,
 }
 
-/// The words of a call without a credential that stay the same under a context: call, version, program, its version and
-/// procedure.
+/// The words of a call that stay the same under a context: call, version, program, its version and procedure.
 pub(in crate::reactor) struct PlainHead([u8; Self::BYTES]);
 
 impl PlainHead {
     const BYTES: usize = 20;
+
+    /// Those of a call of the NULL procedure.
+    pub(in crate::reactor) fn null(program: Program, version: Version) -> Self {
+        let mut words = [0; Self::BYTES];
+        words[7] = 2;
+        words[8..12].copy_from_slice(&program.0.to_be_bytes());
+        words[12..16].copy_from_slice(&version.0.to_be_bytes());
+        Self(words)
+    }
+
+    /// Those of an RPC message, and where its arguments begin.
+    fn of(stream: &[u8]) -> Result<(Self, usize), Unprotected> {
+        let (_, at) = CallHeader::parse(stream).map_err(|_| Unprotected::Failed)?;
+        let words = stream[4..].first_chunk().ok_or(Unprotected::Failed)?;
+        Ok((Self(*words), at))
+    }
 
     /// Those of an RPC message, and its arguments; `None` if it has a credential.
     pub(in crate::reactor) fn split(stream: &[u8]) -> Option<(Self, &[u8])> {
@@ -285,35 +300,27 @@ impl ClientContext {
         bytes <= KEPT_BYTES_MAX || !self.is_answered.load(Ordering::Relaxed)
     }
 
-    /// Protects the call in `draft` and passes the protected draft to `start`.
-    pub(in crate::reactor) fn protect<'i, T>(
+    /// Signs the call in `draft`, whose body is not protected, and passes the signed draft to `start`.
+    pub(in crate::reactor) fn sign<T>(
         &self,
-        (pool, counts): (&BulkPool, &CryptoCounts),
-        (xid, sequence): (Xid, u32),
-        items: impl Iterator<Item = &'i [u8]>,
+        pool: &BulkPool,
+        numbers: (Xid, u32),
         draft: &Draft<'_>,
         start: impl FnOnce(&Draft<'_>) -> T,
     ) -> Result<T, Unprotected> {
-        let (header, at) = CallHeader::parse(draft.stream()).map_err(|_| Unprotected::Failed)?;
-        let mut bytes = [0; CALL_HEAD_BYTES];
-        let length = self.emit_header(GssProcedure::Data, sequence, xid, &header, &mut bytes)?;
-        let head = &bytes[..length];
-        if self.service.protects_body() {
-            let sealing = Sealing { context: &self.context, service: self.service };
-            let stream = sealing.seal((pool, counts), sequence, (head, items), (draft, at))?;
-            return Ok(start(&Draft::plain(stream.bytes())));
-        }
+        let (plain, at) = PlainHead::of(draft.stream())?;
+        let mut head = [0; CALL_HEAD_BYTES];
+        let length = self.emit_head(GssProcedure::Data, numbers, plain, &mut head)?;
         let rest = &draft.stream()[at..];
-        let bytes = length + rest.len();
-        let mut stream = take(pool, bytes)?;
+        let mut stream = take(pool, length + rest.len())?;
         let (place, behind) = stream.bytes_mut().split_at_mut(length);
-        place.copy_from_slice(head);
+        place.copy_from_slice(&head[..length]);
         behind.copy_from_slice(rest);
         Ok(start(&Draft::new(stream.bytes(), draft.cuts().moved(at, length))))
     }
 
-    /// Bytes of the RPC header that [`ClientContext::emit_plain_head`] writes.
-    pub(in crate::reactor) fn plain_head_bytes(&self) -> usize {
+    /// Bytes of the RPC header that [`ClientContext::emit_head`] writes.
+    pub(in crate::reactor) fn head_bytes(&self) -> usize {
         let (procedure, service) = (GssProcedure::Data, self.service);
         let credential = GssCredential { procedure, sequence: 0, service, handle: &self.handle };
         let mic_bytes = self.context.send_keys().mic_bytes();
@@ -321,15 +328,15 @@ impl ClientContext {
     }
 
     /// Writes the RPC header of a call, with credential and verifier; returns its length.
-    pub(in crate::reactor) fn emit_plain_head(
+    pub(in crate::reactor) fn emit_head(
         &self,
-        sequence: u32,
-        xid: Xid,
+        procedure: GssProcedure,
+        (xid, sequence): (Xid, u32),
         plain: PlainHead,
         to: &mut [u8],
     ) -> Result<usize, Unprotected> {
         const CREDENTIAL_AT: usize = 4 + PlainHead::BYTES + 8;
-        let (procedure, service) = (GssProcedure::Data, self.service);
+        let service = self.service;
         let credential = GssCredential { procedure, sequence, service, handle: &self.handle };
         let place = to.get_mut(CREDENTIAL_AT..).ok_or(Unprotected::Failed)?;
         let length = credential.emit(place).map_err(|_| Unprotected::Failed)?;
@@ -353,47 +360,15 @@ impl ClientContext {
         items: impl Iterator<Item = &'i [u8]>,
         draft: &Draft<'_>,
     ) -> Result<(LaidOut, BodySealing), Unprotected> {
-        let (header, from) = CallHeader::parse(draft.stream()).map_err(|_| Unprotected::Failed)?;
+        let (plain, from) = PlainHead::of(draft.stream())?;
         let mut bytes = [0; CALL_HEAD_BYTES];
-        let at = self.emit_header(GssProcedure::Data, sequence, xid, &header, &mut bytes)?;
+        let at = self.emit_head(GssProcedure::Data, (xid, sequence), plain, &mut bytes)?;
         let sealing = Sealing { context: &self.context, service: self.service };
         let parts = (&bytes[..at], items);
         let (mut message, content_bytes) = sealing.lay_out(memory, parts, (draft, from))?;
         let body = &mut message.bytes_mut()[at..];
         let begun = sealing.begin_body(body, content_bytes, sequence)?;
         Ok((LaidOut { message, at, content_bytes }, begun))
-    }
-
-    /// Writes a call that destroys the context, with program and version from `plain`; returns its length.
-    pub(in crate::reactor) fn emit_destroy(
-        &self,
-        sequence: u32,
-        plain: &CallHeader<'_>,
-        bytes: &mut [u8; CALL_HEAD_BYTES],
-    ) -> Result<usize, Unprotected> {
-        self.emit_header(GssProcedure::Destroy, sequence, plain.xid, plain, bytes)
-    }
-
-    /// Writes the RPC header of a call, with credential and verifier.
-    fn emit_header(
-        &self,
-        procedure: GssProcedure,
-        sequence: u32,
-        xid: Xid,
-        plain: &CallHeader<'_>,
-        bytes: &mut [u8; CALL_HEAD_BYTES],
-    ) -> Result<usize, Unprotected> {
-        let mut body = [0; 400];
-        let credential =
-            GssCredential { procedure, sequence, service: self.service, handle: &self.handle };
-        let length = credential.emit(&mut body).map_err(|_| Unprotected::Failed)?;
-        let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &body[..length] };
-        let header = CallHeader { xid, credential, verifier: OpaqueAuth::NONE, ..*plain };
-        // Without the verifier, which is flavor and length here.
-        let signed_bytes = header.emit(bytes) - 8;
-        let mic = self.context.sign_call(&bytes[..signed_bytes]);
-        let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic.as_slice() };
-        Ok(CallHeader { verifier, ..header }.emit(bytes))
     }
 }
 
@@ -409,23 +384,6 @@ struct Sealing<'a> {
 }
 
 impl Sealing<'_> {
-    /// Seals the body of a message behind `head`, with all items in it. The body is the part of the draft from `at`
-    /// on.
-    fn seal<'i>(
-        &self,
-        (pool, counts): (&BulkPool, &CryptoCounts),
-        sequence: u32,
-        (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
-        (draft, at): (&Draft<'_>, usize),
-    ) -> Result<Bulk, Unprotected> {
-        let memory = |bytes| take(pool, bytes);
-        let (mut message, content_bytes) = self.lay_out(memory, (head, items), (draft, at))?;
-        let body = &mut message.bytes_mut()[head.len()..];
-        let mut sealing = self.begin_body(body, content_bytes, sequence)?;
-        finish_sealing((self.context, self.service), &mut sealing, body, counts)?;
-        Ok(message)
-    }
-
     /// Lays out a message with room for the seal of its body, in private memory from `memory`; returns it and the length of
     /// the content.
     fn lay_out<'i>(

@@ -1,5 +1,4 @@
-//! Parts of the half that makes calls, for the dialects of RFC 5666: padded calls and replies, and replies by Read list.
+//! Parts of the half that makes calls, for the dialects of RFC 5666: padded calls, and replies by Read list.
 
-mod padded_replies;
 mod padding;
 mod reply_pulls;

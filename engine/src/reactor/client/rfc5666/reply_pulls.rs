@@ -7,21 +7,17 @@
 //! but RDMA Reads in flight complete first.
 
 use crate::fabric::ConnId;
-use crate::mem::{Buf, Bulk};
+use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
-use crate::reactor::pending::call_table::{CallHold, private_bytes};
-use crate::reactor::pending::held_replies::FencedReply;
+use crate::reactor::pending::call_table::{CallHold, FencedReply};
 use crate::reactor::pending::pulling::{Pulling, ReadSink};
 use crate::reactor::pending::rfc5666::ReplyPull;
 use crate::reactor::pending::sinks::{SinkPools, Sinks};
 use crate::reactor::pending::upcalls::Upcalls;
 use crate::reactor::pending::waiting::Waiting;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{ReplyBuffers, ReplyFrame};
-use crate::reactor::words::rfc5666::{Padded, PulledChunks};
-use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream, SlotId};
+use spinrpc_proto::output::{CallFailure, DeliveredReply, PeerMisbehaved, SlotId};
 use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView};
 use spinrpc_proto::reply_pull::PullEnd;
@@ -56,50 +52,9 @@ impl CoreCell {
     }
 
     fn deliver_pulled(&self, conn: ConnId, pull: ReplyPull, up: &mut impl Upcalls) {
-        let (mut message, reply, mut hold, mut sinks) = pull.into_parts();
-        let copies = sinks.take_home();
-        let Sinks { chunks, count, bulks, joined, .. } = &mut sinks;
-        let (chunks, pulled) = (&chunks[..*count], &mut bulks[..*count]);
-        let (mut arguments, mut results): (&mut [Option<Bulk>], &mut [Option<Bulk>]) =
-            (&mut [], &mut []);
-        let mut from_chunk: &[u8] = &[];
-        if let Some(hold) = hold.as_deref_mut() {
-            from_chunk = private_bytes(hold.reply.as_ref());
-            (arguments, results) = (&mut hold.arguments, &mut hold.results);
-        }
-        let mut padded = None;
-        let brought = message.bytes().first_chunk::<8>().copied().unwrap_or_default();
-        let (stream, chunks, pulled) = match (reply.stream, pulled) {
-            (ReplyStream::Inline { header_bytes }, pulled) => {
-                let (head, said) = Padded::of(&mut message, header_bytes, joined);
-                padded = Some(said).filter(|said| said.alignment != Alignment::NONE);
-                (&head[header_bytes..], chunks, pulled)
-            }
-            (ReplyStream::ReplyChunk { length }, pulled) => {
-                (&from_chunk[..length as usize], chunks, pulled)
-            }
-            (ReplyStream::Pulled, [Some(stream), rest @ ..]) => {
-                (stream.bytes(), &chunks[1..], rest)
-            }
-            (ReplyStream::Pulled, pulled) => (&[][..], chunks, pulled),
-        };
-        if !self.is_of(&brought, stream) {
-            return self.refuse_foreign_reply(conn, message, &reply, hold, up);
-        }
-        let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
-        let pulled = PulledChunks { chunks, bulks: pulled, base: 0 };
-        let mut buffers = ReplyBuffers {
-            arguments,
-            results,
-            pulled,
-            #[cfg(feature = "gss")]
-            whole: None,
-        };
-        let (buffers, padded) = (Some(&mut buffers), padded.as_mut());
-        up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
-        self.reactor().stats().copies += copies;
-        self.reactor().stats().joins += u64::from(sinks.joined.get());
-        self.reactor().finish_reply(conn, message, hold);
+        let ReplyPull { message, reply, hold, mut sinks, .. } = pull;
+        self.reactor().stats().copies += sinks.take_home();
+        self.deliver_other_reply(conn, message, &reply, (hold, Some(&mut sinks)), up);
     }
 }
 
@@ -122,7 +77,10 @@ impl Reactor {
         core.stats().replies_received += 1;
         match c.suspend_call(reply.slot, core.fabric_mut()) {
             Some(hold) if hold.is_dying() => {
-                self.fence(conn, FencedReply::new(message, reply, hold, (invalidated, true)));
+                self.fence(
+                    conn,
+                    FencedReply { message, reply, hold, invalidated, is_partial: true },
+                );
                 false
             }
             hold => self.hold_reply(conn, message, reply, hold, invalidated),
@@ -140,8 +98,9 @@ impl Reactor {
     ) -> bool {
         let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
         let Some(c) = self.conn(conn) else { return false };
-        let pull = ReplyPull::new(message, reply, hold);
-        if !c.dialect_mut().put_pull(reply.slot, pull) {
+        let (sinks, waits, patience) = (Sinks::default(), false, None);
+        let pull = ReplyPull { message, reply, hold, sinks, waits, patience };
+        if !c.dialect.put_pull(reply.slot, pull) {
             return false;
         }
         let proto = self.conn(conn).map(|c| c.lane.proto());
@@ -179,13 +138,12 @@ impl Reactor {
         }
         let Some((c, core)) = self.conn_and_core(conn) else { return };
         let (reads_room, send_room) = (c.reads_room(), c.queue_room(core.fabric()));
-        let (dialect, _, lane) = c.pulling_parts();
-        let Some((message, sinks)) = dialect.pull(slot).map(ReplyPull::fetched) else { return };
-        let limits = *lane.proto().limits();
+        let Some(ReplyPull { message, sinks, .. }) = c.dialect.pull(slot) else { return };
+        let limits = *c.lane.proto().limits();
         let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) else { return };
         let room = usize::from(reads_room).min(send_room) as u16;
         let mut sink = ReadSink::new(core.fabric_mut(), conn, Pulling::Reply, sinks);
-        let asked = lane.proto().requester.pull(slot, &view, room, &mut sink);
+        let asked = c.lane.proto().requester.pull(slot, &view, room, &mut sink);
         let (bytes, overrun) = sink.end();
         c.reads_outstanding += asked;
         c.count_read(bytes);
@@ -199,12 +157,11 @@ impl Reactor {
 
     fn find_reply_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let Some((c, core)) = self.conn_and_core(conn) else { return false };
-        let (dialect, share, lane) = c.pulling_parts();
-        let proto = lane.proto();
+        let proto = c.lane.proto();
         let Some(plan) = proto.requester.pull_plan(slot) else { return false };
-        let Some((_, sinks)) = dialect.pull(slot).map(ReplyPull::fetched) else { return false };
+        let Some(ReplyPull { sinks, .. }) = c.dialect.pull(slot) else { return false };
         let has_all = sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.arena()));
-        sinks.charge(core.arena(), share);
+        sinks.charge(core.arena(), &c.share);
         has_all
     }
 
@@ -229,22 +186,22 @@ impl Reactor {
     /// Returns true if a reply may keep waiting for memory.
     fn reply_has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let (now, ends) = (self.read_clock(), self.memory_wait_ends());
-        let pull = self.conn(conn).and_then(|c| c.dialect_mut().pull(slot));
-        pull.is_some_and(|pull| Instant(now.0) < pull.wait_ends(ends))
+        let pull = self.conn(conn).and_then(|c| c.dialect.pull(slot));
+        pull.is_some_and(|pull| Instant(now.0) < *pull.patience.get_or_insert(ends))
     }
 
     /// Defers a reply, which is retried in whole turns. It is in the list at most once.
     fn put_off_reply(&mut self, conn: ConnId, slot: SlotId) {
-        let pull = self.conn(conn).and_then(|c| c.dialect_mut().pull(slot));
-        if pull.is_some_and(ReplyPull::begin_wait) {
+        let pull = self.conn(conn).and_then(|c| c.dialect.pull(slot));
+        if pull.is_some_and(|pull| !std::mem::replace(&mut pull.waits, true)) {
             self.wait(conn, Waiting::Message(Pulling::Reply(slot)));
         }
     }
 
     /// Retries a deferred reply.
     pub(in crate::reactor) fn resume_reply(&mut self, conn: ConnId, slot: SlotId) {
-        if let Some(pull) = self.conn(conn).and_then(|c| c.dialect_mut().pull(slot)) {
-            pull.end_wait();
+        if let Some(pull) = self.conn(conn).and_then(|c| c.dialect.pull(slot)) {
+            pull.waits = false;
         }
     }
 
@@ -259,13 +216,13 @@ impl Reactor {
         };
         let end = c.lane.proto().requester.end_pull(slot, done.whole_mut())?;
         c.calls.forget(slot);
-        let pull = c.dialect_mut().take_pull(slot);
+        let pull = c.dialect.take_pull(slot);
         done.set_range(0..DONE_BYTES);
         self.post(conn, done, Posted::Done);
         match end {
             PullEnd::Deliver { .. } => pull,
             PullEnd::Release => {
-                let (message, _, hold, _) = pull?.into_parts();
+                let ReplyPull { message, hold, .. } = pull?;
                 self.finish_reply(conn, message, hold);
                 None
             }

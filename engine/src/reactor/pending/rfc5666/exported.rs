@@ -21,45 +21,21 @@ impl ExportHold {
     pub(in crate::reactor) fn keys(&self) -> usize {
         usize::from(self.count)
     }
-}
 
-/// A reply that is written, its data exposed, and waits for an earlier RDMA_DONE.
-pub(crate) struct KeptReply {
-    slot: SlotId,
-    message: Buf,
-    invalidate: Option<u32>,
-    /// End of its wait.
-    deadline: Instant,
-}
-
-impl KeptReply {
-    pub(in crate::reactor) fn new(
-        slot: SlotId,
-        (message, invalidate): (Buf, Option<u32>),
-        deadline: Instant,
-    ) -> Self {
-        Self { slot, message, invalidate, deadline }
-    }
-
-    pub(in crate::reactor) fn slot(&self) -> SlotId {
-        self.slot
-    }
-
-    pub(in crate::reactor) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    /// The message, and the key to invalidate with it.
-    pub(in crate::reactor) fn into_message(self) -> (Buf, Option<u32>) {
-        (self.message, self.invalidate)
-    }
-}
-
-impl ExportHold {
     pub(in crate::reactor) fn add(&mut self, handle: u32) {
         if let Some(place) = self.handles.get_mut(usize::from(self.count)) {
             *place = handle;
             self.count += 1;
         }
     }
+}
+
+/// A reply that is written, its data exposed, and waits for an earlier RDMA_DONE.
+pub(crate) struct KeptReply {
+    pub(in crate::reactor) slot: SlotId,
+    pub(in crate::reactor) message: Buf,
+    /// The key to invalidate with it.
+    pub(in crate::reactor) invalidate: Option<u32>,
+    /// End of its wait.
+    pub(in crate::reactor) deadline: Instant,
 }

@@ -15,7 +15,7 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::ReplyTarget;
 use crate::reactor::words::draft::Draft;
 use crate::reactor::words::messages::{SYSTEM_ERR, xid_of};
-use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyPlan};
+use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyItem, ReplyPlan};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
 use spinrpc_proto::output::SlotId;
@@ -30,7 +30,7 @@ struct ReadStage {
     /// Offset of the stream in the message; the transport header will end there.
     stream_at: usize,
     /// The whole RPC message, when that is fetched.
-    whole: Option<Bulk>,
+    whole: Option<ReplyItem>,
 }
 
 /// Exposed memory of one reply.
@@ -153,7 +153,9 @@ impl Reactor {
         }
         let xid = to.message.first_chunk::<4>().copied().unwrap_or_default();
         whole.bytes_mut()[..4].copy_from_slice(&xid);
-        let stage = ReadStage { message: stage.message, plan, stream_at, whole: Some(whole) };
+        self.charge_reply(to.conn, &ReplyData::new(), Some(&whole));
+        let whole = Some(ReplyItem::Owned(whole));
+        let stage = ReadStage { message: stage.message, plan, stream_at, whole };
         self.export_and_emit(to, stage, encoded, data);
     }
 
@@ -166,7 +168,7 @@ impl Reactor {
         encoded: &Encoded,
         mut data: ReplyData,
     ) {
-        self.charge_reply(to.conn, &data, stage.whole.as_ref());
+        self.charge_reply(to.conn, &data, None);
         let exported = self.export_reply(to, &mut stage, encoded, &mut data);
         match exported {
             Ok(exported) => self.reply_by_read(to, stage, exported, encoded, data),
@@ -222,46 +224,31 @@ impl Reactor {
         let count = plan.reads_of(encoded, data).zip(&mut reads).map(|(r, p)| *p = r).count();
         for read in &reads[..count] {
             let Some(item) = data.item_mut(read.index) else { continue };
-            let bytes = item.bytes().len();
-            let lease = item.lease(0, bytes);
-            match self.fabric_mut().expose(conn, lease, Access::RemoteRead, None) {
-                Ok(remote) => self.offer(read.position, remote, exported)?,
-                Err(ExposeError::Foreign) => {
-                    // It lies outside of the connection's memory: a copy there is exposed.
-                    let copy = self.fabric_mut().bulk(conn, bytes);
-                    let mut copy = copy.ok_or(CannotExport::NoMemory)?;
-                    copy.copy_from(0, item.bytes());
-                    self.stats().copies += 1;
-                    self.export(conn, read.position, &mut copy, exported)?;
-                }
-                Err(_) => return Err(CannotExport::NoMemory),
-            }
+            self.export(conn, read.position, item, exported)?;
         }
         Ok(())
     }
 
-    /// Exposes a stream: memory of the connection, or, if another thread encoded it, of the core, which is exposed
-    /// through a copy.
+    /// Exposes memory where it lies, or, outside of the connection's memory, through a copy there.
     fn export(
         &mut self,
         conn: ConnId,
         position: u32,
-        memory: &mut Bulk,
+        memory: &mut ReplyItem,
         exported: &mut Exported,
     ) -> Result<(), CannotExport> {
-        let lease = memory.lease(0..memory.len());
-        let remote = match self.fabric_mut().expose(conn, lease, Access::RemoteRead, None) {
-            Err(ExposeError::Foreign) => {
-                let copy = self.fabric_mut().bulk(conn, memory.len());
-                let mut copy = copy.ok_or(CannotExport::NoMemory)?;
-                copy.copy_from_bulk(memory, memory.len());
-                self.stats().copies += 1;
-                let lease = copy.lease(0..copy.len());
-                self.fabric_mut().expose(conn, lease, Access::RemoteRead, None)
-            }
-            exposed => exposed,
-        };
-        self.offer(position, remote.map_err(|_| CannotExport::NoMemory)?, exported)
+        let bytes = memory.bytes().len();
+        let lease = memory.lease(0, bytes);
+        let mut exposed = self.fabric_mut().expose(conn, lease, Access::RemoteRead, None);
+        if let Err(ExposeError::Foreign) = exposed {
+            let copy = self.fabric_mut().bulk(conn, bytes);
+            let mut copy = copy.ok_or(CannotExport::NoMemory)?;
+            copy.copy_from(0, memory.bytes());
+            self.stats().copies += 1;
+            let lease = copy.lease(0..bytes);
+            exposed = self.fabric_mut().expose(conn, lease, Access::RemoteRead, None);
+        }
+        self.offer(position, exposed.map_err(|_| CannotExport::NoMemory)?, exported)
     }
 
     /// Names exposed memory in the Read list.
@@ -330,7 +317,7 @@ impl Reactor {
                 return self.lose_export(to, view.xid(), why);
             }
         };
-        c.dialect_mut().put_export(to.slot, exported.hold);
+        c.dialect.put_export(to.slot, exported.hold);
         message.set_range(stream_at - reply.header_bytes..stream_at + stream_bytes);
         if overrun {
             return self.close_overrun(to.conn, "send queue");
@@ -338,7 +325,7 @@ impl Reactor {
         let invalidate = self.key_to_invalidate(to.conn, &view);
         match reply.kept {
             true => {
-                self.keep_back(to.conn, KeptReply::new(to.slot, (message, invalidate), deadline))
+                self.keep_back(to.conn, KeptReply { slot: to.slot, message, invalidate, deadline })
             }
             false => self.post_read_list(to.conn, message, invalidate),
         }
@@ -355,10 +342,10 @@ impl Reactor {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
         core.stats().replies_kept_back += 1;
         // It keeps its place in the send queue.
-        c.serves.reserve(kept.slot(), 1);
+        c.serves.reserve(kept.slot, 1);
         c.lane.reserve(1);
-        core.wake_by(kept.deadline());
-        c.dialect_mut().kept_mut().push_back(kept);
+        core.wake_by(kept.deadline);
+        c.dialect.kept.push_back(kept);
     }
 
     fn post_read_list(&mut self, conn: ConnId, message: Buf, invalidate: Option<u32>) {
@@ -372,11 +359,11 @@ impl Reactor {
     fn go_on_with_kept(&mut self, conn: ConnId) {
         let deadline = self.export_deadline();
         while let Some(c) = self.conn(conn) {
-            let Some(slot) = c.dialect().kept().front().map(KeptReply::slot) else { return };
+            let Some(slot) = c.dialect.kept.front().map(|kept| kept.slot) else { return };
             let Some(credits) = c.lane.proto().responder.send_kept(slot, deadline) else { return };
-            let Some(kept) = c.dialect_mut().kept_mut().pop_front() else { return };
+            let Some(kept) = c.dialect.kept.pop_front() else { return };
             c.release(slot);
-            let (mut message, invalidate) = kept.into_message();
+            let KeptReply { mut message, invalidate, .. } = kept;
             set_credits(message.bytes_mut(), credits);
             self.post_read_list(conn, message, invalidate);
         }
@@ -385,10 +372,9 @@ impl Reactor {
     /// Gives up the replies that were kept back for too long, as clients may never say RDMA_DONE: ERR_CHUNK.
     fn give_up_kept(&mut self, conn: ConnId, now: Instant) {
         while let Some(c) = self.conn(conn) {
-            let is_over = |kept: &mut KeptReply| kept.deadline() <= now;
-            let Some(kept) = c.dialect_mut().kept_mut().pop_front_if(is_over) else { break };
-            let slot = kept.slot();
-            let (message, _) = kept.into_message();
+            let is_over = |kept: &mut KeptReply| kept.deadline <= now;
+            let Some(kept) = c.dialect.kept.pop_front_if(is_over) else { break };
+            let KeptReply { slot, message, .. } = kept;
             let xid = xid_of(message.bytes());
             c.lane.proto().responder.give_up_kept(slot);
             c.release(slot);
@@ -396,8 +382,7 @@ impl Reactor {
             self.end_export(conn, slot);
             self.emit_error(conn, xid, 1, RdmaError::Chunk);
         }
-        let next =
-            self.conn(conn).and_then(|c| c.dialect().kept().front()).map(KeptReply::deadline);
+        let next = self.conn(conn).and_then(|c| c.dialect.kept.front()).map(|kept| kept.deadline);
         self.wake_by(next.unwrap_or(Instant(u64::MAX)));
     }
 
@@ -417,7 +402,7 @@ impl Reactor {
     /// The client has fetched a reply, or its window is over.
     fn end_export(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conn(conn) else { return };
-        if let Some(hold) = c.dialect_mut().take_export(slot) {
+        if let Some(hold) = c.dialect.take_export(slot) {
             self.revoke_exports(conn, &hold);
         }
     }

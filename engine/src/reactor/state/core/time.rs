@@ -86,16 +86,6 @@ impl Core {
         Some(now)
     }
 
-    /// Returns true if it is time to look for stalled connections; [`Core::begin_stalls`] sets the next time.
-    pub(in crate::reactor) fn takes_stalls(&mut self, now: Instant) -> bool {
-        self.stalls.take_due(now)
-    }
-
-    /// There is a connection to look at.
-    pub(in crate::reactor) fn begin_stalls(&mut self, now: Instant) {
-        self.stalls.begin(now);
-    }
-
     /// Notes the deadlines that are of no connection.
     pub(in crate::reactor) fn note_other_deadlines(&mut self, pause_ends: Instant) {
         self.wake_by(self.interrupted.next_deadline(pause_ends));

@@ -37,7 +37,7 @@ mod tests {
     fn served(reads_max: u16) -> Conn {
         let config = Config::default();
         let terms =
-            Terms::new(&Offer::of(&config, false, Instance::Passing), &[], reads_max, &config);
+            Terms::new(&Offer::of(&config, false, Instance::Passing), (&[], 0), reads_max, &config);
         let roles = Roles::accepted(&config);
         Conn::open(QpId::new(0, 0), roles, &config, terms, None, 1, (None, None)).unwrap()
     }

@@ -3,7 +3,6 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, FabricError};
 use crate::mem::Buf;
-use crate::reactor::pending::call_table::CallHold;
 use crate::reactor::pending::rfc5666::{ExportHold, KeptReply, ReceiveChains, ReplyPull};
 use crate::sys::clock::Clock;
 use spinrpc_proto::alignment::Alignment;
@@ -53,7 +52,7 @@ pub(crate) struct Dialect {
     /// Exports for the reply of each call.
     exports: Box<[ExportHold]>,
     /// Replies that wait for an earlier RDMA_DONE, the oldest first.
-    kept: VecDeque<KeptReply>,
+    pub(in crate::reactor) kept: VecDeque<KeptReply>,
     /// The second buffers of its receives, if they have any.
     chains: Option<ReceiveChains>,
 }
@@ -110,20 +109,6 @@ impl Dialect {
 
     pub(in crate::reactor) fn take_export(&mut self, slot: SlotId) -> Option<ExportHold> {
         self.exports.get_mut(usize::from(slot.index)).map(std::mem::take)
-    }
-
-    /// Replies that wait for an earlier RDMA_DONE, the oldest first.
-    pub(in crate::reactor) fn kept(&self) -> &VecDeque<KeptReply> {
-        &self.kept
-    }
-
-    pub(in crate::reactor) fn kept_mut(&mut self) -> &mut VecDeque<KeptReply> {
-        &mut self.kept
-    }
-
-    /// Gives up a reply that is being fetched, when the connection is gone; returns the memory of its call.
-    pub(in crate::reactor) fn end_pull(&mut self, slot: SlotId) -> Option<Box<CallHold>> {
-        self.take_pull(slot)?.into_hold()
     }
 
     /// Number of replies that are being fetched, each of which holds its message.

@@ -18,7 +18,7 @@ impl Reactor {
     /// Gives a receive buffer its second one again.
     #[cold]
     pub(in crate::reactor) fn prepare_receive(&mut self, conn: ConnId, message: &mut Buf) {
-        if self.conn(conn).is_some_and(|c| !c.dialect().prepare(message)) {
+        if self.conn(conn).is_some_and(|c| !c.dialect.prepare(message)) {
             self.stats().receives_unchained += 1;
         }
     }
