@@ -268,17 +268,6 @@ impl CoreContext {
         let (address, options) = (address.to_owned(), options.clone());
         ClientHandle::connect(&self.calls, ConnectTo { address, program, version, options })
     }
-
-    /// The memory that [`bulk`](Self::bulk) takes from, for services that register it with the kernel. The arguments
-    /// of calls are fetched into it, too, except on connections whose device lets the peer write to fetched memory
-    /// (iWARP): these have memory of their own ([`Bulk::pool_memory`](crate::Bulk::pool_memory)).
-    ///
-    /// Contract: as [`BulkPool::hold_region`](crate::mem::BulkPool::hold_region). Used by spinrpc-nfs, whose
-    /// `unsafe impl StableMemory for RegionHold` relies on it.
-    #[doc(hidden)]
-    pub fn memory(&self) -> crate::mem::RegionHold {
-        self.pool.hold_region()
-    }
 }
 
 impl std::fmt::Debug for CoreContext {

@@ -6,16 +6,13 @@
 //! addresses and numbers to the kernel.
 
 mod operation;
-mod registered;
 mod setup;
 
 pub(crate) use operation::Work;
-pub(crate) use registered::StableMemory;
 
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, SubmissionQueue, opcode};
 use operation::{Operation, Step};
-use registered::{PIECES_MAX, Registered};
 use setup::OWN;
 use slab::Slab;
 use std::io;
@@ -37,13 +34,6 @@ pub(crate) unsafe trait StableBytes {
     /// # Panics
     /// It may, but not any more once a call has returned.
     fn stable_bytes(&mut self) -> &mut [u8];
-
-    /// All of the memory that the bytes lie in, for the ring to register, if that is likely to be read
-    /// and written again through the same ring. It is asked for large transfers in memory that the
-    /// ring does not know.
-    fn whole_memory(&self) -> Option<Box<dyn StableMemory>> {
-        None
-    }
 }
 
 /// Most operations a ring can have outstanding, the kernel's limit (`IORING_MAX_ENTRIES`).
@@ -87,19 +77,8 @@ pub(crate) struct Full;
 /// A queue of file operations with buffers of type `B`, each named by a token of type `T`.
 ///
 /// [`queue`](Self::queue) queues operations. [`poll`](Self::poll) submits them to the kernel, and returns completed ones.
-/// Queueing neither makes a system call nor allocates, except for the first large transfer in some memory (below).
+/// Queueing neither makes a system call nor allocates.
 /// Operations run in any order: queue one that must come after another when that one is done.
-///
-/// The memory of buffers is registered with the kernel, which pins it once and then does not look
-/// up its pages for each operation. [`register`](Self::register) registers memory at the start. Later,
-/// memory that a buffer names ([`StableBytes::whole_memory`]) is registered with its first transfer
-/// of 64 KiB or more. That is a system call within `queue`, of half a millisecond for
-/// 16 MiB whose pages have been touched before.
-///
-/// Unused memory is unregistered, and freed if it has no other holders: one piece per 2^16 polls,
-/// and more when all of the 1,024 pieces of up to 1 GiB that can be registered at a time are taken.
-/// Memory that may not be pinned (RLIMIT_MEMLOCK) is read and written all the same. It is not tried
-/// again until other memory is unregistered.
 ///
 /// The ring stays on the thread that created it (it is not `Send`): the kernel then needs no locks,
 /// and completes operations when this thread asks, without interrupting it. Its thread never sleeps while operations are
@@ -110,8 +89,6 @@ pub(crate) struct Full;
 /// tokens are dropped.
 pub(crate) struct FileRing<B: StableBytes, T> {
     ring: IoUring,
-    /// Behind the ring, so that it is dropped later.
-    registered: Registered,
     /// Credentials for a write as the user nobody, if they are available.
     nobody: Option<u16>,
     /// Outstanding operations, by the `user_data` of their requests, `depth` at most. Dropped only when the kernel uses
@@ -152,21 +129,8 @@ impl<B: StableBytes, T> FileRing<B, T> {
     fn over(ring: IoUring, nobody: Option<u16>, depth: u32) -> Self {
         let depth = depth as usize;
         let slots = ManuallyDrop::new(Slab::with_capacity(depth));
-        let registered = Registered::none_yet(&ring, PIECES_MAX);
         let worker_from_bytes = WORKER_FROM_BYTES;
-        Self { ring, registered, nobody, slots, depth, worker_from_bytes, not_send: PhantomData }
-    }
-
-    /// Registers memory of buffers before there are any. It stays registered until it has no other
-    /// users, or the ring is dropped. Memory that is registered already is not registered again.
-    ///
-    /// # Errors
-    /// `OutOfMemory` (ENOMEM) if it exceeds the memory that the user may pin (RLIMIT_MEMLOCK, which
-    /// does not bind root). `StorageFull` if the kernel has no extensible table (before Linux 5.19),
-    /// or its table is full. For memory that cannot be pinned, the error of io_uring_register(2).
-    /// The ring then works without registration.
-    pub(crate) fn register(&mut self, memory: impl StableMemory + 'static) -> io::Result<()> {
-        self.registered.add(&self.ring, Box::new(memory))
+        Self { ring, nobody, slots, depth, worker_from_bytes, not_send: PhantomData }
     }
 
     /// Returns whether it can [write as the user nobody](Work::WriteAsNobody).
@@ -212,10 +176,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
         let mut by_worker = work.may_sync();
         if let Some(buffer) = &mut buffer {
             // Before the buffer is in a slot, because this may panic.
-            let bytes = buffer.stable_bytes();
-            let place = (bytes.as_ptr().addr(), bytes.len());
-            by_worker |= place.1 >= self.worker_from_bytes;
-            self.registered.meet(&self.ring, place, || buffer.whole_memory());
+            by_worker |= buffer.stable_bytes().len() >= self.worker_from_bytes;
         }
         let personality = match work {
             Work::WriteAsNobody(_) => self.nobody.unwrap_or(NEVER_GIVEN),
@@ -233,7 +194,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
             by_worker,
             personality,
         });
-        push(&mut self.ring.submission(), &self.registered, key, operation);
+        push(&mut self.ring.submission(), key, operation);
         Ok(())
     }
 
@@ -246,7 +207,6 @@ impl<B: StableBytes, T> FileRing<B, T> {
     /// next poll. Drop the ring then. No cause is known once [`new`](Self::new) has found that the
     /// ring works.
     pub(crate) fn poll(&mut self, mut done: impl FnMut(Done<B, T>)) -> io::Result<usize> {
-        self.registered.tend(&self.ring);
         if self.slots.is_empty() {
             return Ok(0);
         }
@@ -257,7 +217,7 @@ impl<B: StableBytes, T> FileRing<B, T> {
             let key = completion.user_data() as usize;
             let Some(operation) = self.slots.get_mut(key) else { continue };
             match operation.advance(completion.result()) {
-                Step::Again => push(&mut queue, &self.registered, key, operation),
+                Step::Again => push(&mut queue, key, operation),
                 Step::Finished(result) => {
                     handed_back += 1;
                     done(self.slots.remove(key).into_done(result));
@@ -319,11 +279,10 @@ fn check_depth(depth: u32) -> io::Result<()> {
 /// Queues the rest of an operation for the kernel, at the next poll.
 fn push<B: StableBytes, T>(
     queue: &mut SubmissionQueue<'_>,
-    registered: &Registered,
     key: usize,
     operation: &mut Operation<B, T>,
 ) {
-    let entry = operation.request(key, registered);
+    let entry = operation.request(key);
     // SAFETY: the file and the bytes that the entry names belong to the operation. It stays in its
     // slot, and they stay as they are (`StableBytes`), until the kernel has answered this entry.
     let pushed = unsafe { queue.push(&entry) };

@@ -100,9 +100,6 @@ impl BulkPool {
     }
 
     /// Keeps that region, for the code that registers it.
-    ///
-    /// Contract: the range of the hold contains every block of this pool, and the hold keeps the contract of
-    /// [`RegionHold`]. Relied on by `unsafe impl StableMemory for RegionHold` of spinrpc-nfs.
     pub fn hold_region(&self) -> RegionHold {
         self.0.region.hold()
     }
@@ -368,10 +365,7 @@ impl BlockRef {
         self.block().index
     }
 
-    pub(super) fn is_one_of_many(&self) -> bool {
-        self.core().classes.iter().map(|class| class.free.total()).sum::<usize>() > 1
-    }
-
+    #[cfg(feature = "verbs")]
     pub(super) fn hold_region(&self) -> RegionHold {
         self.core().region.hold()
     }

@@ -1,7 +1,9 @@
 //! Rights on a block: exclusive ownership, shared reading, and loans to a driver.
 
+#[cfg(feature = "verbs")]
+use super::RegionHold;
 use super::bulk::BlockRef;
-use super::{Region, RegionHold, RegionId};
+use super::{Region, RegionId};
 use crate::sync::copy::copy_bytes;
 use std::fmt;
 use std::ops::Range;
@@ -205,17 +207,6 @@ impl Bulk {
     #[inline]
     pub fn region_id(&self) -> RegionId {
         self.block.region_id()
-    }
-
-    /// Keeps the memory of the pool that the block is from, for code that registers it with the kernel.
-    /// `None` for a block that is all of its memory, as an application's own is: that comes and goes
-    /// with it.
-    ///
-    /// Contract: all bytes of this block lie within the range of the hold, which keeps the contract of
-    /// [`RegionHold`]. Used by spinrpc-nfs (`apps/nfs/src/sys/bulk.rs`).
-    #[doc(hidden)]
-    pub fn pool_memory(&self) -> Option<RegionHold> {
-        self.block.is_one_of_many().then(|| self.block.hold_region())
     }
 
     /// First byte, for a driver that owns the block as the tail of a posted receive.

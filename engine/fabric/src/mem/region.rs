@@ -140,16 +140,8 @@ impl Region {
     }
 }
 
-/// Keeps memory in place for the device or kernel that it was registered with; uses none of the
-/// bytes.
-///
-/// # Contract
-/// `unsafe impl StableMemory for RegionHold` of spinrpc-nfs (`apps/nfs/src/sys/bulk.rs`) registers the range
-/// with the kernel. It is sound only while all of this stays true:
-/// * [`as_ptr`](Self::as_ptr) and [`len`](Self::len) return the same range at every call, wherever the value is
-///   moved. It stays mapped until the last hold and the last part of the memory are dropped.
-/// * Bytes of it are reached through its parts only: handles to blocks of a pool keep a part alive.
-/// * Parts come from parts. So [`is_unused`](Self::is_unused), once true, stays true.
+/// Keeps memory in place for the device that it was registered with; uses none of the bytes. The range stays the same,
+/// and mapped until the last hold and the last part of the memory are dropped.
 #[derive(Clone, Debug)]
 pub struct RegionHold {
     memory: Arc<Memory>,

@@ -16,7 +16,6 @@ use crate::server::errors::{io_status, status};
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
 use crate::sys::file_ring::{self, Durability, FileRing, Work};
 use slab::Slab;
-use spinrpc::sys::journal::event;
 use spinrpc::{Bulk, CoreContext, Progress};
 use std::collections::VecDeque;
 use std::mem;
@@ -72,7 +71,9 @@ impl DirectoryPath {
         let depth = depth.max(1);
         let (answers, answered) = sync_channel(depth as usize);
         Self {
-            ring: directory.uses_ring().then(|| ring(depth, memory)).flatten(),
+            // Writes for users other than root run as `nobody`, who can neither use the blocks reserved for root nor keep
+            // set-user-ID bits.
+            ring: directory.uses_ring().then(|| Ring::with_nobody(depth).ok()).flatten(),
             directory,
             memory: memory.clone(),
             slots: Slots::new(depth),
@@ -363,21 +364,6 @@ impl Slots {
         let in_ring = self.slots.iter().filter(|(_, slot)| matches!(slot, Slot::InRing(_)));
         in_ring.map(|(number, _)| number as u32).collect()
     }
-}
-
-/// A ring for the memory of a core, and for that of connections as they appear. If the kernel may
-/// not pin it (RLIMIT_MEMLOCK), each request takes somewhat longer. Writes for users other than
-/// root run as `nobody`, who can neither use the blocks reserved for root nor keep set-user-ID bits.
-fn ring(depth: u32, memory: &CoreContext) -> Option<Ring> {
-    let mut ring = Ring::with_nobody(depth).ok()?;
-    if let Err(error) = ring.register(memory.memory()) {
-        event!(
-            DEBUG,
-            "cannot register the memory of core {} with its ring: {error}",
-            memory.index()
-        );
-    }
-    Some(ring)
 }
 
 fn refuse(tree: &Tree, running: Running) -> Done {

@@ -1,6 +1,5 @@
 //! One read, write or sync: the next request to the kernel, and the meaning of its answer.
 
-use super::registered::Registered;
 use super::{Done, Durability, StableBytes};
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
@@ -63,7 +62,7 @@ pub(super) enum Step {
 impl<B: StableBytes, T> Operation<B, T> {
     /// The request for the rest. It holds addresses of the buffer and the number of the file, so
     /// the operation must stay in its slot until the kernel has answered.
-    pub(super) fn request(&mut self, key: usize, registered: &Registered) -> Entry {
+    pub(super) fn request(&mut self, key: usize) -> Entry {
         let fd = Fd(self.file.as_raw_fd());
         // An offset of -1 would mean the position of the open file; one less is refused like all
         // that are negative.
@@ -71,23 +70,13 @@ impl<B: StableBytes, T> Operation<B, T> {
         let left = self.left();
         let address = left.as_mut_ptr();
         let bytes = left.len().min(REQUEST_BYTES_MAX) as u32;
-        let registered = registered.entry_of(address.addr(), left.len());
-        let entry = match (self.work, registered) {
-            (Work::Read, None) => opcode::Read::new(fd, address, bytes).offset(offset).build(),
-            (Work::Read, Some(place)) => {
-                opcode::ReadFixed::new(fd, address, bytes, place).offset(offset).build()
-            }
-            (Work::Write(durability) | Work::WriteAsNobody(durability), None) => {
+        let entry = match self.work {
+            Work::Read => opcode::Read::new(fd, address, bytes).offset(offset).build(),
+            Work::Write(durability) | Work::WriteAsNobody(durability) => {
                 let write = opcode::Write::new(fd, address, bytes).offset(offset);
                 write.rw_flags(write_flags(durability)).build()
             }
-            (Work::Write(durability) | Work::WriteAsNobody(durability), Some(place)) => {
-                let write = opcode::WriteFixed::new(fd, address, bytes, place).offset(offset);
-                write.rw_flags(write_flags(durability)).build()
-            }
-            (Work::Sync(durability), _) => {
-                opcode::Fsync::new(fd).flags(sync_flags(durability)).build()
-            }
+            Work::Sync(durability) => opcode::Fsync::new(fd).flags(sync_flags(durability)).build(),
         };
         let flags = if self.by_worker { Flags::ASYNC } else { Flags::empty() };
         entry.flags(flags).personality(self.personality).user_data(key as u64)
