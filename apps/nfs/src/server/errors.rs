@@ -1,9 +1,43 @@
-//! Maps errors of the system to statuses of RFC 1813 section 2.6.
+//! Errors: those of the system as statuses of RFC 1813 section 2.6, and those that users of a server read.
 
 use super::file_system::Outcome;
 use crate::protocol::Nfsstat3;
 use rustix::io::Errno;
 use std::io;
+
+/// Wrong settings of a server, in words: the problem, and the remedy or the allowed values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Problem(pub(super) String);
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Reason why a back end cannot be opened, and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}; {remedy}")]
+pub struct OpenError {
+    what: String,
+    source: io::Error,
+    remedy: &'static str,
+}
+
+impl OpenError {
+    pub(super) fn of<E: Into<io::Error>>(
+        what: impl Into<String>,
+        remedy: &'static str,
+    ) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |source| Self { what, source: source.into(), remedy }
+    }
+
+    pub(super) fn of_threads(source: io::Error) -> Self {
+        Self::of("cannot start threads", "raise their limit (TasksMax, ulimit -u)")(source)
+    }
+}
 
 pub(super) fn status(error: Errno) -> Nfsstat3 {
     use Nfsstat3::*;

@@ -11,10 +11,11 @@ mod principal;
 mod table;
 
 pub use super::caller::{Caller, CallerGroups, USER_GROUPS_MAX};
+pub use super::errors::Problem;
 pub use super::stats::EXPORTS_MAX;
-pub use clients::{Client, NamedHosts, ParseClientError, Peer};
+pub use clients::{Client, NamedHosts, Peer};
 pub use flavor::Flavor;
-pub use options::{CLIENTS_MAX, ExportOptions, KEYS, OptionError, Settings, Squash, size};
+pub use options::{CLIENTS_MAX, ExportOptions, KEYS, Settings, Squash, size};
 pub use principal::{Mapped, Principal};
 pub(super) use table::Current;
 pub use table::ExportTable;
@@ -194,50 +195,12 @@ pub struct Exports {
     all: Vec<Export>,
 }
 
-/// Conflicting exports, or an invalid one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExportError {
-    /// Two have the same path.
-    #[error("two exports have the path {path}: set another one with path=/PATH")]
-    SamePath {
-        /// The path.
-        path: String,
-    },
-    /// Two have the same id, which is derived from the path by default.
-    #[error(
-        "the exports {first} and {second} both have the id {id}: set another one with id=NUMBER"
-    )]
-    SameId {
-        /// The id.
-        id: u32,
-        /// The path of one, and
-        first: String,
-        /// of the other.
-        second: String,
-    },
-    /// Clients cannot mount this path.
-    #[error(
-        "{path:?} cannot be mounted: a path must begin with / and have at most {MNTPATHLEN} bytes, \
-         without empty parts, . and .."
-    )]
-    BadPath {
-        /// The path.
-        path: String,
-    },
-    /// There are too many.
-    #[error("{count} exports are too many: the limit is {EXPORTS_MAX}")]
-    TooMany {
-        /// Their number.
-        count: usize,
-    },
-}
-
 impl Exports {
     /// Combines exports.
     ///
     /// # Errors
-    /// [`ExportError`]: two have the same path or id, or a path is invalid.
-    pub fn new(mut all: Vec<Export>) -> Result<Self, ExportError> {
+    /// [`Problem`]: two have the same path or id, or a path is invalid.
+    pub fn new(mut all: Vec<Export>) -> Result<Self, Problem> {
         if let Some(error) = Self::problems(&mut all).into_iter().next() {
             return Err(error);
         }
@@ -246,23 +209,33 @@ impl Exports {
 
     /// Everything that keeps exports from being combined. Sorts them by id.
     #[must_use]
-    pub fn problems(all: &mut [Export]) -> Vec<ExportError> {
+    pub fn problems(all: &mut [Export]) -> Vec<Problem> {
         let mut problems = Vec::new();
-        if all.len() > EXPORTS_MAX {
-            problems.push(ExportError::TooMany { count: all.len() });
+        let count = all.len();
+        if count > EXPORTS_MAX {
+            problems.push(format!("{count} exports are too many: the limit is {EXPORTS_MAX}"));
         }
         let bad = all.iter().filter(|export| !is_path(&export.path));
-        problems.extend(bad.map(|export| ExportError::BadPath { path: export.path.clone() }));
+        problems.extend(bad.map(|Export { path, .. }| {
+            format!(
+                "{path:?} cannot be mounted: a path must begin with / and have at most {MNTPATHLEN} bytes, \
+                 without empty parts, . and .."
+            )
+        }));
         all.sort_by(|a, b| a.path.cmp(&b.path));
         let same = twice(all, |a, b| a.path == b.path);
-        problems.extend(same.map(|(a, _)| ExportError::SamePath { path: a.path.clone() }));
+        problems.extend(same.map(|(Export { path, .. }, _)| {
+            format!("two exports have the path {path}: set another one with path=/PATH")
+        }));
         all.sort_by_key(|export| export.id);
         let same = twice(all, |a, b| a.id == b.id && a.path != b.path);
-        problems.extend(same.map(|(a, b)| {
-            let (first, second) = (a.path.clone(), b.path.clone());
-            ExportError::SameId { id: a.id, first, second }
+        problems.extend(same.map(|(Export { path, id, .. }, b)| {
+            let other = &b.path;
+            format!(
+                "the exports {path} and {other} both have the id {id}: set another one with id=NUMBER"
+            )
         }));
-        problems
+        problems.into_iter().map(Problem).collect()
     }
 
     /// The export of a handle.

@@ -3,7 +3,7 @@
 //! Options begin after the first colon, so a directory with a colon in its name needs the
 //! configuration file.
 
-use spinrpc_nfs::server::exports::{ExportOptions, OptionError, Settings, Squash, id_of};
+use spinrpc_nfs::server::exports::{ExportOptions, Problem, Settings, Squash, id_of};
 use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ fn split(text: &str) -> Result<(&str, Settings), Vec<String>> {
         Some((name, options)) => (name, Some(options)),
         None => (text, None),
     };
-    let all = |errors: Vec<OptionError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let all = |errors: Vec<Problem>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
     let settings = options.map(Settings::parse).transpose().map_err(all)?;
     Ok((name, settings.unwrap_or_default()))
 }

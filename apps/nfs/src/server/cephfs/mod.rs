@@ -25,6 +25,8 @@ mod rights;
 mod session;
 mod set;
 
+pub use super::errors::OpenError;
+
 use super::caller::Caller;
 use super::file_system::{
     Abilities, Change, DataPath, FileKey, FileSystem, Found, ListFrom, Listed, NewFile, Outcome,
@@ -39,11 +41,9 @@ use session::Session;
 use spinrpc::CoreContext;
 use spinrpc::sys::journal::event;
 use std::ffi::CString;
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 const NAME_BYTES_MAX: u32 = 255;
 /// Number of links of a file. Ceph has no limit.
@@ -68,34 +68,6 @@ impl Default for CephfsOptions {
     fn default() -> Self {
         Self { fsid: 1, open_files_max: 4096, depth: 256, threads: 4 }
     }
-}
-
-/// Reason why a directory of CephFS cannot be exported.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// The path has a zero byte.
-    #[error("the path has a zero byte")]
-    Path,
-    /// The configuration of the cluster cannot be read.
-    #[error(
-        "cannot read the configuration of Ceph: {0}; install /etc/ceph/ceph.conf, or name another file by \
-             the environment variable CEPH_CONF"
-    )]
-    Configuration(io::Error),
-    /// The file system cannot be mounted.
-    #[error(
-        "cannot mount {path} of CephFS: {source}; check that the directory exists, that the cluster is up, and \
-             that the client of CEPH_ARGS (such as --id=nfs) has a keyring in /etc/ceph"
-    )]
-    Mount {
-        /// Path in the file system.
-        path: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The threads could not be started.
-    #[error("cannot start threads: {0}")]
-    Threads(io::Error),
 }
 
 /// An exported directory of CephFS.
@@ -124,7 +96,7 @@ impl Cephfs {
     /// # Errors
     /// [`OpenError`].
     pub fn open(path: &str, options: &CephfsOptions) -> Result<Arc<Self>, OpenError> {
-        let in_c = text(path.as_bytes()).map_err(|_| OpenError::Path)?;
+        let in_c = text(path.as_bytes()).map_err(|error| open_error(path, Step::Mount, error))?;
         let losses = Arc::default();
         let opened = Session::open(&in_c, options.fsid, options.open_files_max, &losses);
         let session = opened.map_err(|(step, error)| open_error(path, step, error))?;
@@ -137,7 +109,7 @@ impl Cephfs {
             losses,
         });
         let workers = Workers::start(&gateway, "spin-nfs-ceph-", options.threads, None)
-            .map_err(OpenError::Threads)?;
+            .map_err(OpenError::of_threads)?;
         Ok(Arc::new(Self { gateway, workers }))
     }
 
@@ -150,8 +122,15 @@ impl Cephfs {
 
 fn open_error(path: &str, step: Step, error: Errno) -> OpenError {
     match step {
-        Step::Configure => OpenError::Configuration(error.into()),
-        Step::Mount => OpenError::Mount { path: path.to_owned(), source: error.into() },
+        Step::Configure => OpenError::of(
+            "cannot read the configuration of Ceph",
+            "install /etc/ceph/ceph.conf, or name another file by the environment variable CEPH_CONF",
+        )(error),
+        Step::Mount => OpenError::of(
+            format!("cannot mount {path} of CephFS"),
+            "check that the directory exists, that the cluster is up, and that the client of CEPH_ARGS (such as \
+             --id=nfs) has a keyring in /etc/ceph",
+        )(error),
     }
 }
 

@@ -34,6 +34,7 @@ mod tree;
 mod unmake;
 mod workers;
 
+pub use crate::server::errors::OpenError;
 pub use keys::KeyMode;
 pub use tree::Syncs;
 
@@ -57,10 +58,9 @@ use rustix::process::{Resource, getrlimit, umask};
 use space::FileSystemKind;
 use spinrpc::{Bulk, CoreContext};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thiserror::Error;
 use tree::Tree;
 use workers::Workers;
 
@@ -114,53 +114,6 @@ impl Default for DirectoryOptions {
     }
 }
 
-/// Reason why a directory cannot be exported.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// It does not exist, is not a directory, or is not readable.
-    #[error("cannot open {}: {source}; it must be a directory that the server's user can read", .path.display())]
-    Root {
-        /// The directory.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// /proc is missing, which is needed to reopen files.
-    #[error("cannot open {path}: {source}; mount /proc")]
-    Proc {
-        /// The path.
-        path: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// No kind of persistent keys is available.
-    #[error("no lasting handles ({keys:?}) for the files of {}: {source}; \
-             run as root (CAP_DAC_READ_SEARCH), or export a file system of another kind", .path.display())]
-    Keys {
-        /// The directory.
-        path: PathBuf,
-        /// Kind of keys that the options name.
-        keys: KeyMode,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The server is root, but may not act as its callers.
-    #[error(
-        "cannot act as the callers: {0}; give the server CAP_SETUID and CAP_SETGID, or run it as \
-             a user who is not root, whom all callers then are"
-    )]
-    Identity(io::Error),
-    /// io_uring was requested but is denied, or the file system is not a local one.
-    #[error(
-        "cannot use io_uring: {0}; let the server use threads, or allow it (seccomp, sysctl \
-             kernel.io_uring_disabled)"
-    )]
-    Ring(io::Error),
-    /// The threads could not be started.
-    #[error("cannot start threads: {0}")]
-    Threads(io::Error),
-}
-
 /// Choices for options that were `Auto`.
 #[derive(Debug)]
 pub struct Ways {
@@ -196,14 +149,13 @@ impl Directory {
     /// [`OpenError`].
     pub fn open(path: &Path, options: &DirectoryOptions) -> Result<Arc<Self>, OpenError> {
         let root = open_root(path)?;
-        let refused = |source| OpenError::Root { path: path.to_owned(), source };
-        let kind = FileSystemKind::of(&root).map_err(|error| refused(error.into()))?;
+        let kind = FileSystemKind::of(&root).map_err(unusable(path))?;
         let (io, ring_denied) = choose_io(options, &kind)?;
         let open_files_max = options.open_files_max.min(open_files_affordable());
         let tree = Arc::new(open_tree(path, root, options, open_files_max)?);
         umask(Mode::empty());
         let workers = Workers::start(&tree, "spin-nfs-file-", options.threads, None)
-            .map_err(OpenError::Threads)?;
+            .map_err(OpenError::of_threads)?;
         let (keys, acts_as_callers) = (tree.keys.mode(), tree.identity.acts_as_callers());
         let ways = Ways { keys, io, ring_denied, acts_as_callers, open_files_max };
         Ok(Arc::new(Self { tree, workers, kind, ring_depth: options.ring_depth, ways }))
@@ -260,8 +212,13 @@ impl FileSystem for Directory {
 
 fn open_root(path: &Path) -> Result<OwnedFd, OpenError> {
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(CWD, path, how, Mode::empty())
-        .map_err(|source| OpenError::Root { path: path.to_owned(), source: source.into() })
+    openat(CWD, path, how, Mode::empty()).map_err(unusable(path))
+}
+
+/// It does not exist, is not a directory, or is not readable.
+fn unusable<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> OpenError {
+    let what = format!("cannot open {}", path.display());
+    OpenError::of(what, "it must be a directory that the server's user can read")
 }
 
 fn open_tree(
@@ -270,23 +227,27 @@ fn open_tree(
     options: &DirectoryOptions,
     open_files_max: usize,
 ) -> Result<Tree, OpenError> {
-    let refused = |source| OpenError::Root { path: path.to_owned(), source };
-    let found = find_again(&root_directory).map_err(|source| OpenError::Proc {
-        path: path_of(&root_directory),
-        source: source.into(),
-    })?;
-    let stat = stat(&found).map_err(|error| refused(error.into()))?;
-    let keys = Keys::new(options.keys, &root_directory, &stat)
-        .map_err(|source| OpenError::Keys { path: path.to_owned(), keys: options.keys, source })?;
-    let key =
-        keys.of(&found, &stat).map_err(|status| refused(io::Error::other(status.to_string())))?;
+    let what = format!("cannot open {}", path_of(&root_directory));
+    let found = find_again(&root_directory).map_err(OpenError::of(what, "mount /proc"))?;
+    let stat = stat(&found).map_err(unusable(path))?;
+    let what =
+        format!("no lasting handles ({:?}) for the files of {}", options.keys, path.display());
+    let remedy = "run as root (CAP_DAC_READ_SEARCH), or export a file system of another kind";
+    let keys = Keys::new(options.keys, &root_directory, &stat);
+    let keys = keys.map_err(OpenError::of(what, remedy))?;
+    let key = keys.of(&found, &stat);
+    let key = key.map_err(|status| unusable(path)(io::Error::other(status.to_string())))?;
+    let identity = Identity::of_this_thread().map_err(OpenError::of(
+        "cannot act as the callers",
+        "give the server CAP_SETUID and CAP_SETGID, or run it as a user who is not root, whom all callers then are",
+    ))?;
     Ok(Tree {
         root: Arc::new(Node::new(key, found, &stat)),
         root_directory,
         mount_id: stat.stx_mnt_id,
         fsid: options.fsid,
         keys,
-        identity: Identity::of_this_thread().map_err(OpenError::Identity)?,
+        identity,
         nodes: Nodes::new(open_files_max),
         losses: AtomicU64::new(0),
         data_syncs: AtomicU64::new(0),
@@ -305,7 +266,10 @@ fn choose_io(
     }
     match (try_ring(kind, depth), asked) {
         (Ok(()), _) => Ok((IoMode::Uring, None)),
-        (Err(error), IoMode::Uring) => Err(OpenError::Ring(error)),
+        (Err(error), IoMode::Uring) => Err(OpenError::of(
+            "cannot use io_uring",
+            "let the server use threads, or allow it (seccomp, sysctl kernel.io_uring_disabled)",
+        )(error)),
         (Err(error), _) => Ok((IoMode::Threads, Some(error))),
     }
 }

@@ -5,7 +5,7 @@ mod keys;
 mod names;
 mod rights;
 
-use super::{Directory, DirectoryOptions, IoMode, KeyMode, OpenError};
+use super::{Directory, DirectoryOptions, IoMode, KeyMode};
 use crate::protocol::{Createhow3, Nfsstat3, Sattr3, StableHow};
 use crate::server::caller::Caller;
 use crate::server::file_system::{

@@ -1,5 +1,6 @@
 //! Peers of connections, and the client lists of exports.
 
+use crate::server::errors::Problem;
 use spinrpc::sys::credentials::check_own_user;
 use std::fmt;
 use std::net::IpAddr;
@@ -137,35 +138,24 @@ fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Malformed client.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseClientError {
-    /// It has none of the allowed forms.
-    #[error(
-        "{0:?} is not a client; expected an IP address, a network such as 192.0.2.0/24 or \
+/// None of the allowed forms.
+fn unknown(text: &str) -> Problem {
+    Problem(format!(
+        "{text:?} is not a client; expected an IP address, a network such as 192.0.2.0/24 or \
          2001:db8::/32, the DNS name of a host, @NETGROUP, local (the server's user), local:UID or any"
-    )]
-    Unknown(String),
-    /// An address with bits beyond the network: one of the two is wrong.
-    #[error(
-        "{0:?} is not a network: it has bits set beyond the first {1}; use ADDRESS for a single \
-         host"
-    )]
-    NotANetwork(String, u8),
-    /// The user of this process is indistinguishable from others, which `local` would admit.
-    #[error("client=local: {0}")]
-    OwnUser(String),
+    ))
 }
 
 impl FromStr for Client {
-    type Err = ParseClientError;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, ParseClientError> {
-        let unknown = || ParseClientError::Unknown(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        let unknown = || unknown(text);
         match text.split_once(':') {
             _ if text == "any" => Ok(Self::Any),
             _ if text == "local" => {
-                check_own_user().map_err(|error| ParseClientError::OwnUser(error.to_string()))?;
+                // Others may be indistinguishable from this process's user.
+                check_own_user().map_err(|error| Problem(format!("client=local: {error}")))?;
                 Ok(Self::Local { uid: rustix::process::geteuid().as_raw() })
             }
             Some(("local", uid)) => Ok(Self::Local { uid: decimal(uid).ok_or_else(unknown)? }),
@@ -197,8 +187,8 @@ fn is_host_name(text: &str) -> bool {
     name.len() <= NAME_BYTES_MAX && has_letter && name.split('.').all(is_label)
 }
 
-fn network(text: &str) -> Result<Client, ParseClientError> {
-    let unknown = || ParseClientError::Unknown(text.to_owned());
+fn network(text: &str) -> Result<Client, Problem> {
+    let unknown = || unknown(text);
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(decimal(bits).ok_or_else(unknown)?)),
         None => (text, None),
@@ -207,9 +197,12 @@ fn network(text: &str) -> Result<Client, ParseClientError> {
     let bits = bits.unwrap_or(bits_of(address).into());
     let bits = u8::try_from(bits).ok().filter(|bits| *bits <= bits_of(address));
     let bits = bits.ok_or_else(unknown)?;
-    // Bits beyond the network.
+    // Bits beyond the network: one of the two is wrong.
     if mapped(address).trailing_zeros() < u32::from(bits_of(address) - bits) {
-        return Err(ParseClientError::NotANetwork(text.to_owned(), bits));
+        return Err(Problem(format!(
+            "{text:?} is not a network: it has bits set beyond the first {bits}; use ADDRESS for a single \
+             host"
+        )));
     }
     Ok(Client::Network { address, bits })
 }

@@ -5,6 +5,7 @@
 
 use super::clients::{Client, decimal};
 use super::flavor::Flavor;
+use crate::server::errors::Problem;
 use spinrpc_tuning::did_you_mean;
 use std::fmt;
 
@@ -93,27 +94,6 @@ pub struct Settings {
     access: Option<bool>,
 }
 
-/// Malformed options.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OptionError {
-    /// Unknown option.
-    #[error("unknown option {key:?}{meant}")]
-    Unknown {
-        /// The key as written.
-        key: String,
-        /// The key that was probably meant, or all keys.
-        meant: String,
-    },
-    /// Invalid value.
-    #[error("{key}: {problem}")]
-    Value {
-        /// The option.
-        key: String,
-        /// The problem, and the allowed values.
-        problem: String,
-    },
-}
-
 /// Every option with its values, for help and errors.
 pub const KEYS: [(&str, &str); 11] = [
     (
@@ -139,8 +119,8 @@ impl Settings {
     /// Parses words separated by commas.
     ///
     /// # Errors
-    /// [`OptionError`] for each invalid one.
-    pub fn parse(text: &str) -> Result<Self, Vec<OptionError>> {
+    /// [`Problem`] for each invalid one.
+    pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
         let (mut settings, mut errors) = (Self::default(), Vec::new());
         for word in text.split(',') {
             let set = match word.split_once('=') {
@@ -155,8 +135,8 @@ impl Settings {
     /// Sets one key; `client` and `sec` add to previous values.
     ///
     /// # Errors
-    /// [`OptionError`] has the allowed values.
-    pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), OptionError> {
+    /// [`Problem`] has the allowed values.
+    pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), Problem> {
         if !KEYS.iter().any(|(known, _)| *known == key) {
             return Err(unknown(key));
         }
@@ -166,7 +146,7 @@ impl Settings {
             (_, None) => Err(format!("needs a value: {}", takes(key))),
             (_, Some(value)) => self.assign(key, value),
         };
-        set.map_err(|problem| OptionError::Value { key: key.to_owned(), problem })
+        set.map_err(|problem| Problem(format!("{key}: {problem}")))
     }
 
     fn assign(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -222,10 +202,10 @@ fn takes(key: &str) -> &'static str {
     KEYS.iter().find(|(known, _)| *known == key).map_or("", |(_, takes)| takes)
 }
 
-fn unknown(key: &str) -> OptionError {
+fn unknown(key: &str) -> Problem {
     let names = || KEYS.iter().map(|(name, _)| *name);
     let all = format!("the options are {}", names().collect::<Vec<_>>().join(", "));
-    OptionError::Unknown { key: key.to_owned(), meant: did_you_mean(key, names(), &all) }
+    Problem(format!("unknown option {key:?}{}", did_you_mean(key, names(), &all)))
 }
 
 fn machine(text: &str) -> Option<bool> {

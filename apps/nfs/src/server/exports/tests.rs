@@ -182,9 +182,9 @@ fn exports_that_cannot_be_together_are_refused() {
     assert!(same.contains("/a") && same.contains("/b") && same.contains("id="), "{same}");
     let long = format!("/{}", "x".repeat(MNTPATHLEN as usize));
     for path in ["", "a", "/a/", "//a", "/a/./b", "/..", "/a\0", &long] {
-        let error = Exports::new(vec![export(1, path, "ro")]).unwrap_err();
-        assert_eq!(error, ExportError::BadPath { path: path.to_owned() });
+        let error = Exports::new(vec![export(1, path, "ro")]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{path:?} cannot be mounted")), "{error}");
     }
     let many = (0..=EXPORTS_MAX as u32).map(|id| export(id, &format!("/{id}"), "ro")).collect();
-    assert_eq!(Exports::new(many).unwrap_err(), ExportError::TooMany { count: EXPORTS_MAX + 1 });
+    assert!(Exports::new(many).unwrap_err().to_string().starts_with("257 exports are too many"));
 }

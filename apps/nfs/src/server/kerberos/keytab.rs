@@ -1,8 +1,9 @@
 //! Keys of the server in its keytab (MIT's format, version 2): the names of their principals. The keys themselves are skipped.
 
+use crate::server::errors::Problem;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -10,28 +11,6 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const VERSION: [u8; 2] = [5, 2];
 /// Permissions of users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o007;
-
-/// Unusable keytab.
-#[derive(Debug, thiserror::Error)]
-pub enum KeytabError {
-    /// It cannot be read.
-    #[error("{0}")]
-    File(#[from] io::Error),
-    /// Every user has the server's keys.
-    #[error("every user can read or change it (mode {0:04o}); use chmod o=")]
-    Open(u32),
-    /// It has no key of the service, or another format.
-    #[error("no key of {0} can be found in it; add one (ktadd nfs/HOST)")]
-    NoKey(String),
-    /// Users of this host could be those of any of these realms.
-    #[error("it has keys of {service} in several realms: {realms}; choose one with --realm")]
-    Realms {
-        /// The service or principal.
-        service: String,
-        /// The realms.
-        realms: String,
-    },
-}
 
 /// Principals of a keytab.
 #[derive(Debug)]
@@ -50,12 +29,14 @@ impl Keytab {
     /// Reads the names of a keytab.
     ///
     /// # Errors
-    /// [`KeytabError::File`], and [`KeytabError::Open`] if others have permissions for it.
-    pub fn read(path: &Path) -> Result<Self, KeytabError> {
+    /// [`Problem`]: it cannot be read, or others have permissions for it.
+    pub fn read(path: &Path) -> Result<Self, Problem> {
         let file = File::open(path)?;
         let mode = file.metadata()?.mode() & 0o7777;
         if mode & OTHERS != 0 {
-            return Err(KeytabError::Open(mode));
+            return Err(Problem(format!(
+                "every user can read or change it (mode {mode:04o}); use chmod o="
+            )));
         }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -73,18 +54,20 @@ impl Keytab {
     /// The realm of these keys.
     ///
     /// # Errors
-    /// [`KeytabError::NoKey`], and [`KeytabError::Realms`] if they are in several.
-    pub fn realm(&self, service: &str) -> Result<String, KeytabError> {
+    /// [`Problem`]: there are none, or they are in several, of any of which users of this host could be.
+    pub fn realm(&self, service: &str) -> Result<String, Problem> {
         let realms: BTreeSet<&str> =
             self.of(service).into_iter().map(|name| name.realm.as_str()).collect();
-        let mut rest = realms.iter();
-        match (rest.next(), rest.next()) {
-            (Some(only), None) => Ok((*only).to_owned()),
-            (None, _) => Err(KeytabError::NoKey(service.to_owned())),
-            (Some(_), Some(_)) => {
-                let realms = realms.into_iter().collect::<Vec<_>>().join(", ");
-                Err(KeytabError::Realms { service: service.to_owned(), realms })
-            }
+        let realms: Vec<&str> = realms.into_iter().collect();
+        match &realms[..] {
+            [only] => Ok((*only).to_owned()),
+            [] => Err(Problem(format!(
+                "no key of {service} can be found in it; add one (ktadd nfs/HOST)"
+            ))),
+            several => Err(Problem(format!(
+                "it has keys of {service} in several realms: {}; choose one with --realm",
+                several.join(", ")
+            ))),
         }
     }
 

@@ -13,7 +13,7 @@ mod turns;
 mod users;
 
 pub use host::LookupError;
-pub use keytab::{Keytab, KeytabError, realm_in};
+pub use keytab::{Keytab, realm_in};
 pub use mapping::Mapping;
 pub use tcp::ContextService;
-pub use users::{MapError, Users};
+pub use users::Users;

@@ -5,11 +5,12 @@
 //! machines. All others are anonymous: users of other realms may have the same names.
 
 use super::host::{Cached, Host, LookupError};
+use crate::server::errors::Problem;
 use crate::server::exports::{CallerGroups, Mapped, Principal, USER_GROUPS_MAX};
 use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
@@ -29,47 +30,6 @@ pub struct Users {
     host: Cached,
 }
 
-/// Unusable map file.
-#[derive(Debug, thiserror::Error)]
-pub enum MapError {
-    /// It cannot be read.
-    #[error("{0}")]
-    File(#[from] io::Error),
-    /// Others could make themselves any user.
-    #[error(
-        "others than root and user {user} can change it (owner {owner}, mode {mode:04o}); use chown and chmod go-w"
-    )]
-    Writable {
-        /// The user of this process.
-        user: u32,
-        /// The owner of the file.
-        owner: u32,
-        /// Its mode.
-        mode: u32,
-    },
-    /// It is too long.
-    #[error("longer than {FILE_BYTES_MAX} bytes")]
-    TooLong,
-    /// A line has another form.
-    #[error(
-        "line {line}: {text:?} is not PRINCIPAL UID GID[,GID...], with at most {USER_GROUPS_MAX} further groups"
-    )]
-    Line {
-        /// Its number, from 1.
-        line: usize,
-        /// The line.
-        text: String,
-    },
-    /// A principal has two lines.
-    #[error("line {line}: {principal} is named by an earlier line")]
-    Twice {
-        /// The number of the second one.
-        line: usize,
-        /// The principal.
-        principal: String,
-    },
-}
-
 impl Users {
     /// Users of the host for principals of `realm`; none without a realm.
     #[must_use]
@@ -86,33 +46,40 @@ impl Users {
     /// Adds the principals of a map file, which only root and this user can change.
     ///
     /// # Errors
-    /// [`MapError`]: it cannot be read, or a line is wrong.
-    pub fn read_map(&mut self, path: &Path) -> Result<(), MapError> {
+    /// [`Problem`]: it cannot be read, others could make themselves any user in it, or a line is wrong.
+    pub fn read_map(&mut self, path: &Path) -> Result<(), Problem> {
         let (mut text, file) = (String::new(), File::open(path)?);
         let (found, user) = (file.metadata()?, geteuid().as_raw());
         let (owner, mode) = (found.uid(), found.mode() & 0o7777);
         if mode & WRITABLE != 0 || ![0, user].contains(&owner) {
-            return Err(MapError::Writable { user, owner, mode });
+            return Err(Problem(format!(
+                "others than root and user {user} can change it (owner {owner}, mode {mode:04o}); use chown and chmod go-w"
+            )));
         }
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
         if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(MapError::TooLong);
+            return Err(Problem(format!("longer than {FILE_BYTES_MAX} bytes")));
         }
         self.add_map(&text)
     }
 
     /// Empty lines, and those that begin with `#`, are skipped.
-    fn add_map(&mut self, text: &str) -> Result<(), MapError> {
+    fn add_map(&mut self, text: &str) -> Result<(), Problem> {
         for (line, text) in (1..).zip(text.lines()) {
             let text = text.trim();
             if text.is_empty() || text.starts_with('#') {
                 continue;
             }
-            let (name, user) =
-                parse_line(text).ok_or_else(|| MapError::Line { line, text: text.to_owned() })?;
-            let principal = name.to_owned();
-            if self.named.insert(principal.clone(), user).is_some() {
-                return Err(MapError::Twice { line, principal });
+            let Some((principal, user)) = parse_line(text) else {
+                return Err(Problem(format!(
+                    "line {line}: {text:?} is not PRINCIPAL UID GID[,GID...], with at most {USER_GROUPS_MAX} further \
+                     groups"
+                )));
+            };
+            if self.named.insert(principal.to_owned(), user).is_some() {
+                return Err(Problem(format!(
+                    "line {line}: {principal} is named by an earlier line"
+                )));
             }
         }
         Ok(())

@@ -81,7 +81,9 @@ fn what_is_mounted_below_is_not_exported() {
     let options = DirectoryOptions { io: IoMode::Threads, ..DirectoryOptions::default() };
     // Without /proc, directories cannot be exported.
     let directory = match Directory::open(Path::new("/"), &options) {
-        Err(OpenError::Keys { source, .. }) => return eprintln!("not tested: {source}"),
+        Err(error) if error.to_string().starts_with("no lasting handles") => {
+            return eprintln!("not tested: {error}");
+        }
         opened => opened.unwrap(),
     };
     let found = directory.lookup(&ROOT, at(&directory.root(), "proc"));
