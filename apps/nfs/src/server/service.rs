@@ -265,7 +265,7 @@ impl Service for NfsService {
             return call.reject(AcceptStatus::ProcUnavail);
         };
         let of = self.begin(operation, &call);
-        self.log_rejected(&call, "too many of its calls, or of all, are in progress");
+        self.log_rejected(&of, "too many of its calls, or of all, are in progress");
         self.postpone(call, &of);
     }
 
@@ -360,10 +360,6 @@ impl NfsService {
         call.reply(|_| {});
     }
 
-    fn peer(&self, call: &Call<'_>) -> &Peer {
-        self.peers.get(&call.connection()).map_or(&Peer::Unknown, |caller| &caller.peer)
-    }
-
     fn refuse<'a>(
         &self,
         refusal: Refusal,
@@ -371,7 +367,7 @@ impl NfsService {
         of: &Arrival,
         fail: impl FnOnce(Nfsstat3, Answer<'a, '_>),
     ) {
-        self.log_refusal(&refusal, &call);
+        self.log_refusal(&refusal, of);
         let ticket = of.ticket.refused();
         match refusal {
             Refusal::Status(status) => fail(status, Answer::now(call, ticket, &self.counters)),
@@ -384,21 +380,21 @@ impl NfsService {
     }
 
     #[cold]
-    fn log_refusal(&self, refusal: &Refusal, call: &Call<'_>) {
+    fn log_refusal(&self, refusal: &Refusal, of: &Arrival) {
         let why = match refusal {
             Refusal::Status(Nfsstat3::Nfs3errAcces) => "it is not a client of the export",
             Refusal::Denied(AuthStat::TooWeak) => "the export does not accept its flavor (sec=)",
             Refusal::Denied(_) => "its credential is malformed",
             Refusal::Status(_) => return,
         };
-        self.log_rejected(call, why);
+        self.log_rejected(of, why);
     }
 
     /// Logs one rejection per second: clients may send as many calls as they like.
-    fn log_rejected(&self, call: &Call<'_>, why: &'static str) {
+    fn log_rejected(&self, of: &Arrival, why: &'static str) {
         let mut throttle = self.throttle.take();
         if throttle.admits(Instant::now()) {
-            event!(INFO, "rejected a call of {}: {why}", self.peer(call));
+            event!(INFO, "rejected a call of {}: {why}", of.peer);
         }
         self.throttle.set(throttle);
     }

@@ -42,24 +42,22 @@ impl Flavor {
     /// Name, as in exports(5).
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Sys => "sys",
-            Self::Krb5 => "krb5",
-            Self::Krb5i => "krb5i",
-            Self::Krb5p => "krb5p",
-        }
+        self.row().0
     }
 
     /// Number in the results of MNT.
     #[must_use]
     pub const fn to_wire(self) -> u32 {
+        self.row().1
+    }
+
+    const fn row(self) -> (&'static str, u32) {
         match self {
-            Self::None => 0,
-            Self::Sys => 1,
-            Self::Krb5 => 390_003,
-            Self::Krb5i => 390_004,
-            Self::Krb5p => 390_005,
+            Self::None => ("none", 0),
+            Self::Sys => ("sys", 1),
+            Self::Krb5 => ("krb5", 390_003),
+            Self::Krb5i => ("krb5i", 390_004),
+            Self::Krb5p => ("krb5p", 390_005),
         }
     }
 
