@@ -432,7 +432,7 @@ fn check_written(asked: u32, stable: StableHow, from: &mut Decoder<'_>) -> Resul
 
 fn results<'a, T: Decode<'a>>(operation: ProcedureId, from: &mut Decoder<'a>) -> Result<T, Error> {
     let outcome = nfs3::outcome(from).map_err(|error| undecodable(operation, error))?;
-    outcome.map_err(|status| Error::Status { operation, status })
+    outcome.map_err(|status| Error::Status(operation, status))
 }
 
 #[cold]

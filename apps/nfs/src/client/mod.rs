@@ -30,7 +30,7 @@ pub use load::{Load, Loaded, Work};
 pub use mount::{Mount, MountBy, Root};
 pub use round_trips::RoundTrips;
 pub use security::{ContextPort, Security};
-pub use target::{Target, TargetError};
+pub use target::Target;
 pub use user::User;
 pub use walk::Found;
 pub use write::Source;
@@ -155,7 +155,7 @@ impl Nfs {
             match called.map_err(|source| Error::call(operation, source))? {
                 Ok(results) => return Ok(results),
                 Err(Nfsstat3::Nfs3errJukebox) if patience.pause(&self.caller) => {}
-                Err(status) => return Err(Error::Status { operation, status }),
+                Err(status) => return Err(Error::Status(operation, status)),
             }
         }
     }
@@ -209,9 +209,13 @@ fn connect(
     let secured = security::connect_options(server, options)?;
     let (mut core, make) = (core.borrow_mut(), |_| handler);
     let connected = core.connect_wait_with(&address, program, version, &secured, make, timeout);
-    let client = connected.map_err(|source| match source {
-        ConnectError::Security(reason) => Error::Security { address, reason },
-        source => Error::Connect { address, source },
+    let client = connected.map_err(|source| {
+        Error::Unreachable(match source {
+            ConnectError::Security(reason) => format!("Kerberos with {address}: {reason}"),
+            source => format!(
+                "no connection to {address}: {source}; check the address, and that the server listens for RDMA there"
+            ),
+        })
     })?;
     if options.security.is_none() {
         let credential = options.user.as_ref().map(User::credential);

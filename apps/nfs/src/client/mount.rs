@@ -10,6 +10,7 @@ use crate::protocol::FileHandle;
 use spinrpc::fabric::Address;
 use spinrpc::{CallSpec, DecodeError, Decoder, Encoder, Procedure};
 use spinrpc_xdr::{Decode, Encode};
+use std::fmt::Display;
 use tcp::TcpCaller;
 
 /// Maximum size of the export list with its groups, in bytes.
@@ -69,7 +70,7 @@ impl Mount {
     /// Connects to the MOUNT service of the server that `nfs` is connected to.
     ///
     /// # Errors
-    /// [`Error::MountUnreachable`] names the places that were tried.
+    /// [`Error::Unreachable`] names the places that were tried.
     pub fn connect(nfs: &Nfs, by: MountBy) -> Result<Self, Error> {
         let service = match (&nfs.server, by) {
             (Address::Shm(_), _) | (_, MountBy::Fabric) => on_fabric(nfs)?,
@@ -165,7 +166,7 @@ impl Mount {
             Service::Fabric(caller) => {
                 let mut spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
                 let called = caller.call(procedure, &mut spec, encode, decode);
-                called.map_err(|source| Error::Call { operation: name.to_owned(), source })
+                called.map_err(|source| Error::Call(name.to_owned(), source))
             }
         }
     }
@@ -177,8 +178,13 @@ fn on_fabric(nfs: &Nfs) -> Result<Service, Error> {
     let caller = Caller::connect(&nfs.core, connect_timeout(&options), |replies| {
         connect(&nfs.core, &nfs.server, program, &options, replies)
     });
-    let unreachable = |error: Error| Error::MountUnreachable(error.to_string());
     Ok(Service::Fabric(Box::new(caller.map_err(unreachable)?)))
+}
+
+fn unreachable(problem: impl Display) -> Error {
+    Error::Unreachable(format!(
+        "cannot reach the MOUNT service: {problem}; set its port (--mount-port), or the handle of the directory (--handle)"
+    ))
 }
 
 fn by_tcp(nfs: &Nfs, host: &str, port: Option<u16>) -> Result<Service, Error> {
@@ -191,11 +197,11 @@ fn path_of(path: &str) -> Result<mount3::Dirpath<'_>, Error> {
 }
 
 fn refused(path: &str, status: Mountstat3) -> Error {
-    Error::MountRefused { path: path.to_owned(), status, exports: String::new() }
+    Error::MountRefused(path.to_owned(), status, String::new())
 }
 
 fn with_exports(error: Error, all: &[String]) -> Error {
-    let Error::MountRefused { path, status, .. } = error else { return error };
+    let Error::MountRefused(path, status, _) = error else { return error };
     let mut exports = String::new();
     if !all.is_empty() {
         let shown: Vec<String> =
@@ -203,7 +209,7 @@ fn with_exports(error: Error, all: &[String]) -> Error {
         let more = if all.len() > EXPORTS_SHOWN { " and more" } else { "" };
         exports = format!(" (it exports {}{more})", shown.join(", "));
     }
-    Error::MountRefused { path, status, exports }
+    Error::MountRefused(path, status, exports)
 }
 
 /// Paths to try: the exports that contain the path, the longest first; then the path itself and all

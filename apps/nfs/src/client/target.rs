@@ -14,23 +14,12 @@ pub struct Target {
     pub path: String,
 }
 
-/// Malformed target.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{text}\" is not an NFS server: {reason}; expected rdma://HOST[:PORT]/EXPORT/PATH (IPv6 in \
-     brackets), or shm:NAME//EXPORT/PATH with two slashes before the path"
-)]
-pub struct TargetError {
-    text: String,
-    reason: &'static str,
-}
-
 impl Target {
     /// Parses a server with or without a path.
     ///
     /// # Errors
-    /// [`TargetError`] has the problem and the allowed forms.
-    pub fn parse(text: &str) -> Result<Self, TargetError> {
+    /// The problem, and the allowed forms.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let (address, path) = text.split_at(end_of_address(text));
         match Address::parse(address) {
             Ok(server) => {
@@ -38,7 +27,11 @@ impl Target {
                 let path = if is_shm { path.get(1..).unwrap_or_default() } else { path };
                 Ok(Self { server, path: path.to_owned() })
             }
-            Err(error) => Err(TargetError { text: text.to_owned(), reason: error.reason }),
+            Err(error) => Err(format!(
+                "\"{text}\" is not an NFS server: {}; expected rdma://HOST[:PORT]/EXPORT/PATH (IPv6 in brackets), or \
+                 shm:NAME//EXPORT/PATH with two slashes before the path",
+                error.reason
+            )),
         }
     }
 }
@@ -103,7 +96,7 @@ mod tests {
             "shm:a b",
             "shm:name/export",
         ] {
-            let error = Target::parse(text).unwrap_err().to_string();
+            let error = Target::parse(text).unwrap_err();
             assert!(error.contains("two slashes"), "{text}: {error}");
         }
     }

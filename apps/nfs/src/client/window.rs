@@ -76,7 +76,7 @@ impl<'a, T: 'static> Window<'a, T> {
             Err(Nfsstat3::Nfs3errJukebox) if self.patience.pause(&self.nfs.caller) => {
                 Ok((piece, None))
             }
-            Err(status) => Err(Error::Status { operation, status }),
+            Err(status) => Err(Error::Status(operation, status)),
         }
     }
 }

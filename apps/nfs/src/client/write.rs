@@ -47,7 +47,7 @@ impl Nfs {
     /// are on stable storage when this returns. `progress` gets the accepted bytes.
     ///
     /// # Errors
-    /// [`Error::File`] for the source; [`Error::Status`]; [`Error::Misbehaved`] for an invalid
+    /// [`Error::Local`] for the source; [`Error::Status`]; [`Error::Misbehaved`] for an invalid
     /// reply, or a server that keeps losing data.
     pub fn write_file(
         &self,
@@ -131,14 +131,13 @@ impl Writing<'_> {
     fn fill(&self, data: &mut Bulk, offset: u64) -> Result<(), Error> {
         let read = self.source.file.read_exact_at(data.bytes_mut(), offset);
         read.map_err(|error| {
-            let source = match error.kind() {
-                io::ErrorKind::UnexpectedEof => io::Error::other(
-                    "the file became shorter while it \
-                    was read",
-                ),
+            let error = match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    io::Error::other("the file became shorter while it was read")
+                }
                 _ => error,
             };
-            Error::File { subject: self.source.name.to_owned(), source }
+            Error::file(self.source.name, &error)
         })
     }
 

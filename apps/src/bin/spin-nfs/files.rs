@@ -48,7 +48,7 @@ impl Local {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let is_stdin = path == Path::new("-");
         let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
-        let failed = |source| Error::File { subject: name.clone(), source };
+        let failed = |error: io::Error| Error::file(&name, &error);
         let file = if is_stdin { stdin_file() } else { File::open(path) }.map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
         if found.is_dir() {

@@ -122,5 +122,5 @@ fn print(line: &str) -> Result<(), Error> {
 }
 
 fn written(result: io::Result<()>) -> Result<(), Error> {
-    result.map_err(|source| Error::File { subject: "standard output".to_owned(), source })
+    result.map_err(|error| Error::file("standard output", &error))
 }

@@ -2,6 +2,7 @@
 //!
 //! Asks rpcbind on the same host for the port, unless it is given.
 
+use super::unreachable;
 use crate::client::error::Error;
 use crate::client::{Options, User};
 use crate::mount3::{PROGRAM, VERSION};
@@ -70,8 +71,8 @@ impl TcpCaller {
         decode: fn(&mut Decoder<'_>) -> Result<T, DecodeError>,
     ) -> Result<T, Error> {
         let answer = self.exchange(procedure, args).map_err(|error| self.lost(&error))?;
-        let misbehaved = |problem| Error::Misbehaved { operation: name.to_owned(), problem };
-        let failed = |source| Error::Call { operation: name.to_owned(), source };
+        let misbehaved = |problem| Error::Misbehaved(name.to_owned(), problem);
+        let failed = |source| Error::Call(name.to_owned(), source);
         match parse_answer(&answer, self.xid) {
             Ok(Ok(results)) => {
                 decode(&mut Decoder::plain(results)).map_err(|error| misbehaved(error.to_string()))
@@ -116,10 +117,6 @@ impl TcpCaller {
     fn lost(&self, error: &record::RecordError) -> Error {
         unreachable(format!("the connection to {} was lost: {error}", self.place))
     }
-}
-
-fn unreachable(problem: String) -> Error {
-    Error::MountUnreachable(problem)
 }
 
 fn ask_rpcbind(place: SocketAddr) -> Result<u16, String> {
