@@ -37,13 +37,15 @@ pub(crate) type Result<T> = std::result::Result<T, Errno>;
 /// A mount, which ends with the last of the files that were found in it.
 pub(crate) struct Mount {
     raw: NonNull<raw::Mount>,
+    /// For all calls that make no file.
+    root: User,
     is_mounted: bool,
     /// See [`Mount::abandon`].
     is_abandoned: AtomicBool,
 }
 
 // SAFETY: libcephfs locks (see the module); what is not locked, its configuration and its start, happens
-// before the value is shared, and its end when it is not shared any more.
+// before the value is shared, and its end when it is not shared any more. The user is only read.
 unsafe impl Send for Mount {}
 // SAFETY: as above.
 unsafe impl Sync for Mount {}
@@ -113,11 +115,12 @@ impl Mount {
         let mut raw = ptr::null_mut();
         let id = id_of(&std::env::var("CEPH_ARGS").unwrap_or_default()).map(text).transpose()?;
         let id = id.as_ref().map_or(ptr::null(), |id| id.as_ptr());
+        let root = User::new((0, 0))?;
         // SAFETY: writes a pointer to `raw` if it succeeds; the id, if not null, ends with a zero, and is
         // copied.
         checked(unsafe { raw::ceph_create(&raw mut raw, id) })?;
         let raw = NonNull::new(raw).ok_or(Errno::NOMEM)?;
-        Ok(Self { raw, is_mounted: false, is_abandoned: AtomicBool::new(false) })
+        Ok(Self { raw, root, is_mounted: false, is_abandoned: AtomicBool::new(false) })
     }
 
     fn configure(&mut self) -> Result<()> {
@@ -199,10 +202,6 @@ impl User {
         NonNull::new(raw).map(Self).ok_or(Errno::NOMEM)
     }
 
-    fn root() -> Result<Self> {
-        Self::new((0, 0))
-    }
-
     fn raw(&self) -> raw::User {
         self.0.as_ptr()
     }
@@ -232,45 +231,48 @@ impl Inode {
         self.raw.as_ptr()
     }
 
+    fn root(&self) -> raw::User {
+        self.mount.root.raw()
+    }
+
     /// Attributes. Answered from memory if the metadata server has granted the right to cache all of
     /// them ("capabilities"), else by that server.
     pub(crate) fn stat(&self) -> Result<CephStatx> {
-        let user = User::root()?;
         filled(|stat| {
             // SAFETY: mount, file and user are alive; fills `stat`.
-            unsafe { raw::ceph_ll_getattr(self.mount(), self.raw(), stat, ALL, 0, user.raw()) }
+            unsafe { raw::ceph_ll_getattr(self.mount(), self.raw(), stat, ALL, 0, self.root()) }
         })
     }
 
     /// Asks the metadata server for the attributes of this directory, whatever capabilities say.
     pub(crate) fn refresh(&self) -> Result<()> {
-        let user = User::root()?;
         let name = c"ceph.dir.entries".as_ptr();
         let mut value = [0_u8; COUNT_BYTES_MAX];
         let into = value.as_mut_ptr().cast();
         // SAFETY: mount, file and user are alive; the name ends with a zero; writes at most so many bytes.
         counted(unsafe {
             let bytes = COUNT_BYTES_MAX;
-            raw::ceph_ll_getxattr(self.mount(), self.raw(), name, into, bytes, user.raw())
+            raw::ceph_ll_getxattr(self.mount(), self.raw(), name, into, bytes, self.root())
         })
         .map(drop)
     }
 
     /// Sets attributes, those of `mask`. After an error some of them may be set.
     pub(crate) fn set(&self, mut new: CephStatx, mask: c_int) -> Result<()> {
-        let user = User::root()?;
         // SAFETY: as above; `new` is read, and may be written.
         checked(unsafe {
-            raw::ceph_ll_setattr(self.mount(), self.raw(), &raw mut new, mask, user.raw())
+            raw::ceph_ll_setattr(self.mount(), self.raw(), &raw mut new, mask, self.root())
         })
     }
 
     /// Looks up a name in this directory; does not follow symbolic links.
     pub(crate) fn lookup(&self, name: &CStr) -> Result<(Self, CephStatx)> {
-        let (user, name) = (User::root()?, name.as_ptr());
+        let name = name.as_ptr();
         self.found(|mount, found, stat| {
             // SAFETY: as above; the name ends with a zero; writes a pointer, with a reference for us.
-            unsafe { raw::ceph_ll_lookup(mount, self.raw(), name, found, stat, ALL, 0, user.raw()) }
+            unsafe {
+                raw::ceph_ll_lookup(mount, self.raw(), name, found, stat, ALL, 0, self.root())
+            }
         })
     }
 
@@ -340,41 +342,38 @@ impl Inode {
     }
 
     pub(crate) fn link(&self, directory: &Self, name: &CStr) -> Result<()> {
-        let user = User::root()?;
         let (mount, name) = (self.same_mount(directory)?, name.as_ptr());
         // SAFETY: as in `lookup`; both files are of this mount.
-        checked(unsafe { raw::ceph_ll_link(mount, self.raw(), directory.raw(), name, user.raw()) })
+        checked(unsafe { raw::ceph_ll_link(mount, self.raw(), directory.raw(), name, self.root()) })
     }
 
     /// Removes a name of anything but a directory.
     pub(crate) fn unlink(&self, name: &CStr) -> Result<()> {
-        let user = User::root()?;
         // SAFETY: as in `lookup`.
-        checked(unsafe { raw::ceph_ll_unlink(self.mount(), self.raw(), name.as_ptr(), user.raw()) })
+        checked(unsafe {
+            raw::ceph_ll_unlink(self.mount(), self.raw(), name.as_ptr(), self.root())
+        })
     }
 
     pub(crate) fn remove_directory(&self, name: &CStr) -> Result<()> {
-        let user = User::root()?;
         // SAFETY: as in `lookup`.
-        checked(unsafe { raw::ceph_ll_rmdir(self.mount(), self.raw(), name.as_ptr(), user.raw()) })
+        checked(unsafe { raw::ceph_ll_rmdir(self.mount(), self.raw(), name.as_ptr(), self.root()) })
     }
 
     pub(crate) fn rename(&self, name: &CStr, to: &Self, new_name: &CStr) -> Result<()> {
-        let user = User::root()?;
         let (mount, name, new_name) = (self.same_mount(to)?, name.as_ptr(), new_name.as_ptr());
         // SAFETY: as in `link`.
         checked(unsafe {
-            raw::ceph_ll_rename(mount, self.raw(), name, to.raw(), new_name, user.raw())
+            raw::ceph_ll_rename(mount, self.raw(), name, to.raw(), new_name, self.root())
         })
     }
 
     pub(crate) fn read_link(&self) -> Result<Vec<u8>> {
-        let user = User::root()?;
         let mut text = vec![0_u8; LINK_BYTES_MAX];
         let into = text.as_mut_ptr().cast::<c_char>();
         // SAFETY: as above; writes at most so many bytes to `text`.
         let bytes = unsafe {
-            raw::ceph_ll_readlink(self.mount(), self.raw(), into, LINK_BYTES_MAX, user.raw())
+            raw::ceph_ll_readlink(self.mount(), self.raw(), into, LINK_BYTES_MAX, self.root())
         };
         text.truncate(counted(bytes)?);
         Ok(text)
@@ -405,11 +404,10 @@ impl Inode {
     }
 
     fn open(&self, flags: libc::c_int) -> Result<OpenFile> {
-        let user = User::root()?;
         let mut file = ptr::null_mut();
         // SAFETY: as above; writes a pointer to an open file, which is ours.
         checked(unsafe {
-            raw::ceph_ll_open(self.mount(), self.raw(), flags, &raw mut file, user.raw())
+            raw::ceph_ll_open(self.mount(), self.raw(), flags, &raw mut file, self.root())
         })?;
         let raw = NonNull::new(file).ok_or(Errno::IO)?;
         Ok(OpenFile { mount: Arc::clone(&self.mount), raw })
@@ -457,11 +455,10 @@ impl Drop for Inode {
 
 impl<'a> Listing<'a> {
     fn open(directory: &'a Inode, cookie: u64) -> Result<Self> {
-        let user = User::root()?;
         let mut raw = ptr::null_mut();
         // SAFETY: as above; writes a pointer to a listing, which is ours.
         checked(unsafe {
-            raw::ceph_ll_opendir(directory.mount(), directory.raw(), &raw mut raw, user.raw())
+            raw::ceph_ll_opendir(directory.mount(), directory.raw(), &raw mut raw, directory.root())
         })?;
         let listing = Self { directory, raw: NonNull::new(raw).ok_or(Errno::IO)? };
         if cookie != 0 {
