@@ -17,9 +17,9 @@ mod asynchronous;
 mod handle;
 
 use crate::codec::{Decode, Encode, whole};
-use spinrpc::AuthStat;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 
 pub use asynchronous::{Answered, AnyResults, KeptCall, TypedArgs, TypedResults};
 pub use handle::{TypedAnswer, TypedPending, start, start_on_core, start_to_queue};
@@ -40,19 +40,55 @@ pub trait Procedure {
     type Results<'a>: Decode<'a> + Encode;
 }
 
-/// A call of procedure `P`, to be answered once. Dropping it unanswered sends SYSTEM_ERR.
-#[derive(Debug)]
-pub struct TypedCall<'a, P> {
-    call: Call<'a>,
-    procedure: PhantomData<P>,
+/// A value of the engine that belongs to a call of procedure `P`. It dereferences to that value.
+#[must_use = "dropped, it ends the call"]
+pub struct Typed<T, P> {
+    inner: T,
+    procedure: PhantomData<fn() -> P>,
 }
+
+impl<T, P> Typed<T, P> {
+    /// The value, which the caller knows to belong to the procedure.
+    pub fn of(inner: T) -> Self {
+        Self { inner, procedure: PhantomData }
+    }
+
+    /// The value itself. A call or deferred call is rejected by it, or answered without types.
+    pub fn into_inner(self) -> T {
+        self.inner
+    }
+}
+
+impl<T, P> Deref for Typed<T, P> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T, P> DerefMut for Typed<T, P> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Without a bound on the value and the procedure, which need not be [`Debug`](fmt::Debug).
+impl<T, P> fmt::Debug for Typed<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Typed").finish_non_exhaustive()
+    }
+}
+
+/// A call of procedure `P`, to be answered once. Dropping it unanswered sends SYSTEM_ERR.
+pub type TypedCall<'a, P> = Typed<Call<'a>, P>;
 
 impl<'a, P: Procedure> TypedCall<'a, P> {
     /// Decodes the arguments of `call`. `None` if they are not those of the procedure, to the last
     /// byte: the call was answered with GARBAGE_ARGS.
     pub fn accept(mut call: Call<'a>) -> Option<(P::Args<'a>, Self)> {
         match whole(call.args()) {
-            Ok(args) => Some((args, Self { call, procedure: PhantomData })),
+            Ok(args) => Some((args, Self::of(call))),
             Err(_) => {
                 call.reject(AcceptStatus::GarbageArgs);
                 None
@@ -60,48 +96,23 @@ impl<'a, P: Procedure> TypedCall<'a, P> {
         }
     }
 
-    /// The call itself, for what is known of it: its connection and credential.
-    pub fn call(&self) -> &Call<'a> {
-        &self.call
-    }
-
-    /// The call itself, to be answered without types.
-    pub fn into_call(self) -> Call<'a> {
-        self.call
-    }
-
     /// Answers with results.
     #[inline]
     pub fn reply(self, results: &P::Results<'_>) {
-        self.call.reply(|to| results.encode(to));
+        self.inner.reply(|to| results.encode(to));
     }
 
     /// Answers with results whose items for direct placement ([`Placed::Beside`](crate::Placed)) are
     /// in `data`, in the same order.
     #[inline]
     pub fn reply_with(self, data: ReplyData, results: &P::Results<'_>) {
-        self.call.reply_with(data, |to| results.encode(to));
-    }
-
-    /// Answers with an RPC error, as [`Call::reject`].
-    pub fn reject(self, status: AcceptStatus) {
-        self.call.reject(status);
-    }
-
-    /// Answers PROC_UNAVAIL.
-    pub fn unavailable(self) {
-        unavailable(self.call);
-    }
-
-    /// Denies the call for its credential, as [`Call::deny`].
-    pub fn deny(self, why: AuthStat) {
-        self.call.deny(why);
+        self.inner.reply_with(data, |to| results.encode(to));
     }
 
     /// Takes the call out of the handler, to be answered later or by another thread. `None`, and
     /// SYSTEM_ERR, as [`Call::defer`].
     pub fn defer(self) -> Option<TypedDeferred<P>> {
-        self.call.defer().map(|deferred| TypedDeferred { deferred, procedure: PhantomData })
+        self.inner.defer().map(Typed::of)
     }
 }
 
@@ -112,36 +123,17 @@ pub fn unavailable(call: Call<'_>) {
 
 /// A call of procedure `P` that is answered later, from any thread. Dropping it unanswered sends
 /// SYSTEM_ERR.
-#[derive(Debug)]
-pub struct TypedDeferred<P> {
-    deferred: Deferred,
-    procedure: PhantomData<fn() -> P>,
-}
+pub type TypedDeferred<P> = Typed<Deferred, P>;
 
 impl<P: Procedure> TypedDeferred<P> {
     /// Answers with results.
     pub fn reply(self, results: &P::Results<'_>) {
-        self.deferred.reply(|to| results.encode(to));
+        self.inner.reply(|to| results.encode(to));
     }
 
     /// Answers with results and registered data, as [`TypedCall::reply_with`].
     pub fn reply_with(self, data: ReplyData, results: &P::Results<'_>) {
-        self.deferred.reply_with(data, |to| results.encode(to));
-    }
-
-    /// Answers with an RPC error, as [`Call::reject`].
-    pub fn reject(self, status: AcceptStatus) {
-        self.deferred.reject(status);
-    }
-
-    /// Answers that the call was not executed because it had waited for too long, as [`Deferred::too_late`].
-    pub fn too_late(self) {
-        self.deferred.too_late();
-    }
-
-    /// Returns true once the caller's connection has ended, as [`Deferred::is_unheard`].
-    pub fn is_unheard(&self) -> bool {
-        self.deferred.is_unheard()
+        self.inner.reply_with(data, |to| results.encode(to));
     }
 }
 
@@ -197,16 +189,3 @@ pub fn call_wait<P: Procedure, T>(
         |from| P::Results::decode(from).map(take),
     )
 }
-
-/// Without a bound on the procedure, which need not be [`Debug`](fmt::Debug).
-macro_rules! debug {
-    ($($name:ident)+) => {$(
-        impl<P> fmt::Debug for $name<P> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name)).finish_non_exhaustive()
-            }
-        }
-    )+};
-}
-
-debug!(TypedAnswer TypedPending TypedResults);

@@ -1,10 +1,9 @@
 //! Typed handlers that are futures, over [`AsyncService`](spinrpc::AsyncService). Called by generated code; may use the
 //! codec traits and the engine's async services only.
 
-use super::Procedure;
+use super::{Procedure, Typed};
 use crate::codec::{Encode, encoding, whole};
 use spinrpc::{AcceptStatus, Call, Encoder, KeptArguments, ReplyData, Results};
-use std::marker::PhantomData;
 
 /// A call of any procedure of a program, which a handler keeps.
 #[derive(Debug)]
@@ -22,16 +21,12 @@ impl KeptCall {
 
     /// Its arguments, as those of procedure `P`.
     pub fn args<P: Procedure>(self) -> TypedArgs<P> {
-        TypedArgs { arguments: self.arguments, procedure: PhantomData }
+        Typed::of(self.arguments)
     }
 }
 
 /// The arguments of a call of procedure `P`, which a handler keeps.
-#[derive(Debug)]
-pub struct TypedArgs<P> {
-    arguments: KeptArguments,
-    procedure: PhantomData<fn() -> P>,
-}
+pub type TypedArgs<P> = Typed<KeptArguments, P>;
 
 impl<P: Procedure> TypedArgs<P> {
     /// Decodes the arguments, which borrow from this. Data that were placed in registered memory come with the first call.
@@ -39,15 +34,12 @@ impl<P: Procedure> TypedArgs<P> {
     /// # Errors
     /// GARBAGE_ARGS if they are not those of the procedure, to the last byte: the answer for such a call.
     pub fn decode(&mut self) -> Result<P::Args<'_>, AcceptStatus> {
-        whole(self.arguments.args()).map_err(|_| AcceptStatus::GarbageArgs)
+        whole(self.args()).map_err(|_| AcceptStatus::GarbageArgs)
     }
 }
 
 /// Results of a call of procedure `P`, for a handler that is a future.
-pub struct TypedResults<P> {
-    results: AnyResults,
-    procedure: PhantomData<fn() -> P>,
-}
+pub type TypedResults<P> = Typed<AnyResults, P>;
 
 /// What a handler for procedure `P` ends with.
 pub type Answered<P> = Result<TypedResults<P>, AcceptStatus>;
@@ -57,7 +49,7 @@ impl<P: Procedure> TypedResults<P> {
     /// ([`Placed::Beside`](crate::Placed)), which come with [`TypedResults::with_data`], the answer is SYSTEM_ERR.
     pub fn new(results: &P::Results<'_>) -> Self {
         let (bytes, items_missing) = encoding(|to| results.encode(to));
-        Self::of(None, move |to| match items_missing {
+        Self::written(None, move |to| match items_missing {
             // The engine rejects results that lack an item.
             true => to.bulk(),
             // Items of XDR are padded already.
@@ -70,17 +62,11 @@ impl<P: Procedure> TypedResults<P> {
     where
         P: 'static,
     {
-        Self::of(Some(data), move |to| results.encode(to))
+        Self::written(Some(data), move |to| results.encode(to))
     }
 
-    fn of(data: Option<ReplyData>, write: impl FnOnce(&mut Encoder<'_>) + 'static) -> Self {
-        let results = AnyResults { data, write: Box::new(write) };
-        Self { results, procedure: PhantomData }
-    }
-
-    /// The same without its type, for the engine.
-    pub fn into_any(self) -> AnyResults {
-        self.results
+    fn written(data: Option<ReplyData>, write: impl FnOnce(&mut Encoder<'_>) + 'static) -> Self {
+        Self::of(AnyResults { data, write: Box::new(write) })
     }
 }
 

@@ -1,24 +1,19 @@
 //! Typed calls from any thread, by a [`ClientHandle`]. Called by generated code and by applications; may use the
 //! codec traits and the engine's handles only.
 
-use super::{Procedure, bounded};
+use super::{Procedure, Typed, bounded};
 use crate::codec::{Encode, whole};
 use spinrpc::{
-    Answer, AnswerQueue, Backpressure, Bulk, CallError, CallSpec, ClientHandle, DecodeError,
-    OnAnswer, PendingCall, Token,
+    Answer, AnswerQueue, Backpressure, CallError, CallSpec, ClientHandle, DecodeError, OnAnswer,
+    PendingCall, Token,
 };
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// A call of procedure `P` that has not ended: a [`Future`] of its answer, for any executor, or to be waited for.
 /// Dropped before the answer is there, it cancels the call, as [`PendingCall`].
-#[must_use = "dropped, it cancels the call"]
-pub struct TypedPending<P> {
-    call: PendingCall,
-    procedure: PhantomData<fn() -> P>,
-}
+pub type TypedPending<P> = Typed<PendingCall, P>;
 
 impl<P: Procedure> TypedPending<P> {
     /// Blocks the thread until the answer is there.
@@ -26,7 +21,7 @@ impl<P: Procedure> TypedPending<P> {
     /// # Errors
     /// As [`PendingCall::wait`].
     pub fn wait(self) -> Result<TypedAnswer<P>, CallError> {
-        self.call.wait().map(TypedAnswer::new)
+        self.inner.wait().map(Typed::of)
     }
 }
 
@@ -34,36 +29,22 @@ impl<P: Procedure> Future for TypedPending<P> {
     type Output = Result<TypedAnswer<P>, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.call).poll(context).map_ok(TypedAnswer::new)
+        Pin::new(&mut self.inner).poll(context).map_ok(Typed::of)
     }
 }
 
 /// A successful answer to a call of procedure `P`. It takes one of the calls that a core has in flight
 /// (`Config::handle_calls`) until it is dropped.
-pub struct TypedAnswer<P> {
-    answer: Answer,
-    procedure: PhantomData<fn() -> P>,
-}
+pub type TypedAnswer<P> = Typed<Answer, P>;
 
 impl<P: Procedure> TypedAnswer<P> {
-    /// The answer to a call of procedure `P` that came by an [`AnswerQueue`].
-    pub fn new(answer: Answer) -> Self {
-        Self { answer, procedure: PhantomData }
-    }
-
     /// Decodes the results, to the last byte. They borrow from the answer. Data that were placed in registered
     /// memory come with the first call.
     ///
     /// # Errors
     /// [`DecodeError`] if they are not the results of the procedure.
     pub fn results(&mut self) -> Result<P::Results<'_>, DecodeError> {
-        whole(self.answer.results())
-    }
-
-    /// The next buffer given by [`CallSpec::result_into`] that the results did not take, as
-    /// [`Answer::take_result`].
-    pub fn take_result(&mut self) -> Option<Bulk> {
-        self.answer.take_result()
+        whole(self.inner.results())
     }
 }
 
@@ -112,10 +93,10 @@ pub fn start<P: Procedure>(
 ) -> Result<TypedPending<P>, Backpressure> {
     bounded::<P>(&mut spec);
     let call = client.start(spinrpc::Procedure(P::NUMBER), spec, |to| args.encode(to))?;
-    Ok(TypedPending { call, procedure: PhantomData })
+    Ok(Typed::of(call))
 }
 
-/// As [`start`]; the answer comes to `queue`, with this token. [`TypedAnswer::new`] gives it its type.
+/// As [`start`]; the answer comes to `queue`, with this token. [`Typed::of`] gives it its type.
 ///
 /// # Errors
 /// As [`ClientHandle::start_to_queue`].

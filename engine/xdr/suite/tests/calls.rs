@@ -280,7 +280,7 @@ fn a_deferred_call_that_is_too_late_was_not_executed() {
                 _ => {
                     let call = TypedCall::<store::StoreList>::accept(call);
                     if let Some(deferred) = call.and_then(|((), call)| call.defer()) {
-                        deferred.too_late();
+                        deferred.into_inner().too_late();
                     }
                 }
             }
@@ -576,7 +576,7 @@ fn answers_come_to_a_queue_and_to_a_function_on_the_core() {
             None => std::thread::yield_now(),
         }
     };
-    let mut answer = rpc::TypedAnswer::<store::StoreList>::new(answer.unwrap());
+    let mut answer = rpc::TypedAnswer::<store::StoreList>::of(answer.unwrap());
     assert_eq!((token, answer.results().unwrap().len()), (Token(5), 2));
     drop((answer, client, on_answer));
     engine.shutdown();
@@ -588,7 +588,7 @@ fn results_of_another_type_are_an_error_of_the_caller() {
     let server = Started::store();
     let (engine, running, client) = handle(&server);
     let answer = client.0.start(Procedure(3), CallSpec::new(), |_| {}).unwrap().wait().unwrap();
-    let mut answer = rpc::TypedAnswer::<store::StoreNull>::new(answer);
+    let mut answer = rpc::TypedAnswer::<store::StoreNull>::of(answer);
     assert!(matches!(answer.results(), Err(spinrpc::DecodeError::TrailingBytes { .. })));
     drop((answer, client));
     engine.shutdown();

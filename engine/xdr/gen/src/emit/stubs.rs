@@ -87,7 +87,11 @@ fn values(model: &Model, procedure: &Procedure) -> Values {
         ("{passed}", select("args, ", "")),
         ("{only}", select("args", "")),
         ("{given}", select("args", "&()")),
-        ("{answer}", if is_null { "reply(&())" } else { "unavailable()" }.to_owned()),
+        (
+            "{answer}",
+            if is_null { "call.reply(&())" } else { "rpc::unavailable(call.into_inner())" }
+                .to_owned(),
+        ),
         ("{args}", self::args(model, procedure, "'a")),
         ("{results}", results("'a")),
         ("{lent_results}", results("'_")),
@@ -228,7 +232,7 @@ const SERVICE: &str = "        /// Answers procedure {number}, `{name}`.
             &mut self,
 {by_value}            call: TypedCall<'_, {rust}>,
         ) {
-{unused}            call.{answer};
+{unused}            {answer};
         }
 ";
 
@@ -281,7 +285,7 @@ const ASYNC_SERVICE: &str = "        /// Answers procedure {number}, `{name}`.
 const ASYNC_CALL: &str = "                {number} => {
                     {decoded}
                     let answered = service.{method}({only});
-                    Ok(answered.await?.into_any())
+                    Ok(answered.await?.into_inner())
                 }
 ";
 
