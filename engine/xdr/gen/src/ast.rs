@@ -39,6 +39,21 @@ pub(crate) enum Body {
     Alias(Declaration),
 }
 
+impl Body {
+    pub(crate) fn declarations_mut(&mut self) -> Vec<&mut Declaration> {
+        match self {
+            Self::Enum(_) => Vec::new(),
+            Self::Alias(alias) => vec![alias],
+            Self::Struct(fields) => fields.iter_mut().collect(),
+            Self::Union(union) => {
+                let bodies = union.arms.iter_mut().filter_map(|arm| arm.body.as_mut());
+                let bodies = bodies.chain(union.default.iter_mut().flatten());
+                std::iter::once(&mut union.discriminant).chain(bodies).collect()
+            }
+        }
+    }
+}
+
 /// `union switch (discriminant) { ... }`.
 #[derive(Clone, Debug)]
 pub(crate) struct Union {

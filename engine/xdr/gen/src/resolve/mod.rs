@@ -66,7 +66,7 @@ pub(crate) fn resolve(definitions: Vec<Definition>, outside: &Outside) -> Result
             Definition::Constant { name, value } => resolver.constant(&name, &value)?,
             Definition::TextConstant { name, text } => resolver.text_constant(&name, text)?,
             Definition::Type { name, body } => {
-                for (name, body) in lift::flat(name, body)? {
+                for (name, body) in lift::flat(name, body) {
                     resolver.declare(&name, &body)?;
                     bodies.push((name, body));
                 }
