@@ -6,7 +6,7 @@
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool, Share};
-use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply, Inbox};
+use crate::reactor::pending::mailbox::{DeferredAnswer, Inbox};
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::words::calls::RpcRefusal;
 #[cfg(feature = "gss")]
@@ -29,12 +29,19 @@ const REFUSAL: DeferredAnswer = DeferredAnswer::Reject(AcceptStatus::SystemErr);
 /// Lets a call be answered once, from any thread. Dropped unanswered it sends SYSTEM_ERR.
 pub(crate) struct DeferTicket {
     caller: Arc<Caller>,
+    /// `None` once it is answered.
+    reply: Option<Box<DeferredReply>>,
+    /// Stores the reply, for the same call on another connection.
+    keep: Option<Ticket>,
+}
+
+/// The reply of a deferred call, from the core to the thread that encodes it and back by mail. It stays where it is
+/// meanwhile, as it is large, and its core uses the box again for another call.
+pub(crate) struct DeferredReply {
     conn: ConnId,
     slot: SlotId,
     room: Option<Room>,
-    is_answered: bool,
-    /// Stores the reply, for the same call on another connection.
-    keep: Option<Ticket>,
+    answer: DeferredAnswer,
 }
 
 /// A connection as seen by threads that answer its calls: the destination of answers, and a flag that it has gone.
@@ -76,13 +83,8 @@ pub(in crate::reactor) struct Room {
 }
 
 impl DeferTicket {
-    pub(in crate::reactor) fn new(
-        caller: Arc<Caller>,
-        conn: ConnId,
-        slot: SlotId,
-        room: Room,
-    ) -> Self {
-        Self { caller, conn, slot, room: Some(room), is_answered: false, keep: None }
+    pub(in crate::reactor) fn new(caller: Arc<Caller>, reply: Box<DeferredReply>) -> Self {
+        Self { caller, reply: Some(reply), keep: None }
     }
 
     /// Returns true if the answer would be discarded: the connection has gone, and the reply is not stored for the
@@ -97,20 +99,20 @@ impl DeferTicket {
         if let Some(keep) = self.keep.take() {
             keep.refuse(SYSTEM_ERR);
         }
-        self.give(DeferredAnswer::TooLate);
+        self.answer(DeferredAnswer::TooLate);
     }
 
     /// Sets the protection of the results, and where their sealing is counted.
     #[cfg(feature = "gss")]
     pub(crate) fn protect(&mut self, protection: Protection, counts: Arc<CryptoCounts>) {
-        if let Some(room) = &mut self.room {
+        if let Some(room) = self.room() {
             room.protection = Some((protection, counts));
         }
     }
 
     /// The call that it answers.
-    pub(crate) fn slot(&self) -> SlotId {
-        self.slot
+    pub(crate) fn slot(&self) -> Option<SlotId> {
+        self.reply.as_ref().map(|reply| reply.slot)
     }
 
     /// Sets the ticket that stores the reply.
@@ -119,18 +121,16 @@ impl DeferTicket {
     }
 
     /// Answers with results.
-    pub(crate) fn reply(mut self, data: ReplyData, encode: EncodeOnce<'_>) {
-        let answer = match self.room.take() {
-            Some(room) => {
-                let keep = self.keep.take();
-                let bytes = room.pool.largest();
-                self.caller
-                    .inbox
-                    .lend_draft_memory(bytes, |long| room.encode_once(data, keep, long, encode))
-            }
-            None => REFUSAL,
-        };
-        self.give(answer);
+    pub(crate) fn reply(mut self, mut data: ReplyData, encode: EncodeOnce<'_>) {
+        let keep = self.keep.take();
+        if let Some(reply) = &mut self.reply
+            && let Some(room) = &reply.room
+        {
+            let (bytes, data) = (room.pool.largest(), &mut data);
+            let inbox = &self.caller.inbox;
+            inbox.lend_draft_memory(bytes, |long| reply.encode_once(data, keep, long, encode));
+        }
+        self.post();
     }
 
     /// Answers with an RPC error.
@@ -144,40 +144,131 @@ impl DeferTicket {
         data: ReplyData,
         draft: &Draft<'_>,
     ) -> DeferredAnswer {
-        self.room.take().map_or(REFUSAL, |room| room.encode(data, draft))
+        let room = self.reply.as_mut().and_then(|reply| reply.room.take());
+        room.map_or(REFUSAL, |room| room.encode(data, draft))
     }
 
     /// Sends an answer; may wait for room in the mailbox.
     pub(in crate::reactor) fn answer(mut self, answer: DeferredAnswer) {
-        self.give(answer);
+        if let Some(reply) = &mut self.reply {
+            reply.answer = answer;
+        }
+        self.post();
     }
 
     /// Memory for the data items of a reply.
     pub(crate) fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        let Room { pool, share, .. } = self.room.as_ref()?;
+        let Room { pool, share, .. } = self.reply.as_ref()?.room.as_ref()?;
         let has_share = pool.admits(bytes, share);
         has_share.then(|| pool.take(bytes)).flatten().inspect(|block| pool.charge(block, share))
+    }
+
+    #[cfg(feature = "gss")]
+    fn room(&mut self) -> Option<&mut Room> {
+        self.reply.as_mut()?.room.as_mut()
     }
 
     fn refuse(&mut self, status: AcceptStatus) {
         if let Some(keep) = self.keep.take() {
             keep.refuse(RpcRefusal::Accepted(status));
         }
-        self.give(DeferredAnswer::Reject(status));
+        if let Some(reply) = &mut self.reply {
+            reply.answer = DeferredAnswer::Reject(status);
+        }
+        self.post();
     }
 
-    fn give(&mut self, answer: DeferredAnswer) {
-        self.is_answered = true;
-        self.caller.inbox.answer(DeferredReply { conn: self.conn, slot: self.slot, answer });
+    fn post(&mut self) {
+        if let Some(reply) = self.reply.take() {
+            self.caller.inbox.answer(reply);
+        }
     }
 }
 
 impl Drop for DeferTicket {
     fn drop(&mut self) {
         // Also when an encoder panicked: the call must not keep its slot forever.
-        if !self.is_answered {
+        if self.reply.is_some() {
             self.refuse(AcceptStatus::SystemErr);
         }
+    }
+}
+
+impl Default for DeferredReply {
+    fn default() -> Self {
+        let slot = SlotId { index: 0, generation: 0 };
+        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL }
+    }
+}
+
+impl DeferredReply {
+    /// It is for this call from now on.
+    pub(in crate::reactor) fn begin(&mut self, conn: ConnId, slot: SlotId, room: Room) {
+        (self.conn, self.slot) = (conn, slot);
+        self.room = Some(room);
+    }
+
+    /// It is for no call, and holds nothing.
+    pub(in crate::reactor) fn clear(&mut self) {
+        self.room = None;
+        self.answer = REFUSAL;
+    }
+
+    getters! {
+        conn: ConnId,
+        slot: SlotId,
+        answer: &DeferredAnswer,
+    }
+
+    pub(in crate::reactor) fn take_answer(&mut self) -> DeferredAnswer {
+        std::mem::replace(&mut self.answer, REFUSAL)
+    }
+
+    /// The stream of an answer that is [`DeferredAnswer::Plain`].
+    pub(in crate::reactor) fn plain(&self) -> Option<&Bulk> {
+        self.room.as_ref().map(|room| &room.stage)
+    }
+
+    pub(in crate::reactor) fn take_plain(&mut self) -> Option<Bulk> {
+        self.room.take().map(|room| room.stage)
+    }
+
+    /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
+    /// directly to the memory they are sent from.
+    fn encode_once(
+        &mut self,
+        data: &mut ReplyData,
+        keep: Option<Ticket>,
+        long: &mut [u8],
+        encode: EncodeOnce<'_>,
+    ) {
+        let Some(room) = &mut self.room else { return };
+        if keep.is_none() && room.takes_plain(data) {
+            let Some(encoded) = room.encode_plain(long, encode) else {
+                self.answer = DeferredAnswer::Plain;
+                return;
+            };
+            let results = check(&encoded).map(|bytes| &long[SUCCESS_HEADER.len()..bytes]);
+            return self.finish(ReplyData::new(), encoded, results.map(Draft::plain));
+        }
+        let (encoded, cuts) = Cuts::encode(long, data.count(), room.plan.alignment(), encode);
+        let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
+        if let Some(keep) = keep {
+            keep.record(data, draft.as_ref().ok());
+        }
+        self.finish(std::mem::take(data), encoded, draft);
+    }
+
+    /// The core refuses results that are too long, because it knows the reason.
+    fn finish(&mut self, data: ReplyData, encoded: Encoded, draft: Result<Draft<'_>, Undrafted>) {
+        let Some(room) = self.room.take() else { return };
+        self.answer = match draft {
+            Ok(draft) => room.encode(data, &draft),
+            Err(Undrafted::TooLong(_)) => {
+                DeferredAnswer::Results { stream: room.stage, encoded, data }
+            }
+            Err(Undrafted::ItemsMissing) => REFUSAL,
+        };
     }
 }
 
@@ -210,56 +301,21 @@ impl Room {
         Self { protection, core: (self.core.0, free_bytes), ..self }
     }
 
-    /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
-    /// directly to the memory they are sent from.
-    fn encode_once(
-        self,
-        data: ReplyData,
-        keep: Option<Ticket>,
-        long: &mut [u8],
-        encode: EncodeOnce<'_>,
-    ) -> DeferredAnswer {
+    /// Returns true if nothing but the results of an encoder is needed to write the reply.
+    fn takes_plain(&self, data: &ReplyData) -> bool {
         let has_more = data.count() > 0 || data.allows_read_chunks() || self.is_protected();
-        if keep.is_none() && !has_more && self.plan.alignment() == Alignment::NONE {
-            return self.encode_plain(long, encode);
-        }
-        let alignment = self.plan.alignment();
-        let (encoded, cuts) = Cuts::encode(long, data.count(), alignment, encode);
-        let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
-        if let Some(keep) = keep {
-            keep.record(&data, draft.as_ref().ok());
-        }
-        self.finish(data, encoded, draft)
+        !has_more && self.plan.alignment() == Alignment::NONE
     }
 
-    /// Writes results without data items directly to the memory they are sent from, if they fit there.
-    fn encode_plain(mut self, long: &mut [u8], encode: EncodeOnce<'_>) -> DeferredAnswer {
+    /// Writes results without data items directly to the memory they are sent from. If they do not fit there, they are in
+    /// `long`, behind room for their header.
+    fn encode_plain(&mut self, long: &mut [u8], encode: EncodeOnce<'_>) -> Option<Encoded> {
         let mut writer = StreamWriter::with_more(self.stage.bytes_mut(), long);
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
-        if let Some(bytes) = writer.plain_bytes() {
-            self.stage.set_len(bytes);
-            return DeferredAnswer::Plain { stream: self.stage };
-        }
-        let encoded = writer.finish();
-        let results = check(&encoded).map(|bytes| &long[SUCCESS_HEADER.len()..bytes]);
-        self.finish(ReplyData::new(), encoded, results.map(Draft::plain))
-    }
-
-    /// The core refuses results that are too long, because it knows the reason.
-    fn finish(
-        self,
-        data: ReplyData,
-        encoded: Encoded,
-        draft: Result<Draft<'_>, Undrafted>,
-    ) -> DeferredAnswer {
-        match draft {
-            Ok(draft) => self.encode(data, &draft),
-            Err(Undrafted::TooLong(_)) => {
-                DeferredAnswer::Results { stream: self.stage, encoded, data }
-            }
-            Err(Undrafted::ItemsMissing) => REFUSAL,
-        }
+        let Some(bytes) = writer.plain_bytes() else { return Some(writer.finish()) };
+        self.stage.set_len(bytes);
+        None
     }
 
     #[inline(always)]

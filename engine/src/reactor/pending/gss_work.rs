@@ -6,8 +6,8 @@
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
+use crate::reactor::pending::deferred::DeferredReply;
 use crate::reactor::pending::gss_calls::{DeniedCall, SentCall};
-use crate::reactor::pending::mailbox::DeferredReply;
 use crate::reactor::words::calls::{CallSpec, PartCopied};
 use crate::reactor::words::crypto_counts::CryptoCounts;
 use crate::reactor::words::memory::DEFERRED_MAX;
@@ -82,7 +82,7 @@ type Step = Option<Result<Range<usize>, Unprotected>>;
 pub(crate) struct GssWork {
     waiting: VecDeque<Body>,
     /// Answers of deferred calls, whose replies this turn may not seal any more. No more than calls may be deferred.
-    put_off: VecDeque<DeferredReply>,
+    put_off: VecDeque<Box<DeferredReply>>,
     /// Sealed calls that could not be sent yet.
     sealed: VecDeque<Body>,
     /// Largest number of long bodies: each holds memory that calls and replies need.
@@ -247,7 +247,7 @@ impl GssWork {
         self.is_spent() || !self.put_off.is_empty()
     }
 
-    pub(in crate::reactor) fn put_off(&mut self, reply: DeferredReply) {
+    pub(in crate::reactor) fn put_off(&mut self, reply: Box<DeferredReply>) {
         if self.put_off.capacity() == 0 {
             self.put_off.reserve_exact(DEFERRED_MAX);
         }
@@ -258,8 +258,8 @@ impl GssWork {
     pub(in crate::reactor) fn take_put_off(
         &mut self,
         conn: Option<ConnId>,
-    ) -> Option<DeferredReply> {
-        let is_meant = |reply: &DeferredReply| conn.is_none_or(|conn| reply.conn == conn);
+    ) -> Option<Box<DeferredReply>> {
+        let is_meant = |reply: &Box<DeferredReply>| conn.is_none_or(|conn| reply.conn() == conn);
         let index = self.put_off.iter().position(is_meant)?;
         self.put_off.remove(index)
     }

@@ -3,6 +3,7 @@
 
 use crate::fabric::{ConnId, Endpoint, FabricError, Wake};
 use crate::mem::Bulk;
+use crate::reactor::pending::deferred::DeferredReply;
 use crate::reactor::pending::drain::DrainRequest;
 use crate::reactor::pending::latency::Latencies;
 use crate::reactor::pending::observation::Observation;
@@ -12,7 +13,6 @@ use crate::reactor::words::reply_plan::ReplyData;
 use crate::sync::apart::{APART_BYTES, assert_lines};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crossbeam::queue::ArrayQueue;
-use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
@@ -29,7 +29,7 @@ pub(crate) enum Mail<E = Endpoint> {
     /// A connection that a listener accepted for this core.
     Accepted(E),
     /// The reply of a deferred call.
-    Reply(DeferredReply),
+    Reply(Box<DeferredReply>),
     /// The api has orders from other threads.
     Orders,
     /// A thread has advanced a security context of the api.
@@ -47,13 +47,6 @@ pub(crate) enum Mail<E = Endpoint> {
     Shutdown,
 }
 
-/// A reply encoded on another thread.
-pub(crate) struct DeferredReply {
-    pub(crate) conn: ConnId,
-    pub(crate) slot: SlotId,
-    pub(crate) answer: DeferredAnswer,
-}
-
 /// Threads that can write deferred results at a time without a new allocation.
 const DRAFT_MEMORIES_MAX: usize = 16;
 
@@ -65,8 +58,8 @@ const DRAFT_MEMORIES_MAX: usize = 16;
 pub(crate) enum DeferredAnswer {
     /// Results: the RPC reply as an XDR stream in `stream`, and its data items.
     Results { stream: Bulk, encoded: Encoded, data: ReplyData },
-    /// Results without data items: the same stream, which fits inline.
-    Plain { stream: Bulk },
+    /// Results without data items, which fit inline: they are where they were encoded ([`DeferredReply::plain`]).
+    Plain,
     /// A reply under RPCSEC_GSS that is to be sealed by the core, in steps.
     #[cfg(feature = "gss")]
     Unsealed { reply: LaidOut, data: ReplyData },
@@ -170,7 +163,7 @@ impl<E> Inbox<E> {
 
     /// Answers a deferred call. Waits while the mailbox is full: deferred calls and connections of peers cannot fill
     /// it together, so the core that reads it may answer such calls, too.
-    pub(crate) fn answer(&self, reply: DeferredReply) {
+    pub(crate) fn answer(&self, reply: Box<DeferredReply>) {
         let mut mail = Mail::Reply(reply);
         while let Err(back) = self.push(mail) {
             mail = back;

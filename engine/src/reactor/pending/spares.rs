@@ -32,6 +32,11 @@ impl<T: Default> Spares<T> {
         self.free.push(emptied);
     }
 
+    /// Number of boxes that are out.
+    pub(in crate::reactor) fn out(&self) -> usize {
+        self.made - self.free.len()
+    }
+
     /// More are out than ever before: makes as many again, so that a connection allocates a few times in all.
     #[cold]
     fn make(&mut self) {

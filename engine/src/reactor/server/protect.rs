@@ -3,8 +3,9 @@
 
 use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
+use crate::reactor::pending::deferred::DeferredReply;
 use crate::reactor::pending::gss_work::{Body, BodyStage, Finished, Then};
-use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply};
+use crate::reactor::pending::mailbox::DeferredAnswer;
 use crate::reactor::pending::serving::Serving;
 use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -143,10 +144,10 @@ impl CoreCell {
     }
 
     /// The answer of a deferred call arrived by mail. One that has to be sealed waits if this turn has sealed enough.
-    pub(in crate::reactor) fn finish_deferred_in_budget(&self, reply: DeferredReply) {
+    pub(in crate::reactor) fn finish_deferred_in_budget(&self, reply: Box<DeferredReply>) {
         let mut reactor = self.reactor();
         reactor.gss_work().enter(self.lane().turns());
-        let is_sealed = matches!(reply.answer, DeferredAnswer::Unsealed { .. });
+        let is_sealed = matches!(reply.answer(), DeferredAnswer::Unsealed { .. });
         match is_sealed && reactor.gss_work().puts_off() {
             true => reactor.gss_work().put_off(reply),
             false => reactor.finish_deferred(reply),

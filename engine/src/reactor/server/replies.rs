@@ -5,8 +5,8 @@ use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::common::sends::Posted;
-use crate::reactor::pending::deferred::{DeferTicket, Room};
-use crate::reactor::pending::mailbox::{DeferredAnswer, DeferredReply};
+use crate::reactor::pending::deferred::{DeferTicket, DeferredReply, Room};
+use crate::reactor::pending::mailbox::DeferredAnswer;
 use crate::reactor::pending::reply_cache::Ticket;
 use crate::reactor::pending::sinks::Sinks;
 use crate::reactor::pending::upcalls::CallFrame;
@@ -502,7 +502,6 @@ impl Reactor {
             Some(stage) => stage,
             None => self.uncommon_stage(to.conn, bytes)?,
         };
-        self.add_deferred();
         let room = Room::new(self.arena().clone(), share, stage, plan);
         #[cfg(feature = "gss")]
         let room = room.under(
@@ -512,14 +511,20 @@ impl Reactor {
         if let Some(timer) = self.take_timer() {
             self.conn(to.conn)?.serves.of(to.slot).timer = Some(timer);
         }
-        Some(DeferTicket::new(caller, to.conn, to.slot, room))
+        let mut reply = self.deferred_replies().take()?;
+        reply.begin(to.conn, to.slot, room);
+        Some(DeferTicket::new(caller, reply))
     }
 
     /// The answer of a deferred call arrived by mail.
-    pub(in crate::reactor) fn finish_deferred(&mut self, reply: DeferredReply) {
-        // Each ticket was counted, and posts once.
-        self.remove_deferred();
-        let (conn, slot) = (reply.conn, reply.slot);
+    pub(in crate::reactor) fn finish_deferred(&mut self, mut reply: Box<DeferredReply>) {
+        self.place_deferred(&mut reply);
+        reply.clear();
+        self.deferred_replies().give(reply);
+    }
+
+    fn place_deferred(&mut self, reply: &mut DeferredReply) {
+        let (conn, slot) = (reply.conn(), reply.slot());
         let deferred =
             |c: &mut Conn| Some((c.take_deferred(slot)?, c.serves.of(slot).timer.take()));
         let Some((message, timer)) = self.conn(conn).and_then(deferred) else {
@@ -530,7 +535,11 @@ impl Reactor {
             self.count_duration(timer);
         }
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
-        match reply.answer {
+        if matches!(reply.answer(), DeferredAnswer::Plain) {
+            self.place_plain_encoded(&to, reply);
+            return self.repost(conn, message);
+        }
+        match reply.take_answer() {
             DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),
             DeferredAnswer::Results { stream, encoded, data } => {
                 self.place_encoded(&to, stream, encoded, data);
@@ -539,7 +548,7 @@ impl Reactor {
             DeferredAnswer::Unsealed { reply, data } => {
                 return self.seal_deferred((conn, slot, message), reply, data);
             }
-            DeferredAnswer::Plain { stream } => self.place_plain_encoded(to, stream),
+            DeferredAnswer::Plain => {}
             DeferredAnswer::TooLate => {
                 self.stats().calls_late += 1;
                 self.refuse(&to, &SYSTEM_ERR);
@@ -548,14 +557,18 @@ impl Reactor {
         self.repost(conn, message);
     }
 
-    fn place_plain_encoded(&mut self, to: ReplyTarget<'_>, stream: Bulk) {
-        let plain = plain_header_bytes(to.message).is_some();
-        let to = ReplyTarget { plain, ..to };
-        let results = &stream.bytes()[SUCCESS_HEADER.len()..];
+    /// The results are where they were encoded, and are not moved.
+    fn place_plain_encoded(&mut self, to: &ReplyTarget<'_>, reply: &mut DeferredReply) {
         let head = (SUCCESS_HEADER.len(), put_success_header);
-        if !plain || !self.emit_plain_reply(&to, head, results) {
+        if plain_header_bytes(to.message).is_some()
+            && let Some(stream) = reply.plain()
+            && self.emit_plain_reply(to, head, &stream.bytes()[SUCCESS_HEADER.len()..])
+        {
+            return;
+        }
+        if let Some(stream) = reply.take_plain() {
             let encoded = Encoded::plain(stream.len());
-            self.place_encoded(&to, stream, encoded, ReplyData::new());
+            self.place_encoded(to, stream, encoded, ReplyData::new());
         }
     }
 

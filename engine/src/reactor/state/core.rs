@@ -6,7 +6,7 @@ mod time;
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Endpoint, Ends, FabricError, ShortEnds};
 use crate::mem::{Buf, Bulk, BulkPool, Slab};
-use crate::reactor::pending::deferred::Caller;
+use crate::reactor::pending::deferred::{Caller, DeferredReply};
 use crate::reactor::pending::drain::{DrainRequest, Leaving};
 use crate::reactor::pending::expiry::Overdue;
 #[cfg(feature = "gss")]
@@ -17,6 +17,7 @@ use crate::reactor::pending::mailbox::Inbox;
 use crate::reactor::pending::origins::Origins;
 use crate::reactor::pending::panic_log::PanicLog;
 use crate::reactor::pending::roles::Roles;
+use crate::reactor::pending::spares::Spares;
 use crate::reactor::pending::stalls::StallTimer;
 use crate::reactor::pending::waiting::Waiting;
 use crate::reactor::state::conn_table::ConnTable;
@@ -93,8 +94,8 @@ pub(crate) struct Core {
     panics: Arc<PanicLog>,
     /// Lost connections are not replaced any more.
     ending: bool,
-    /// Deferred calls whose answers have not arrived by mail; each has its place there.
-    deferred: usize,
+    /// Replies of deferred calls. Those of calls whose answers have not arrived by mail are out; each has its place there.
+    deferred: Spares<DeferredReply>,
     deferred_places: DeferredPlaces,
     cells: Arc<StatsCells>,
     offer: Offer,
@@ -311,6 +312,7 @@ impl Core {
         let clock = fabric.caps().simulated_clock.unwrap_or_else(Clock::shared);
         let now = fabric.now(&clock);
         let dialect = CoreDialect::new(&config, &fabric, &clock);
+        let deferred_places = DeferredPlaces::new(&config, &bulk, inbox.letters());
         // Receives that are chained cannot come by value.
         inbox.set_waker(fabric.begin(Some(&bulk), !dialect.chains()));
         Self {
@@ -333,8 +335,8 @@ impl Core {
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
             overdue: Overdue::default(),
-            deferred: 0,
-            deferred_places: DeferredPlaces::new(&config, &bulk, inbox.letters()),
+            deferred: Spares::new(deferred_places.all),
+            deferred_places,
             in_turn: false,
             now,
             busy_since: now,
@@ -506,25 +508,21 @@ impl Core {
 impl Core {
     /// Their number.
     pub(in crate::reactor) fn deferred(&self) -> usize {
-        self.deferred
+        self.deferred.out()
     }
 
-    pub(in crate::reactor) fn add_deferred(&mut self) {
-        self.deferred += 1;
-    }
-
-    pub(in crate::reactor) fn remove_deferred(&mut self) {
-        self.deferred -= 1;
+    pub(in crate::reactor) fn deferred_replies(&mut self) -> &mut Spares<DeferredReply> {
+        &mut self.deferred
     }
 
     /// Memory for the reply of one more, from what is common to all connections.
     pub(in crate::reactor) fn common_stage(&self, bytes: usize) -> Option<Bulk> {
-        let has_place = self.deferred < self.deferred_places.common;
+        let has_place = self.deferred() < self.deferred_places.common;
         has_place.then(|| self.bulk.take_fitting(bytes)).flatten()
     }
 
     /// Further ones that the core has places for.
     pub(in crate::reactor) fn deferred_room(&self) -> usize {
-        self.deferred_places.all.saturating_sub(self.deferred)
+        self.deferred_places.all.saturating_sub(self.deferred())
     }
 }

@@ -159,11 +159,13 @@ impl ReplyPlan {
         let version = view.transport_version();
         let threshold_bytes = negotiated.inline_bytes_max_in(version);
         let alignment = negotiated.alignment(version);
-        let mut write_bytes = [0; ITEMS_MAX];
-        for (chunk, room) in view.writes().zip(&mut write_bytes) {
-            *room = chunk.total_length();
+        let (mut write_bytes, mut reply_chunk_bytes) = ([0; ITEMS_MAX], 0);
+        if !view.is_plain() {
+            for (chunk, room) in view.writes().zip(&mut write_bytes) {
+                *room = chunk.total_length();
+            }
+            reply_chunk_bytes = view.reply_chunk().map_or(0, |chunk| chunk.total_length());
         }
-        let reply_chunk_bytes = view.reply_chunk().map_or(0, |chunk| chunk.total_length());
         let header_bytes = spinrpc_proto::rdma::ReplyRepr::bytes_of(view, 0);
         Self {
             header_bytes,
