@@ -159,6 +159,21 @@ impl Short {
         room.zip(head.0).for_each(|(to, word)| *to = word.to_ne_bytes());
     }
 
+    /// Puts a word that is zero behind the first `AT` bytes of a message that has those. Returns false, and does
+    /// nothing, if it is too long for that.
+    #[inline(always)]
+    pub fn insert_word<const AT: usize>(&mut self) -> bool {
+        let end = self.length;
+        if !(AT..=SHORT_BYTES_MAX - 4).contains(&end) {
+            return false;
+        }
+        let whole = self.whole_mut();
+        whole.copy_within(AT..end, AT + 4);
+        whole[AT..AT + 4].fill(0);
+        self.set_len(end + 4);
+        true
+    }
+
     /// All that a message has room in.
     #[inline(always)]
     pub fn whole_mut(&mut self) -> &mut [u8; SHORT_BYTES_MAX] {
@@ -254,6 +269,23 @@ mod tests {
             assert!(message.iter().all(|byte| *byte == 0xee), "{bytes} bytes");
             assert!(behind.iter().all(|byte| *byte == 0), "behind {bytes} bytes");
             assert_eq!(short.bytes(), message);
+        }
+    }
+
+    #[test]
+    fn a_word_is_inserted_unless_the_message_is_too_short_or_too_long() {
+        for bytes in [0, 51, 52, 53, 100, SHORT_BYTES_MAX - 4, SHORT_BYTES_MAX - 3] {
+            let mut short = Short::EMPTY;
+            short.whole_mut().iter_mut().zip(1..).for_each(|(to, byte)| *to = byte);
+            short.set_len(bytes);
+            let before = short.bytes().to_vec();
+            let is_inserted = short.insert_word::<52>();
+            assert_eq!(is_inserted, (52..=SHORT_BYTES_MAX - 4).contains(&bytes), "{bytes}");
+            let expected = match is_inserted {
+                true => [&before[..52], &[0; 4], &before[52..]].concat(),
+                false => before,
+            };
+            assert_eq!(short.bytes(), expected, "{bytes}");
         }
     }
 

@@ -140,6 +140,14 @@ where
         matches!(self.traffic_one, Some(Traffic::Calls | Traffic::Both))
     }
 
+    /// True if calls of version two arrive here, and one of them has been accepted.
+    #[inline(always)]
+    pub fn takes_plain_calls_two(&self) -> bool {
+        self.responder.version() == TransportVersion::Two
+            && matches!(self.traffic, Traffic::Calls | Traffic::Both)
+            && !self.refuses_reverse
+    }
+
     /// True if replies of version one arrive here.
     #[inline(always)]
     pub fn takes_plain_replies(&self) -> bool {

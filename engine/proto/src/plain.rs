@@ -14,7 +14,7 @@
 //! All other messages are left to them. Uses the numbers of `ids`.
 
 use crate::ids::{Procedure, Program, Version, Xid};
-use crate::rdma::v1;
+use crate::rdma::{v1, v2};
 use crate::rpc::{CALL, REPLY, RPC_VERSION};
 
 /// Two words of a header, the first of them first in memory.
@@ -150,6 +150,23 @@ impl PlainReply {
             NOTHING,
         ];
         (xid, pairs)
+    }
+
+    /// The same of a reply of version two, whose header has a word more: the last word of its RPC header, which is
+    /// zero, follows.
+    #[must_use]
+    #[inline(always)]
+    pub const fn emit_two(&self) -> ([u8; 4], [Pair; REPLY_PAIRS]) {
+        debug_assert!(self.credits != 0, "no message grants zero credits");
+        let pairs = [
+            pair(v2::VERSION, self.credits),
+            pair(0, REPLY),
+            NOTHING,
+            pair(0, self.xid.0),
+            pair(REPLY, 0),
+            NOTHING,
+        ];
+        (self.xid.0.to_be_bytes(), pairs)
     }
 }
 

@@ -251,8 +251,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 
     /// The slot of a call that is, or will be, counted by [`Responder::count_plain`], after all.
-    pub fn place_plain(&mut self) -> Option<SlotId> {
-        let slot = self.take(State::Delivered, TransportVersion::One)?;
+    pub fn place_plain(&mut self, version: TransportVersion) -> Option<SlotId> {
+        let slot = self.take(State::Delivered, version)?;
         self.plain = self.plain.wrapping_sub(1);
         Some(slot)
     }

@@ -4,12 +4,13 @@
 //! A device delivers every message in a posted receive. A plain call or reply there is copied, handled in the same way,
 //! and its receive is posted again; its answer goes by value.
 //!
-//! The protocol core inspects every other message as usual. If it turns out to be a call or a reply without chunks,
-//! such as one of version two or with a credential, it goes by value. Anything else is put into its receive and takes
-//! the general path.
+//! A call without chunks that has a credential, or is of version two, is served like a plain one, except that its RPC
+//! header is left to the api. The protocol core inspects every other message as usual. If it turns out to be a call or
+//! a reply without chunks, such as a call under RPCSEC_GSS, it goes by value. Anything else is put into its receive
+//! and takes the general path.
 
 use crate::fabric::{
-    ConnId, DownCause, Ends, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
+    ConnId, DownCause, Ends, Head, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
 };
 use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
@@ -20,9 +21,8 @@ use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{CallOutcome, ReplyFrame, ReplyTarget};
 use crate::reactor::words::gate::Way;
-use crate::reactor::words::messages::{is_plain, plain_header_bytes, version_of};
+use crate::reactor::words::messages::{is_plain, version_of};
 use crate::reactor::words::reply_plan::ReplyData;
-use crate::reactor::words::sink::{Event, EventSink};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::output::{DeliveredReply, ReplyStream, SlotId};
@@ -30,6 +30,8 @@ use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, says_
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::version::TransportVersion;
 use std::rc::Rc;
+
+mod other;
 
 impl CoreCell {
     /// Returns true if the lane of a connection may take this way, after a look at the connection if that is not
@@ -59,7 +61,7 @@ impl Conn {
 
     fn look_at_gate(&self) {
         let one = TransportVersion::One;
-        let takes_any_short = self.takes_any_short();
+        let takes_any_short = self.takes_any_short(one);
         let proto = self.lane.proto();
         // A call that a handler starts here must not take the place that is reserved for the reply to the handler's own
         // call; only the general path counts places.
@@ -71,12 +73,15 @@ impl Conn {
             && !(shares_places && proto.takes_plain_calls());
         // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
         // at once. Taking one makes the gate unknown.
-        let takes_calls = (proto.takes_plain_calls() && proto.responder.has_slot())
-            && takes_any_short
-            && self.has_spare_send();
+        let takes_calls = proto.responder.has_slot() && self.has_spare_send();
+        let takes_one = takes_calls && takes_any_short && proto.takes_plain_calls();
+        let takes_two = takes_calls
+            && proto.takes_plain_calls_two()
+            && self.takes_any_short(TransportVersion::Two);
         self.lane.set_gate(&[
             (Way::SendCalls, sends_calls),
-            (Way::TakeCalls, takes_calls),
+            (Way::TakeCalls, takes_one),
+            (Way::TakeCallsTwo, takes_two),
             (Way::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
         ]);
     }
@@ -286,25 +291,52 @@ impl CoreCell {
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
-        let Some((call, arguments)) = plain_call(short) else { return false };
-        let message = short.bytes();
-        if !self.lets(lane, Way::TakeCalls) || ends.room() <= lane.reserved() {
+        let Some((call, arguments)) = plain_call(short) else {
+            return self.serve_other_call(lane, ends, short, handled, up);
+        };
+        if !self.admits_plain(lane, ends, Way::TakeCalls) {
             return false;
         }
-        debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
-        lane.reserve(1);
         let conn = lane.id();
-        let serving = Serving::with_room(conn, None, message, Some(self.lane().reply()));
+        let serving = Serving::with_room(conn, None, short.bytes(), Some(self.lane().reply()));
         // As `serve_in_place` does, whose closure would not be inlined here.
         let served = self.lane().begin_serving(conn);
         let outcome = up.on_plain_call(&serving, &call, arguments);
         drop(served);
+        self.answer_plain_call(lane, ends, (short, &serving), (call.xid, outcome), handled);
+        true
+    }
+
+    /// Reserves room for the reply of a call that takes this way, if it may.
+    #[inline(always)]
+    fn admits_plain(&self, lane: &ConnLane, ends: &impl ShortEnds, way: Way) -> bool {
+        let is_let = self.lets(lane, way) && ends.room() > lane.reserved();
+        if is_let {
+            debug_assert!(
+                lane.proto().responder.has_slot(),
+                "the gate lets in a call without a slot"
+            );
+            lane.reserve(1);
+        }
+        is_let
+    }
+
+    /// Sends the answer to a call that was served without a slot, if it has one now.
+    #[inline(always)]
+    fn answer_plain_call(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        (short, serving): (&Short, &Serving<'_>),
+        (xid, outcome): (Xid, CallOutcome),
+        handled: &mut Handled,
+    ) {
         match outcome {
             // The call has no slot: taking one forgoes the room for such a reply.
             CallOutcome::Replied => {
                 lane.unreserve(1);
                 let mut memory = self.lane().reply().borrow_mut();
-                match self.emit_short_reply(lane, ends, call.xid, memory.short_mut()) {
+                match self.emit_short_reply(lane, ends, xid, memory.short_mut()) {
                     Some(bytes) => handled.bytes_sent += bytes,
                     None => handled.unanswered += 1,
                 }
@@ -315,7 +347,6 @@ impl CoreCell {
             }
         }
         self.close_if_asked();
-        true
     }
 
     /// Delivers a plain reply through `on_reply`, because the client is still connecting, or this is its first reply
@@ -404,7 +435,9 @@ impl CoreCell {
         {
             return;
         }
-        let Some(slot) = slot.or_else(|| self.reactor().take_slot(conn)) else { return };
+        let Some(slot) = slot.or_else(|| self.reactor().take_slot(conn, version_of(call))) else {
+            return;
+        };
         let to = ReplyTarget { conn, slot, message: call, plain: true };
         match written {
             Ok(message) => {
@@ -469,45 +502,6 @@ impl CoreCell {
             false => self.reactor().begin_close(conn, DownCause::Local),
         }
     }
-
-    #[inline(never)]
-    fn on_other_short(&self, lane: &ConnLane, short: &Short, up: &mut impl Upcalls) {
-        let Some(ends) = lane.ends() else { return };
-        let conn = lane.id();
-        let mut reactor = self.reactor();
-        let Some(c) = reactor.conn(conn) else { return };
-        let takes_any = c.takes_any_short();
-        let mut sink = EventSink::new();
-        lane.proto().on_receive(short.bytes(), &mut sink);
-        match &sink.event {
-            Event::Call(slot) => {
-                if let Some(header_bytes) = plain_header_bytes(short.bytes()) {
-                    if reactor.reserve_of(conn, *slot, 1, 0, ends.room()).is_none() {
-                        return reactor.put_off_short(conn, *slot, short);
-                    }
-                    drop(reactor);
-                    let header_bytes = header_bytes as usize;
-                    let (to, message) = ((lane, takes_any), short.bytes());
-                    let outcome = self.serve_plain(to, *slot, message, header_bytes, up);
-                    if outcome == CallOutcome::Deferred {
-                        self.reactor().keep_deferred(conn, Some(*slot), short, &mut None);
-                    }
-                    return self.close_if_asked();
-                }
-            }
-            Event::Reply(reply) => {
-                if let Some(stream) = reactor.take_short_reply(conn, reply, short) {
-                    drop(reactor);
-                    let call = (reply.token, reply.slot.xid());
-                    return up.on_reply(ReplyFrame::short(conn, call, stream, &reply.placed));
-                }
-            }
-            _ => {}
-        }
-        let Some(message) = reactor.keep(conn, short) else { return };
-        let received = Received { qp: conn, message, invalidated: None };
-        self.on_event(reactor, received, sink, up);
-    }
 }
 
 impl CoreCell {
@@ -524,7 +518,7 @@ impl CoreCell {
         let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
         let bytes = message.length();
         if !ends.send(ReplyHead(reply), message, bytes) {
-            self.queue_short_reply(lane.id(), reply, message);
+            self.queue_short_reply(lane.id(), &LineHead::from(ReplyHead(reply)), message);
             return None;
         }
         Some(bytes)
@@ -533,8 +527,13 @@ impl CoreCell {
     /// Queues a reply because other messages wait to be sent, or the peer has no room. The call was accepted only
     /// while there was a buffer and a place in the send queue for its reply.
     #[cold]
-    fn queue_short_reply(&self, conn: ConnId, reply: PlainReply, message: &mut Short) {
-        message.set_head(&LineHead::from(ReplyHead(reply)));
+    fn queue_short_reply<const WORDS: usize>(
+        &self,
+        conn: ConnId,
+        head: &Head<WORDS>,
+        message: &mut Short,
+    ) {
+        message.set_head(head);
         self.reactor().queue_short_reply(conn, message);
     }
 }
@@ -559,7 +558,7 @@ impl Reactor {
     /// The lane of a connection, and true if a short message on it may have the maximum length.
     pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
         let c = self.conn(conn)?;
-        Some((Rc::clone(&c.lane), c.takes_any_short()))
+        Some((Rc::clone(&c.lane), c.takes_any_short(TransportVersion::One)))
     }
 
     /// The same for a reply of version one.
@@ -613,9 +612,9 @@ impl Reactor {
     /// Takes a slot for a plain call that was served without one and is not answered by a short reply. The reserved
     /// room belongs to the slot from now on.
     #[inline(always)]
-    pub(super) fn take_slot(&mut self, conn: ConnId) -> Option<SlotId> {
+    pub(super) fn take_slot(&mut self, conn: ConnId, version: TransportVersion) -> Option<SlotId> {
         let c = self.conn(conn)?;
-        let slot = c.lane.proto().responder.place_plain()?;
+        let slot = c.lane.proto().responder.place_plain(version)?;
         c.serves.reserve(slot, 1);
         Some(slot)
     }

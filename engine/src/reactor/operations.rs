@@ -158,7 +158,7 @@ impl CoreCell {
     /// its connection has gone.
     #[inline]
     pub(crate) fn target<'a>(&self, serving: &Serving<'a>) -> Option<ReplyTarget<'a>> {
-        serving.target(|conn| self.reactor().take_slot(conn))
+        serving.target(|conn, version| self.reactor().take_slot(conn, version))
     }
 
     /// Answers a call that its handler dropped.

@@ -41,6 +41,7 @@ impl<'a> OpaqueAuth<'a> {
     /// AUTH_NONE, whose body is empty.
     pub const NONE: Self = Self { flavor: AuthFlavor::None, body: &[] };
 
+    #[inline(always)]
     pub(super) fn parse(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let flavor = AuthFlavor::from_wire(reader.u32()?);
         let body = reader.opaque(AUTH_BODY_MAX_BYTES)?;

@@ -67,6 +67,7 @@ impl<'a> CallHeader<'a> {
     ///
     /// # Errors
     /// [`CallError`] tells how to answer.
+    #[inline]
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, CallError> {
         let xid = Xid(reader.u32()?);
         match reader.u32()? {

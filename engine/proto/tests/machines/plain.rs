@@ -112,7 +112,7 @@ fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     let take = |server: &mut Server| {
         let has_slot = server.responder.has_slot();
         server.responder.count_plain(u64::from(has_slot));
-        let slot = server.responder.place_plain();
+        let slot = server.responder.place_plain(TransportVersion::One);
         assert_eq!(slot.is_some(), has_slot);
         slot
     };

@@ -3,6 +3,10 @@
 
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::plain::{CALL_BYTES, Pair, PlainCall, PlainReply, REPLY_BYTES, says_reply};
+use spinrpc_proto::rdma::emit_msg_header;
+use spinrpc_proto::rpc::{Direction, ReplyHeader};
+use spinrpc_proto::version::TransportVersion;
+use spinrpc_proto::xdr::Writer;
 
 use super::wire;
 
@@ -47,6 +51,21 @@ fn a_plain_reply_is_taken_with_its_numbers() {
     let plain = PlainReply { xid: Xid(7), credits: 32 };
     assert_eq!(reply(&REPLY), Some(plain));
     assert_eq!(plain.emit(), in_memory(&REPLY));
+}
+
+/// Version two section 3.4: its header has the direction as well, and the last word is behind the pairs.
+#[test]
+fn a_plain_reply_of_version_two_has_the_words_of_the_general_functions() {
+    let plain = PlainReply { xid: Xid(7), credits: 32 };
+    let mut message = [0; 56];
+    let (header, stream) = message.split_at_mut(TransportVersion::Two.plain_header_bytes());
+    emit_msg_header(header, TransportVersion::Two, Xid(7), 32, Direction::Reply);
+    ReplyHeader::success(Xid(7)).write(&mut Writer::new(stream));
+    let (xid, rest) = message.split_first_chunk().unwrap();
+    let (pairs, last) = rest.as_chunks();
+    let pairs = pairs.first_chunk().unwrap().map(Pair::from_ne_bytes);
+    assert_eq!(plain.emit_two(), (*xid, pairs));
+    assert_eq!(last, [0; 4]);
 }
 
 /// RFC 5531 section 9: msg_type 0 is CALL, 1 is REPLY.

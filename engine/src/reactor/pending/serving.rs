@@ -3,13 +3,11 @@
 use crate::fabric::ConnId;
 use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
 use crate::reactor::words::message_memory::MessageMemory;
-#[cfg(feature = "gss")]
 use crate::reactor::words::messages::version_of;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::plain::REPLY_BYTES;
-#[cfg(feature = "gss")]
 use spinrpc_proto::version::TransportVersion;
 use std::cell::{Cell, RefCell};
 
@@ -89,11 +87,11 @@ impl<'a> Serving<'a> {
     #[inline]
     pub(in crate::reactor) fn target(
         &self,
-        take_slot: impl FnOnce(ConnId) -> Option<SlotId>,
+        take_slot: impl FnOnce(ConnId, TransportVersion) -> Option<SlotId>,
     ) -> Option<ReplyTarget<'a>> {
         self.forgo_room();
         let Self { conn, message, plain, .. } = *self;
-        let slot = self.slot.get().or_else(|| take_slot(conn))?;
+        let slot = self.slot.get().or_else(|| take_slot(conn, version_of(message)))?;
         self.slot.set(Some(slot));
         Some(ReplyTarget { conn, slot, message, plain })
     }

@@ -11,7 +11,7 @@ use crate::reactor::pending::upcalls::CallFrame;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::words::calls::{Admitted, CallOutcome, ReplyTarget};
 use crate::reactor::words::draft::Draft;
-use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::words::messages::{SYSTEM_ERR, is_under_gss};
 use crate::reactor::words::protection::{
     LaidOut, Protection, Unprotected, cost, finish_sealing, host_number,
 };
@@ -24,7 +24,7 @@ use spinrpc_proto::output::SlotId;
 use spinrpc_proto::payload::Encoded;
 use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
-use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor};
+use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -40,13 +40,6 @@ pub(in crate::reactor) enum Starved {
     /// Its RPC header is among what was not fetched, on a connection with calls under RPCSEC_GSS: an RPC reply without a
     /// verifier would pass for a forged one, so that it gets RDMA_ERROR.
     Hidden,
-}
-
-/// The credential of this call is of flavor RPCSEC_GSS. Its flavor stands before all counted data (RFC 5531 section 9), so that
-/// padding moves it nowhere.
-fn is_under_gss(message: &[u8]) -> bool {
-    const FLAVOR_AT: usize = 24;
-    message.get(FLAVOR_AT..FLAVOR_AT + 4) == Some(&AuthFlavor::Gss.to_wire().to_be_bytes())
 }
 
 impl CoreCell {

@@ -148,10 +148,10 @@ impl Conn {
         }
     }
 
-    /// Returns true if a short message of version one may have the maximum length.
+    /// Returns true if a short message of that version may have the maximum length.
     #[inline(always)]
-    pub(in crate::reactor) fn takes_any_short(&self) -> bool {
-        self.negotiated.plain_bytes_max(TransportVersion::One) >= SHORT_BYTES_MAX
+    pub(in crate::reactor) fn takes_any_short(&self, version: TransportVersion) -> bool {
+        self.negotiated.plain_bytes_max(version) >= SHORT_BYTES_MAX
     }
 
     /// Work requests that may be posted without using those reserved for replies.

@@ -1,7 +1,7 @@
 //! The gate of a connection: the ways that the lane of short messages may take without a closer look. Touches
 //! nothing; used by the table of connections and the lane.
 //!
-//! Everything unusual closes a way: version two, a negotiation, an end, replies that wait. Finding a connection
+//! Everything unusual closes a way: a negotiation, an end, replies that wait. Finding a connection
 //! for anything but the lane makes its gate unknown ([`ConnTable::find`]), so that no caller has to remember it.
 //!
 //! [`ConnTable::find`]: super::conn_table::ConnTable::find
@@ -16,9 +16,11 @@ pub(in crate::reactor) enum Way {
     SendCalls = 1,
     TakeCalls = 2,
     TakeReplies = 4,
+    /// Calls of version two.
+    TakeCallsTwo = 8,
 }
 
-const KNOWN: u8 = 8;
+const KNOWN: u8 = 16;
 
 impl Gate {
     /// Something may have changed since the last look.
@@ -43,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_gate_lets_through_what_it_knows_to_be_open() {
-        let all = [Way::SendCalls, Way::TakeCalls, Way::TakeReplies];
+        let all = [Way::SendCalls, Way::TakeCalls, Way::TakeReplies, Way::TakeCallsTwo];
         assert!(all.iter().all(|way| !Gate::UNKNOWN.is_open(*way)));
         for open in 0..all.len() {
             let ways: Vec<_> = all.iter().enumerate().map(|(at, way)| (*way, at == open)).collect();

@@ -4,7 +4,7 @@ use crate::reactor::words::calls::{Backpressure, RpcRefusal};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::rdma::v1::HeaderView;
-use spinrpc_proto::rpc::AcceptStatus;
+use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor};
 use spinrpc_proto::version::TransportVersion;
 
 pub(in crate::reactor) static NO_CHUNKS: CallChunks = CallChunks::EMPTY;
@@ -50,6 +50,13 @@ pub(in crate::reactor) const SUCCESS_HEADER: [u8; 24] = {
 
 /// The answer to a call whose handler failed to answer it.
 pub(crate) const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::SystemErr);
+
+/// The credential of this call is of flavor RPCSEC_GSS. Its flavor stands before all counted data (RFC 5531 section 9), so that
+/// padding moves it nowhere.
+pub(in crate::reactor) fn is_under_gss(message: &[u8]) -> bool {
+    const FLAVOR_AT: usize = 24;
+    message.get(FLAVOR_AT..FLAVOR_AT + 4) == Some(&AuthFlavor::Gss.to_wire().to_be_bytes())
+}
 
 /// The version of a call whose header was checked when it came.
 #[inline]
