@@ -16,14 +16,6 @@ pub(crate) fn messages_of_every_length_arrive_as_they_were_sent<P: Provider>(pro
     }
 }
 
-/// Send an empty message. Expect a message of no bytes.
-pub(crate) fn a_message_of_nothing_arrives<P: Provider>(provider: &P) {
-    let mut pair = Pair::new(provider);
-    pair.far.post_recvs(pair.at_far, 1);
-    pair.near.send(pair.at_near, &[]);
-    assert_eq!(pair.next_far(pair.at_far), Event::Message(vec![], None));
-}
-
 /// Send 10,000 messages, the queues being full most of the time. Expect them in order.
 pub(crate) fn messages_arrive_in_the_order_of_posting<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
