@@ -41,8 +41,7 @@ impl Start {
         Self { xid, version_word: version.to_wire(), credits, direction }
     }
 
-    // A call from the three that write it costs more than its few stores.
-    #[inline(always)]
+    #[inline]
     pub(super) fn write(&self, message_type: MessageType, writer: &mut Writer<'_>) {
         debug_assert!(self.credits != 0, "zero credits in a header to send");
         writer.u32(self.xid.0);
