@@ -124,7 +124,8 @@ impl<'a> Arguments<'a> {
         chunks: &'a [(u32, u32)],
         bulks: &'a mut [Option<Bulk>],
     ) -> Self {
-        Self { stream, base, beside: Some(BesideArguments { chunks, bulks }) }
+        let beside = (!chunks.is_empty()).then_some(BesideArguments { chunks, bulks });
+        Self { stream, base, beside }
     }
 }
 

@@ -60,7 +60,7 @@ impl Dialer {
         let asked = ConnectRequest::new(address, *timeout).core(*core);
         let result: Result<_, FabricError> =
             self.connector.connect(&asked.private_data(&private_data).lend(lent));
-        Mail::Connected { request: *number, result }
+        Mail::Connected { request: *number, result: result.map(Box::new) }
     }
 }
 

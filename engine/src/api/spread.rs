@@ -70,7 +70,7 @@ impl Acceptor for Spread {
 
     fn accepted(&mut self, core: usize, endpoint: Endpoint) {
         // A full mailbox drops the endpoint, which closes the connection: the peer notices that.
-        if self.cores[core].inbox.post(Mail::Accepted(endpoint)).is_err() {
+        if self.cores[core].inbox.post(Mail::Accepted(Box::new(endpoint))).is_err() {
             event!(WARN, core, "a connection was closed: the core's mailbox is full");
         }
     }

@@ -10,7 +10,7 @@
 //! and takes the general path.
 
 use crate::fabric::{
-    ConnId, DownCause, Ends, Head, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
+    ConnId, DownCause, Ends, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
 };
 use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
@@ -205,9 +205,12 @@ impl CoreCell {
         let receive = self.lane().hold_receive(received.message);
         let mut handled = Handled::default();
         let is_plain = self.handle_plain(lane, ends, short, &mut handled, up);
-        let message = receive.take();
         if is_plain {
             self.count_handled(lane, 1, &handled);
+        }
+        let is_served = is_plain || self.serve_other_call(lane, ends, short, up);
+        let message = receive.take();
+        if is_served {
             if let Some(message) = message {
                 self.reactor().repost_short(qp, ends, message);
             }
@@ -241,7 +244,7 @@ impl CoreCell {
     ) {
         if !self.handle_plain(lane, ends, short, handled, up) {
             handled.others += 1;
-            self.on_other_short(lane, short, up);
+            self.on_other_short(lane, ends, short, up);
         }
     }
 
@@ -291,52 +294,25 @@ impl CoreCell {
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
-        let Some((call, arguments)) = plain_call(short) else {
-            return self.serve_other_call(lane, ends, short, handled, up);
-        };
-        if !self.admits_plain(lane, ends, Way::TakeCalls) {
+        let Some((call, arguments)) = plain_call(short) else { return false };
+        let message = short.bytes();
+        if !self.lets(lane, Way::TakeCalls) || ends.room() <= lane.reserved() {
             return false;
         }
+        debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
+        lane.reserve(1);
         let conn = lane.id();
-        let serving = Serving::with_room(conn, None, short.bytes(), Some(self.lane().reply()));
+        let serving = Serving::with_room(conn, None, message, Some(self.lane().reply()));
         // As `serve_in_place` does, whose closure would not be inlined here.
         let served = self.lane().begin_serving(conn);
         let outcome = up.on_plain_call(&serving, &call, arguments);
         drop(served);
-        self.answer_plain_call(lane, ends, (short, &serving), (call.xid, outcome), handled);
-        true
-    }
-
-    /// Reserves room for the reply of a call that takes this way, if it may.
-    #[inline(always)]
-    fn admits_plain(&self, lane: &ConnLane, ends: &impl ShortEnds, way: Way) -> bool {
-        let is_let = self.lets(lane, way) && ends.room() > lane.reserved();
-        if is_let {
-            debug_assert!(
-                lane.proto().responder.has_slot(),
-                "the gate lets in a call without a slot"
-            );
-            lane.reserve(1);
-        }
-        is_let
-    }
-
-    /// Sends the answer to a call that was served without a slot, if it has one now.
-    #[inline(always)]
-    fn answer_plain_call(
-        &self,
-        lane: &ConnLane,
-        ends: &impl ShortEnds,
-        (short, serving): (&Short, &Serving<'_>),
-        (xid, outcome): (Xid, CallOutcome),
-        handled: &mut Handled,
-    ) {
         match outcome {
             // The call has no slot: taking one forgoes the room for such a reply.
             CallOutcome::Replied => {
                 lane.unreserve(1);
                 let mut memory = self.lane().reply().borrow_mut();
-                match self.emit_short_reply(lane, ends, xid, memory.short_mut()) {
+                match self.emit_short_reply(lane, ends, call.xid, memory.short_mut()) {
                     Some(bytes) => handled.bytes_sent += bytes,
                     None => handled.unanswered += 1,
                 }
@@ -347,6 +323,7 @@ impl CoreCell {
             }
         }
         self.close_if_asked();
+        true
     }
 
     /// Delivers a plain reply through `on_reply`, because the client is still connecting, or this is its first reply
@@ -367,12 +344,12 @@ impl CoreCell {
         short: &Short,
         outcome: CallOutcome,
     ) {
-        self.end_served(lane, slot, short.bytes(), lane.ends(), outcome);
-        if outcome == CallOutcome::Deferred {
-            self.lane().with_receive(|receive| {
-                self.reactor().keep_deferred(lane.id(), slot, short, receive);
-            });
+        if outcome != CallOutcome::Deferred || slot.is_none() {
+            return self.end_served(lane, slot, short.bytes(), lane.ends(), outcome);
         }
+        self.lane().with_receive(|receive| {
+            self.reactor().keep_deferred(lane.id(), slot, short, receive);
+        });
     }
 
     /// Serves a plain call, with room for its reply, and sends the reply: by value through `ends`, if it is short. The
@@ -518,7 +495,7 @@ impl CoreCell {
         let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
         let bytes = message.length();
         if !ends.send(ReplyHead(reply), message, bytes) {
-            self.queue_short_reply(lane.id(), &LineHead::from(ReplyHead(reply)), message);
+            self.queue_short_reply(lane.id(), reply, message);
             return None;
         }
         Some(bytes)
@@ -527,13 +504,8 @@ impl CoreCell {
     /// Queues a reply because other messages wait to be sent, or the peer has no room. The call was accepted only
     /// while there was a buffer and a place in the send queue for its reply.
     #[cold]
-    fn queue_short_reply<const WORDS: usize>(
-        &self,
-        conn: ConnId,
-        head: &Head<WORDS>,
-        message: &mut Short,
-    ) {
-        message.set_head(head);
+    fn queue_short_reply(&self, conn: ConnId, reply: PlainReply, message: &mut Short) {
+        message.set_head(&LineHead::from(ReplyHead(reply)));
         self.reactor().queue_short_reply(conn, message);
     }
 }

@@ -20,7 +20,7 @@ impl CoreCell {
             letters += 1;
             match mail {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
-                Mail::Accepted(endpoint) => self.on_accepted(endpoint, up),
+                Mail::Accepted(endpoint) => self.on_accepted(*endpoint, up),
                 #[cfg(feature = "gss")]
                 Mail::Reply(reply) => {
                     self.finish_deferred_in_budget(reply);
@@ -56,14 +56,14 @@ impl CoreCell {
     fn on_connected(
         &self,
         request: u64,
-        result: Result<Endpoint, FabricError>,
+        result: Result<Box<Endpoint>, FabricError>,
         up: &mut impl Upcalls,
     ) {
         // Calls that have ended, and clients, still refer to the lost connection.
         self.end_given_up(up);
         self.end_given_up_clients(up);
         let roles = self.reactor().roles_of(request);
-        let open = |endpoint| self.reactor().accept(endpoint, roles, Some(request));
+        let open = |endpoint: Box<Endpoint>| self.reactor().accept(*endpoint, roles, Some(request));
         match result.and_then(open) {
             Ok((conn, peer, negotiated)) => {
                 up.on_event(CoreEvent::Connected(request, Ok(conn)));

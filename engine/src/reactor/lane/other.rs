@@ -17,68 +17,87 @@ use spinrpc_proto::rpc::{Direction, opens_with};
 use spinrpc_proto::version::TransportVersion;
 
 impl CoreCell {
-    /// As [`CoreCell::serve_plain_call`], of a call that has a credential, or is of version two. The api checks its RPC
-    /// header.
-    #[inline(never)]
+    /// Serves a call that has a credential, or is of version two, like a plain one, and counts it; the api checks its RPC
+    /// header. `false`, and nothing happened, for any other message.
+    #[inline(always)]
     pub(super) fn serve_other_call(
         &self,
         lane: &ConnLane,
         ends: &impl ShortEnds,
         short: &Short,
-        handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((way, xid, stream)) = other_call(short.bytes()) else { return false };
-        if !self.admits_plain(lane, ends, way) {
+        if !self.lets(lane, way) || ends.room() <= lane.reserved() {
             return false;
         }
+        debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
+        lane.reserve(1);
         let conn = lane.id();
         let serving = Serving::with_room(conn, None, short.bytes(), Some(self.lane().reply()));
         let outcome = self.serve_in_place(conn, || up.on_short_call(&serving, stream));
-        match (way, outcome) {
-            (Way::TakeCallsTwo, CallOutcome::Replied) => {
-                self.answer_in_version_two(lane, ends, (short, xid), handled);
-                self.close_if_asked();
+        let sent = match (outcome, way) {
+            (CallOutcome::Replied, Way::TakeCallsTwo) => {
+                self.answer_in_version_two(lane, ends, (short, xid))
             }
-            _ => self.answer_plain_call(lane, ends, (short, &serving), (xid, outcome), handled),
-        }
+            (CallOutcome::Replied, _) => {
+                lane.unreserve(1);
+                let mut memory = self.lane().reply().borrow_mut();
+                self.emit_short_reply(lane, ends, xid, memory.short_mut())
+            }
+            (outcome, _) => {
+                self.end_plain_call(lane, serving.slot(), short, outcome);
+                None
+            }
+        };
+        self.close_if_asked();
+        let (unanswered, bytes_sent) = (usize::from(sent.is_none()), sent.unwrap_or(0));
+        self.count_handled(lane, 1, &Handled { unanswered, bytes_sent, ..Handled::default() });
         true
     }
 
     /// Sends the short reply of version two that was written. Its header is a word longer than the head it was written
-    /// behind.
+    /// behind. Returns its bytes if it was sent here.
+    #[inline(always)]
     fn answer_in_version_two(
         &self,
         lane: &ConnLane,
         ends: &impl ShortEnds,
         (call, xid): (&Short, Xid),
-        handled: &mut Handled,
-    ) {
+    ) -> Option<usize> {
         let mut memory = self.lane().reply().borrow_mut();
         let message = memory.short_mut();
         if !message.insert_word::<REPLY_BYTES>() {
             drop(memory);
-            handled.unanswered += 1;
-            return self.emit_written_reply(lane.id(), None, call.bytes(), true);
+            self.emit_written_reply(lane.id(), None, call.bytes(), true);
+            return None;
         }
         lane.unreserve(1);
         let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
         let (first, [a, b, c, d, e, f]) = reply.emit_two();
         let [.., g, h] = message.pairs::<{ LINE_PAIRS + 2 }>();
         let (head, bytes) = (LongHead::new(first, [a, b, c, d, e, f, g, h]), message.length());
-        match ends.send(head, message, bytes) {
-            true => handled.bytes_sent += bytes,
-            false => {
-                handled.unanswered += 1;
-                self.queue_short_reply(lane.id(), &head, message);
-            }
+        if !ends.send(head, message, bytes) {
+            message.set_head(&head);
+            self.reactor().queue_short_reply(lane.id(), message);
+            return None;
         }
+        Some(bytes)
     }
 
-    /// Any other short message: the protocol core inspects it.
+    /// A short message that is neither a plain call nor a plain reply. Those that are not served like plain calls are
+    /// inspected by the protocol core.
     #[inline(never)]
-    pub(super) fn on_other_short(&self, lane: &ConnLane, short: &Short, up: &mut impl Upcalls) {
-        let Some(ends) = lane.ends() else { return };
+    pub(super) fn on_other_short(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &Short,
+        up: &mut impl Upcalls,
+    ) {
+        if self.serve_other_call(lane, ends, short, up) {
+            return;
+        }
         let conn = lane.id();
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(conn) else { return };

@@ -211,7 +211,8 @@ impl DeferredReply {
     /// It is for no call, and holds nothing.
     pub(in crate::reactor) fn clear(&mut self) {
         self.room = None;
-        self.answer = REFUSAL;
+        // Not the constant, all of which would be copied.
+        self.answer = DeferredAnswer::Reject(AcceptStatus::SystemErr);
     }
 
     getters! {

@@ -8,6 +8,7 @@ use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::output::{CallFailure, DeliveredReply, SlotId};
 use spinrpc_proto::payload::StreamWriter;
+use spinrpc_proto::plain::CALL_BYTES;
 use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::requester::CallNumber;
 use spinrpc_proto::rpc::{AcceptStatus, CallHeader, OpaqueAuth, RejectStatus};
@@ -94,8 +95,13 @@ impl HeaderTemplate {
     /// Puts the header before arguments that lie behind room for a header without a credential. Does nothing if this
     /// header has a credential, because it is then already in the stream.
     pub(crate) fn write_without_credential(&self, procedure: Procedure, stream: &mut [u8]) {
-        if self.is_plain {
-            self.write(procedure, &mut StreamWriter::new(stream, &[]));
+        const BYTES: usize = CALL_BYTES - MSG_HEADER_BYTES;
+        if self.is_plain
+            && let Some(place) = stream.first_chunk_mut::<BYTES>()
+            && let Some(header) = self.bytes.first_chunk::<BYTES>()
+        {
+            *place = *header;
+            place[20..24].copy_from_slice(&procedure.0.to_be_bytes());
         }
     }
 
