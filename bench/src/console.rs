@@ -1,25 +1,25 @@
-//! Text on standard output and standard error, for people and for programs.
+//! Text on standard output and standard error, for people and for programs, and output files.
+//!
+//! Files are opened before anything is measured, so that a wrong path does not cost a measurement. The path `-` is standard
+//! output, which is then for programs: text for people goes to standard error.
 
 use crate::failure::Failure;
 use spinrpc_tuning::text::printable_lines;
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 /// Prints text for people. A closed pipe, as from `head`, is not an error.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    say_to(&mut std::io::stdout().lock(), &printable_lines(text))
+    say_to(&mut io::stdout().lock(), &printable_lines(text))
 }
 
 /// Prints text for people; to standard error if a document goes to standard output.
 pub(crate) fn say_to_people(is_output_taken: bool, text: &str) -> Result<(), Failure> {
     match is_output_taken {
-        true => say_to(&mut std::io::stderr().lock(), &printable_lines(text)),
+        true => say_to(&mut io::stderr().lock(), &printable_lines(text)),
         false => say(text),
     }
-}
-
-/// Writes a document for programs to standard output, byte for byte.
-pub(crate) fn write_document(text: &str) -> Result<(), Failure> {
-    say_to(&mut std::io::stdout().lock(), text)
 }
 
 fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
@@ -31,10 +31,89 @@ fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
     }
 }
 
+/// A file to be written at the end, if one was requested. A run that fails before there is anything
+/// to write leaves no new file: an empty one would look like a document.
+pub(crate) struct Sink(Target);
+
+enum Target {
+    Nothing,
+    StandardOutput,
+    /// It can be created, and is when there is something to write.
+    New(PathBuf),
+    /// It existed before: a pipe has to stay open, or its reader would see its end.
+    Existing {
+        path: PathBuf,
+        file: File,
+    },
+}
+
+/// Returns true for the path that stands for standard output. A file of that name is `./-`.
+pub(crate) fn is_standard_output(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+impl Sink {
+    /// Opens the file. Its contents are kept until something is written.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self(Target::Nothing)) };
+        if is_standard_output(path) {
+            return Ok(Self(Target::StandardOutput));
+        }
+        let target = find(path)
+            .map_err(|error| Failure::system(format!("opening {}", path.display()), error))?;
+        Ok(Self(target))
+    }
+
+    /// Writes text, which is only made if there is a file for it.
+    pub(crate) fn write(
+        self,
+        text: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        let (path, written) = match self.0 {
+            Target::Nothing => return Ok(()),
+            Target::StandardOutput => return say_to(&mut io::stdout().lock(), &text()?),
+            Target::New(path) => {
+                let text = text()?;
+                let written =
+                    File::create(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+                (path, written)
+            }
+            Target::Existing { path, file } => {
+                let written = replace(file, &text()?);
+                (path, written)
+            }
+        };
+        written.map_err(|error| Failure::system(format!("writing {}", path.display()), error))
+    }
+}
+
+fn find(path: &Path) -> io::Result<Target> {
+    let path = path.to_owned();
+    match File::options().create_new(true).write(true).open(&path) {
+        Ok(_) => {
+            fs::remove_file(&path)?;
+            Ok(Target::New(path))
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Creates the target of a symbolic link if necessary.
+            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+            Ok(Target::Existing { path, file })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the contents of a file. Devices and pipes cannot be truncated, and need not be.
+fn replace(mut file: File, text: &str) -> io::Result<()> {
+    if file.metadata().is_ok_and(|meta| meta.is_file()) {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
 
     /// A reader that fails with this error.
     struct Reader(ErrorKind);

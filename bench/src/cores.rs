@@ -113,28 +113,16 @@ const TWO_NEEDED: &str = "this process may use only one core; client and server 
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Vec<usize>, &'static str> {
-        text.parse::<CoreList>().map(|list| list.0)
-    }
-
     #[test]
-    fn lists_and_ranges_keep_their_order() {
-        assert_eq!(parse("3"), Ok(vec![3]));
+    fn lists_and_ranges_keep_their_order_and_nonsense_is_refused() {
+        let parse = |text: &str| text.parse::<CoreList>().map(|list| list.0);
         assert_eq!(parse("1,0"), Ok(vec![1, 0]));
         assert_eq!(parse("4-6,2"), Ok(vec![4, 5, 6, 2]));
-    }
-
-    #[test]
-    fn gaps_repeats_and_nonsense_are_refused() {
         for text in ["", "a", "1,", "3-1", "1,1", "0-8192", "-1"] {
             assert_eq!(parse(text), Err(EXPECTED), "{text:?}");
         }
-    }
-
-    #[test]
-    fn a_pair_is_two_cores() {
-        let one = "0".parse::<CoreList>().unwrap();
-        assert!(matches!(CorePair::choose(Some(&one)), Err(Failure::Usage(_))));
+        let one = Some(CoreList::from(0));
+        assert!(matches!(CorePair::choose(one.as_ref()), Err(Failure::Usage(_))));
     }
 
     #[test]
@@ -144,24 +132,19 @@ mod tests {
         assert_eq!(message, "this process is not allowed to run on core 7, only on 0-2");
     }
 
+    /// Two hardware threads will do where there is nothing else.
     #[test]
     fn the_server_gets_the_best_core_and_the_client_the_next() {
-        let host = Host { allowed: vec![0, 1], ..Host::default() };
-        let pair = CorePair::automatic(&host).unwrap();
-        assert_eq!((pair.client, pair.server), (0, 1));
-    }
-
-    #[test]
-    fn two_hardware_threads_will_do_where_there_is_nothing_else() {
-        let smt_siblings = vec![vec![2, 3]];
-        let host = Host { allowed: vec![2, 3], isolated: Vec::new(), smt_siblings };
-        let pair = CorePair::automatic(&host).unwrap();
-        assert_ne!(pair.client, pair.server);
-    }
-
-    #[test]
-    fn one_core_is_not_enough() {
-        let host = Host { allowed: vec![5], ..Host::default() };
-        assert!(matches!(CorePair::automatic(&host), Err(Failure::Measurement(_))));
+        let of = |allowed: &[usize], smt_siblings| {
+            CorePair::automatic(&Host {
+                allowed: allowed.into(),
+                isolated: Vec::new(),
+                smt_siblings,
+            })
+        };
+        assert_eq!(of(&[0, 1], Vec::new()).unwrap(), CorePair { client: 0, server: 1 });
+        let threads = of(&[2, 3], vec![vec![2, 3]]).unwrap();
+        assert_ne!(threads.client, threads.server);
+        assert!(matches!(of(&[5], Vec::new()), Err(Failure::Measurement(_))));
     }
 }

@@ -14,14 +14,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fabric {
     pub(crate) driver: Driver,
-    /// With RDMA, the local device on the route and its properties, as far as known.
-    pub(crate) device: Option<String>,
-    pub(crate) link: Option<Link>,
+    /// With RDMA, the local device on the route, as far as known.
+    pub(crate) device: Option<LocalDevice>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Link {
-    pub(crate) device: String,
+pub(crate) struct LocalDevice {
+    pub(crate) name: String,
+    /// The device and its port in words.
+    shown: String,
     /// Absent for a software device, which has no link and reports an invented rate.
     pub(crate) bytes_per_second: Option<f64>,
 }
@@ -31,17 +32,17 @@ impl Fabric {
     /// but sends nothing to the peer.
     pub(crate) fn of(address: &str) -> Result<Self, Failure> {
         let driver = driver_of(address).map_err(|error| Failure::Usage(error.to_string()))?;
-        let (device, link) = match Address::parse(address) {
-            Ok(Address::Rdma(address)) => device_towards(&address).unzip(),
-            _ => (None, None),
+        let device = match Address::parse(address) {
+            Ok(Address::Rdma(address)) => device_towards(&address),
+            _ => None,
         };
-        Ok(Self { driver, device, link })
+        Ok(Self { driver, device })
     }
 
     pub(crate) fn show(&self) -> String {
         match (self.driver, &self.device) {
             (Driver::Shm, _) => "shared memory".to_owned(),
-            (Driver::Verbs, Some(device)) => device.clone(),
+            (Driver::Verbs, Some(device)) => device.shown.clone(),
             (Driver::Verbs, None) => "RDMA device, not found in sysfs".to_owned(),
         }
     }
@@ -76,7 +77,7 @@ pub(crate) fn warn_of_memlock(config: &Config) {
     }
 }
 
-fn device_towards(address: &RdmaAddress) -> Option<(String, Link)> {
+fn device_towards(address: &RdmaAddress) -> Option<LocalDevice> {
     let local = local_address(address.resolve().ok()?.first()?)?;
     let interfaces = rdma::interfaces().unwrap_or_default();
     describe(&rdma::devices(&Tree::host(), &interfaces), local)
@@ -95,13 +96,11 @@ fn local_address(peer: &SocketAddr) -> Option<IpAddr> {
 }
 
 /// The device with this address: `rxe0: RoCE by rdma_rxe, port 1 ACTIVE, d0 10.9.0.1`.
-fn describe(devices: &[Device], local: IpAddr) -> Option<(String, Link)> {
+fn describe(devices: &[Device], local: IpAddr) -> Option<LocalDevice> {
     let device = devices.iter().find(|device| device.has_address(local))?;
     let port = device.ports.iter().find(|port| port.addresses.contains(&local))?;
     let firmware = device.firmware.as_ref().map(|version| format!(" firmware {version}"));
     let rate = port.rate.as_deref().filter(|_| !device.is_software);
-    let link =
-        Link { device: device.name.clone(), bytes_per_second: rate.and_then(bytes_per_second) };
     let shown = format!(
         "{}: {} by {}{}, port {} {}, {} {local}",
         device.name,
@@ -112,7 +111,8 @@ fn describe(devices: &[Device], local: IpAddr) -> Option<(String, Link)> {
         port.state,
         port.netdevs.join(" "),
     );
-    Some((shown, link))
+    let bytes_per_second = rate.and_then(bytes_per_second);
+    Some(LocalDevice { name: device.name.clone(), shown, bytes_per_second })
 }
 
 /// Parses a rate in the kernel's words: `100 Gb/sec (4X EDR)`.
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_scheme_of_an_address_is_its_driver() {
-        let shm = Fabric { driver: Driver::Shm, device: None, link: None };
+        let shm = Fabric { driver: Driver::Shm, device: None };
         assert_eq!(Fabric::of("shm:x").unwrap(), shm);
         assert_eq!(shm.show(), "shared memory");
         assert_eq!(Fabric::of("rdma://127.0.0.1:1").unwrap().driver, Driver::Verbs);
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn no_device_is_guessed() {
         assert_eq!(describe(&[], Ipv4Addr::LOCALHOST.into()), None);
-        let unknown = Fabric { driver: Driver::Verbs, device: None, link: None };
+        let unknown = Fabric { driver: Driver::Verbs, device: None };
         assert!(unknown.show().contains("not found"));
     }
 

@@ -11,6 +11,9 @@ use std::process::ExitCode;
 pub(crate) enum Failure {
     #[error("{0}")]
     Usage(String),
+    /// No error: the text that was asked for, such as that of `--help`.
+    #[error("{0}")]
+    Help(String),
     #[error("{0}")]
     Measurement(String),
     /// A result is worse than a condition on the command line allows.

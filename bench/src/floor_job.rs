@@ -1,15 +1,14 @@
 //! `spinperf floor`: measures only the limits of this machine.
 
 use crate::cli::FloorArgs;
-use crate::console::say_to_people;
 use crate::cores::{CoreList, CorePair};
 use crate::env::{Environment, ProfileId, StealMeter};
 use crate::failure::Failure;
 use crate::floor::{Placed, Probe, cache_line_ns};
 use crate::load::{Operation, Workload};
+use crate::output::{OutputArgs, Outputs};
 use crate::progress::Progress;
-use crate::report::sink::{Sink, is_standard_output};
-use crate::report::{FloorRow, Report, table};
+use crate::report::{FloorRow, Report};
 
 pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     let pair = CorePair::choose(args.cores.as_ref())?;
@@ -17,7 +16,8 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     let cores = CoreList::from(pair);
     let profile = ProfileId { name: "none".to_owned(), hash: "-".to_owned() };
     let mut report = Report::new(Environment::observe(&cores, profile, None));
-    let json = Sink::open(args.json.as_deref())?;
+    let output = OutputArgs { json: args.json.clone(), ..OutputArgs::default() };
+    let outputs = Outputs::open(&output)?;
     let steal = StealMeter::start(&cores);
     let mut rows: Vec<FloorRow> = probes.into_iter().map(FloorRow::new).collect();
     let mut progress = Progress::start(args.repeats as usize * rows.len());
@@ -34,10 +34,7 @@ pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     report.floor = rows;
     report.interference = steal.stop();
     report.notes.push(NOTE.to_owned());
-    report.note_validity();
-    json.write_json(&report)?;
-    let is_output_taken = args.json.as_deref().is_some_and(is_standard_output);
-    say_to_people(is_output_taken, &table::render(&report))
+    outputs.deliver(report)
 }
 
 fn chosen(only: &str) -> Result<Vec<Probe>, Failure> {

@@ -73,17 +73,13 @@ pub(crate) fn set_up_idle(
 pub(crate) struct Setup {
     seconds: f64,
     /// KiB of each connection.
-    client_kib: f64,
-    server_kib: f64,
+    pub(crate) client_kib: f64,
+    pub(crate) server_kib: f64,
     /// Of the kernel, for all programs of the host.
     slab_kib: f64,
 }
 
 impl Setup {
-    pub(crate) fn both_kib(&self) -> f64 {
-        self.client_kib + self.server_kib
-    }
-
     pub(crate) fn memory_note(&self) -> String {
         let Self { client_kib, server_kib, slab_kib, .. } = self;
         format!(
@@ -108,7 +104,6 @@ impl Setup {
     }
 }
 
-/// One busy connection alone, and with idle ones.
 fn workloads(idle: usize) -> [Workload; 2] {
     let echo = Workload::ping_pong(Operation::Echo, 64);
     [echo, echo.with_idle(idle)]

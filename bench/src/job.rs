@@ -3,16 +3,16 @@
 //! Keys are the options of `run` without their dashes. Everything is checked before the first run.
 
 use crate::cli::{JobArgs, RunArgs, parse_run, run_options};
-use crate::console::say_to_people;
+use crate::console::{is_standard_output, say_to_people};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::place_of;
 use crate::ranks::RUN_BYTES_MAX;
-use crate::report::sink::is_standard_output;
 use crate::run::{self, InSuite};
+use serde::Deserialize;
 use spinrpc_tuning::did_you_mean;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &JobArgs) -> Result<(), Failure> {
         return say_to_people(false, &lines.collect::<String>());
     }
     if let Some(folder) = &job.output {
-        std::fs::create_dir_all(folder)
+        fs::create_dir_all(folder)
             .map_err(|error| Failure::system(format!("creating {}", folder.display()), error))?;
     }
     let mut failed: Vec<String> = Vec::new();
@@ -61,6 +61,16 @@ pub(crate) fn run(args: &JobArgs) -> Result<(), Failure> {
     }
 }
 
+/// A job file, except for its schema.
+#[derive(Deserialize)]
+struct File {
+    output: Option<PathBuf>,
+    #[serde(default)]
+    defaults: Table,
+    #[serde(default)]
+    run: Vec<Table>,
+}
+
 #[derive(Debug)]
 struct Job {
     output: Option<PathBuf>,
@@ -70,7 +80,6 @@ struct Job {
 #[derive(Debug)]
 struct Run {
     name: String,
-    /// The same as a command line.
     line: String,
     args: Box<RunArgs>,
 }
@@ -79,7 +88,7 @@ impl Job {
     fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let mut text = String::new();
-        let file = File::open(path).map_err(|error| format!("reading {shown}: {error}"))?;
+        let file = fs::File::open(path).map_err(|error| format!("reading {shown}: {error}"))?;
         let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
         if read.map_err(|error| format!("reading {shown}: {error}"))? as u64 > FILE_BYTES_MAX {
             return Err(format!("{shown}: larger than {} KiB", FILE_BYTES_MAX >> 10));
@@ -95,31 +104,19 @@ impl Job {
             format!("line {line}: {}", error.message())
         })?;
         check_keys(&table, KEYS, "the job")?;
-        match table.get("schema") {
-            Some(Value::Integer(SCHEMA)) => {}
-            _ => return Err(format!("schema = {SCHEMA} is missing at the top")),
+        if table.get("schema") != Some(&Value::Integer(SCHEMA)) {
+            return Err(format!("schema = {SCHEMA} is missing at the top"));
         }
-        let output = match table.get("output") {
-            None => None,
-            Some(Value::String(path)) => Some(folder.unwrap_or(Path::new("")).join(path)),
-            Some(_) => return Err("output is not the name of a folder".to_owned()),
-        };
-        let defaults = match table.get("defaults") {
-            None => Table::new(),
-            Some(Value::Table(defaults)) => defaults.clone(),
-            Some(_) => return Err("defaults is not a table".to_owned()),
-        };
-        check_keys(&defaults, &options(&[]), "[defaults]")?;
-        let Some(Value::Array(runs)) = table.get("run") else {
+        let File { output, defaults, run } =
+            table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+        if run.is_empty() {
             return Err("no [[run]]".to_owned());
-        };
+        }
+        check_keys(&defaults, &options(&[]), "[defaults]")?;
+        let output = output.map(|path| folder.unwrap_or(Path::new("")).join(path));
         let mut job = Self { output, runs: Vec::new() };
-        for (number, value) in runs.iter().enumerate() {
-            let number = number + 1;
-            let Value::Table(own) = value else {
-                return Err(format!("run {number} is not a table"));
-            };
-            job.add(number, own, &defaults, folder)?;
+        for (number, own) in run.iter().enumerate() {
+            job.add(number + 1, own, &defaults, folder)?;
         }
         job.check_files()?;
         Ok(job)

@@ -233,35 +233,29 @@ const TICKS_MAX: u64 = 3600 * 10_000_000_000;
 mod tests {
     use super::*;
 
+    fn recorded(samples: impl IntoIterator<Item = u64>) -> Recorded {
+        let mut recorder = Recorder::new(1).unwrap();
+        samples.into_iter().for_each(|ticks| recorder.record(ticks));
+        recorder.finish()
+    }
+
     #[test]
     fn a_percentile_needs_ten_samples_beyond_it() {
-        assert!(is_supported(50.0, 20) && !is_supported(50.0, 19));
-        assert!(is_supported(99.0, 1_000) && !is_supported(99.0, 999));
-        assert!(is_supported(99.9, 10_000) && !is_supported(99.9, 9_999));
-        assert!(is_supported(99.99, 100_000) && !is_supported(99.99, 99_999));
+        for (percent, samples) in [(50.0, 20), (99.0, 1_000), (99.9, 10_000), (99.99, 100_000)] {
+            let supported = [samples, samples - 1].map(|samples| is_supported(percent, samples));
+            assert_eq!(supported, [true, false], "{percent}");
+        }
     }
 
     #[test]
-    fn every_sample_counts_and_ticks_become_nanoseconds() {
-        let mut recorder = Recorder::new(1).unwrap();
-        (1..=1000).for_each(|ticks| recorder.record(ticks));
-        let summary = recorder.finish().summary(0.5, 0);
-        assert_eq!(summary.samples, 1000);
-        assert!((summary.p50_ns - 250.0).abs() < 1.0, "{summary:?}");
-        assert!((summary.p99_ns - 495.0).abs() < 1.0, "{summary:?}");
-        assert!((summary.max_ns - 500.0).abs() < 1.0, "{summary:?}");
-    }
-
-    #[test]
-    fn merging_cores_keeps_all_samples() {
-        let (mut one, mut two) = (Recorder::new(1).unwrap(), Recorder::new(1).unwrap());
-        one.record(10);
-        two.record(1_000_000);
-        let mut all = one.finish();
-        all.merge(&two.finish());
-        let summary = all.summary(1.0, 0);
-        assert_eq!(summary.samples, 2);
-        assert!(summary.max_ns >= 1_000_000.0);
+    fn every_sample_of_every_core_counts_and_ticks_become_nanoseconds() {
+        let mut all = recorded(1..=500);
+        all.merge(&recorded(501..=1000));
+        let LatencySummary { samples, p50_ns, p99_ns, max_ns, .. } = all.summary(0.5, 0);
+        assert_eq!(samples, 1000);
+        for (found, expected) in [(p50_ns, 250.0), (p99_ns, 495.0), (max_ns, 500.0)] {
+            assert!((found - expected).abs() < 1.0, "{found}, not {expected}");
+        }
     }
 
     #[test]
@@ -280,66 +274,45 @@ mod tests {
 
     #[test]
     fn samples_around_the_end_of_the_short_ones_are_all_kept() {
-        let mut recorder = Recorder::new(1).unwrap();
         let end = SHORT_TICKS as u64;
-        for ticks in [0, 1, end - 1, end - 1, end, end + 8, 0] {
-            recorder.record(ticks);
-        }
-        let all = recorder.finish().total();
+        let all = recorded([0, 1, end - 1, end - 1, end, end + 8, 0]).total();
         let at = |ticks| all.count_at(ticks);
         assert_eq!((all.len(), at(0), at(1), at(end - 1), at(end)), (7, 2, 1, 2, 1));
         assert_eq!((all.min(), at(end + 8), all.max() >= end + 8), (0, 1, true));
     }
 
     #[test]
-    fn an_outlier_beyond_the_range_is_kept_at_its_end() {
-        let mut recorder = Recorder::new(1).unwrap();
-        recorder.record(u64::MAX);
-        assert_eq!(recorder.finish().summary(1.0, 0).samples, 1);
+    fn a_sample_of_minutes_is_not_cut_off_and_an_outlier_beyond_the_range_is_kept_at_its_end() {
+        assert_eq!(recorded([u64::MAX]).summary(1.0, 0).samples, 1);
+        let ten_minutes = recorded([600 * 4_000_000_000]).summary(0.25, 0);
+        assert!(ten_minutes.max_ns > 599e9, "{ten_minutes:?}");
     }
 
-    #[test]
-    fn a_sample_of_minutes_is_not_cut_off() {
-        let ten_minutes = 600 * 4_000_000_000;
-        let mut recorder = Recorder::new(1).unwrap();
-        recorder.record(ten_minutes);
-        let summary = recorder.finish().summary(0.25, 0);
-        assert!(summary.max_ns > 599e9, "{summary:?}");
-    }
-
-    /// Summarise few samples. Expect only the percentiles that differ from the maximum.
+    /// Summarise few samples. Expect only the percentiles that differ from the maximum. Lost calls rank as the slowest.
     #[test]
     fn percentiles_that_no_sample_lies_beyond_are_not_known() {
-        let summary = |samples: u64, lost| {
-            let mut recorder = Recorder::new(1).unwrap();
-            (1..=samples).for_each(|ticks| recorder.record(ticks));
-            recorder.finish().summary(1.0, lost)
-        };
+        let summary = |samples, lost| recorded(1..=samples).summary(1.0, lost);
         assert!(summary(0, 0).p50_ns.is_nan() && summary(0, 0).max_ns.is_nan());
         let one = summary(1, 0);
         assert!(one.p50_ns == 1.0 && one.max_ns == 1.0 && one.p90_ns.is_nan(), "{one:?}");
         let hundred = summary(100, 0);
         assert_eq!((hundred.p50_ns, hundred.p90_ns, hundred.p99_ns), (50.0, 90.0, 99.0));
         assert!(hundred.p99_9_ns.is_nan() && hundred.p99_99_ns.is_nan(), "{hundred:?}");
-    }
-
-    /// Lose 5 of 100 calls. Expect them to rank as the slowest.
-    #[test]
-    fn lost_calls_are_slower_than_every_sample() {
-        let mut recorder = Recorder::new(1).unwrap();
-        (1..=95).for_each(|ticks| recorder.record(ticks));
-        let summary = recorder.finish().summary(1.0, 5);
-        assert_eq!((summary.samples, summary.p50_ns, summary.p90_ns), (95, 50.0, 90.0));
-        assert!(summary.p99_ns.is_nan() && summary.max_ns.is_nan() && summary.mean_ns.is_nan());
+        let lossy = summary(95, 5);
+        assert_eq!((lossy.samples, lossy.p50_ns, lossy.p90_ns), (95, 50.0, 90.0));
+        assert!(lossy.p99_ns.is_nan() && lossy.max_ns.is_nan() && lossy.mean_ns.is_nan());
     }
 
     #[test]
     fn the_median_is_one_of_the_values() {
-        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.0);
-        assert_eq!(upper_median([3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(upper_median([4.0, 1.0, 2.0, 3.0]), 3.0);
-        assert_eq!((worse_median([1.0, 2.0], true), worse_median([1.0, 2.0], false)), (2.0, 1.0));
+        for (values, low, high) in [
+            (&[3.0, 1.0, 2.0][..], 2.0, 2.0),
+            (&[4.0, 1.0, 2.0, 3.0], 2.0, 3.0),
+            (&[1.0, 2.0], 1.0, 2.0),
+        ] {
+            let of = |lower_is_better| worse_median(values.iter().copied(), lower_is_better);
+            assert_eq!([of(false), of(true)], [low, high], "{values:?}");
+        }
         assert!(median([]).is_nan() && upper_median([]).is_nan());
         assert!(median([1.0, f64::NAN, 2.0]).is_nan());
     }

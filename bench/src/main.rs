@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-mod capture;
 mod child;
 mod cli;
 mod compare;
@@ -45,7 +44,7 @@ mod top;
 mod units;
 
 use clap::CommandFactory;
-use cli::{Cli, Command, Parsed};
+use cli::{Cli, Command};
 use failure::Failure;
 use signal_hook::consts::SIGXFSZ;
 use spinrpc_tuning::text::printable;
@@ -64,6 +63,9 @@ fn main() -> ExitCode {
         .map_err(|error| Failure::system("handling SIGXFSZ", error));
     match handled.and_then(|_| cli::parse(std::env::args_os())).and_then(obey) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Help(text)) => {
+            console::say(&text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
         Err(failure) => {
             eprintln!("spinperf: {}", printable(&failure.to_string()));
             failure.exit_code()
@@ -71,13 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn obey(parsed: Parsed) -> Result<(), Failure> {
-    let cli: Cli = match parsed {
-        Parsed::Run(cli) => *cli,
-        Parsed::Text(text) => {
-            return console::say(&text);
-        }
-    };
+fn obey(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Job(args)) => job::run(&args),

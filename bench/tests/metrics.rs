@@ -88,13 +88,6 @@ fn a_server_is_called_while_it_measures_expect_histograms_of_latencies() {
     assert_eq!(of("count{"), value(&after, "spinrpc_calls_received_total", pid));
 }
 
-#[test]
-fn there_is_no_such_process_expect_it_said_and_status_1() {
-    let printed = spinperf(&["metrics", &u32::MAX.to_string()]);
-    assert_eq!(printed.status.code(), Some(1));
-    assert!(text(&printed.stderr).contains("no such process"));
-}
-
 /// A metrics server that is killed when it goes out of scope.
 struct Exporter {
     child: Child,

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Folder, Server, command, cores, report_in, spinperf, text};
+use common::{Ended, Folder, Server, command, cores, report_in, spinperf, text};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -80,14 +80,12 @@ fn ranks_measure_at_the_same_time_and_their_reports_add_up() {
         "{}",
         merged["notes"]
     );
-    let output = spinperf(&["merge", "--force", &files[0], &files[2]]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    spinperf(&["merge", "--force", &files[0], &files[2]]).with(0);
     let output = spinperf(&["merge", &files[0], &files[2]]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("reports of ranks 1 of 3"), "{}", text(&output.stdout));
-    let output = spinperf(&["merge", &files[0], &files[0]]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("both of rank 0"), "{}", text(&output.stderr));
+    let [_, error] = spinperf(&["merge", &files[0], &files[0]]).with(2);
+    assert!(error.contains("both of rank 0"), "{error}");
 }
 
 /// Start two of three ranks. Expect both to fail, and to name the third.
@@ -118,8 +116,7 @@ fn a_client_drives_several_servers() {
     // At a rate: in a closed loop, the server that the scheduler prefers would have all calls.
     arguments.extend(["--rate", "1k", "--force", "--warmup", "0ms", "--duration", "20s"]);
     arguments.extend(["--calls", "400", "--json", &out]);
-    let output = spinperf(&arguments);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    spinperf(&arguments).with(0);
     let row = &report_in(&out)["rows"][0];
     assert_eq!(
         (&row["median"]["calls"], &row["workload"]["connections"]),
@@ -130,8 +127,7 @@ fn a_client_drives_several_servers() {
     assert!(calls.len() == 2 && calls.iter().all(|calls| *calls > 50), "{calls:?}");
     let [one, two] = &servers;
     let both = ["run", "--address", &one.address, "--address", &two.address, "--bidir"];
-    let output = spinperf(&both);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    spinperf(&both).with(2);
 }
 
 /// Give one of two ranks a first run that fails. Expect the second run of both to meet, and neither
@@ -159,9 +155,7 @@ fn a_run_that_fails_on_one_rank_leaves_the_next_runs_whole() {
     };
     let absent = format!("json = \"{}\"", folder.file("absent/first.json"));
     for child in [start(0, ""), start(1, &absent)] {
-        let output = child.wait_with_output().unwrap();
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{error}");
+        let [_, error] = child.wait_with_output().unwrap().with(1);
         assert!(error.lines().last().unwrap().contains("1 of 2 runs failed: first: "), "{error}");
     }
     for rank in 0..2 {
@@ -183,8 +177,7 @@ fn a_job_can_run_again_under_its_name() {
     for _ in 0..2 {
         let started: Vec<Child> = [0, 1].map(|one| rank(&server, one, &options)).into();
         for child in started {
-            let output = child.wait_with_output().unwrap();
-            assert!(output.status.success(), "{}", text(&output.stderr));
+            child.wait_with_output().unwrap().with(0);
         }
     }
     let captures = [0, 1].map(|rank| folder.file(&format!("own.rank{rank}.pcapng")));
@@ -203,14 +196,12 @@ fn a_rank_reports_what_it_measured_before_the_others_ended() {
         let options = ["--op", "null", "--duration", "200ms", "--ranks", "2", "--json", &out];
         let more = [&options[..], &["--rank-wait", wait, "--repeats", "3"]].concat();
         let stays = rank(&server, 0, &more);
-        let ends = rank(&server, 1, &options).wait_with_output().unwrap();
-        assert!(ends.status.success(), "{}", text(&ends.stderr));
+        rank(&server, 1, &options).wait_with_output().unwrap().with(0);
         if code == 130 {
             let pid = rustix::process::Pid::from_child(&stays);
             rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         }
-        let output = stays.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        stays.wait_with_output().unwrap().with(code);
         let report = report_in(&folder.file(&format!("{code}.rank0.json")));
         assert_eq!(report["rows"][0]["repeats"].as_array().unwrap().len(), 1);
         assert!(report["notes"].to_string().contains(told), "{}", report["notes"]);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Server, command, cores, spinperf, text, wait_at_most};
+use common::{Ended, Server, command, cores, spinperf, text, wait_at_most};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -266,9 +266,7 @@ fn what_cannot_be_watched_is_said_in_one_line() {
         ("0", 2, "a process id is a number from 1"),
         ("tcp:x", 2, "neither a process id nor an address"),
     ] {
-        let output = spinperf(&["top", target, "--count", "1"]);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{target}: {said}");
+        let [_, said] = spinperf(&["top", target, "--count", "1"]).with(code);
         assert!(said.contains(expected) && said.lines().count() == 1, "{target}: {said}");
     }
 }

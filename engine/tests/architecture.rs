@@ -40,7 +40,7 @@ const LAYERS: &[Layers] = &[
             "env",
             "load",
             "profile report",
-            "capture compare",
+            "compare",
             "output",
             "merge",
             "cli",

@@ -2,12 +2,9 @@
 //! arguments of each call, so a server needs no matching flags.
 
 mod lists;
-mod modes;
-mod plan;
 mod run;
 
-pub(crate) use plan::Plan;
-pub(crate) use run::RunArgs;
+pub(crate) use run::{Plan, RunArgs};
 
 use crate::compare::CompareArgs;
 use crate::cores::CoreList;
@@ -58,7 +55,6 @@ pub(crate) enum Command {
     Metrics(MetricsArgs),
 }
 
-/// Options of the main job.
 #[derive(Args, Debug)]
 pub(crate) struct MainJobArgs {
     /// Address where the job's server listens: rdma://HOST:PORT, an address of an RDMA device of
@@ -137,9 +133,9 @@ pub(crate) struct FloorArgs {
     /// Only the limits with this in their names, such as "cache line"
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) only: String,
-    /// Also write all results to this file, schema spinperf/3; - is standard output, and the table
-    /// then goes to standard error
-    #[arg(long)]
+    /// Also write all results to this file, schema spinperf/3; without a file or with -, to standard
+    /// output: the table then goes to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
 }
 
@@ -188,35 +184,23 @@ fn parse_address(text: &str) -> Result<String, String> {
     check_address(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// The parsed command, or text to print before exiting.
-#[derive(Debug)]
-pub(crate) enum Parsed {
-    Run(Box<Cli>),
-    /// Print this help or version text and exit successfully.
-    Text(String),
-}
-
-/// Parses the command line. The error is one line with the allowed values.
-pub(crate) fn parse<I, T>(arguments: I) -> Result<Parsed, Failure>
+/// Parses the command line. A usage error is one line with the allowed values.
+pub(crate) fn parse<I, T>(arguments: I) -> Result<Cli, Failure>
 where
     I: IntoIterator<Item = T>,
     T: Into<std::ffi::OsString> + Clone,
 {
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => Ok(Parsed::Run(Box::new(cli))),
-        Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string())),
-        Err(error) => Err(Failure::Usage(one_line(&error.render().to_string()))),
-    }
+    Cli::try_parse_from(arguments).map_err(|error| {
+        let text = error.render().to_string();
+        if error.use_stderr() { Failure::Usage(one_line(&text)) } else { Failure::Help(text) }
+    })
 }
 
 pub(crate) fn parse_run(words: Vec<String>) -> Result<Box<RunArgs>, Failure> {
     let words = ["spinperf".to_owned(), "run".to_owned()].into_iter().chain(words);
-    match parse(words)? {
-        Parsed::Run(cli) => match cli.command {
-            Some(Command::Run(args)) => Ok(args),
-            _ => Err(Failure::Usage("not a run".to_owned())),
-        },
-        Parsed::Text(_) => Err(Failure::Usage("help is not a run".to_owned())),
+    match parse(words)?.command {
+        Some(Command::Run(args)) => Ok(args),
+        _ => Err(Failure::Usage("not a run".to_owned())),
     }
 }
 
@@ -251,7 +235,7 @@ mod tests {
     fn usage_error(line: &str) -> String {
         let told = match parse(std::iter::once("spinperf").chain(line.split(' '))) {
             Ok(_) if line.starts_with("run") => Plan::new(&args(line), 2).unwrap_err(),
-            other => other.unwrap_err(),
+            other => other.map(drop).unwrap_err(),
         };
         match told {
             Failure::Usage(message) => message,
@@ -266,16 +250,35 @@ mod tests {
 
     #[test]
     fn nothing_means_the_whole_job() {
-        let Ok(Parsed::Run(cli)) = parse(["spinperf"]) else { panic!("not a job") };
+        let cli = parse(["spinperf"]).unwrap();
         assert!(cli.command.is_none());
         assert_eq!(cli.main_job.repeats, None);
+        let by_device = parse(["spinperf", "--address", "rdma://10.8.0.1"]).unwrap();
+        assert_eq!(by_device.main_job.address.as_deref(), Some("rdma://10.8.0.1"));
     }
 
+    /// A value of `--json` is taken for a file only where there is no doubt about it.
     #[test]
-    fn the_whole_job_can_go_by_a_device() {
-        let line = ["spinperf", "--address", "rdma://10.8.0.1"];
-        let Ok(Parsed::Run(cli)) = parse(line) else { panic!("not a job") };
-        assert_eq!(cli.main_job.address.as_deref(), Some("rdma://10.8.0.1"));
+    fn a_document_goes_to_a_file_or_to_standard_output() {
+        let json = |line: &str| {
+            let cli = parse(std::iter::once("spinperf").chain(line.split(' '))).unwrap();
+            let json = match cli.command {
+                None => cli.main_job.output.json,
+                Some(Command::Floor(args)) => args.json,
+                Some(Command::Compare(args)) => args.json,
+                other => panic!("{other:?}"),
+            };
+            json.map(|path| path.display().to_string())
+        };
+        for line in ["--json", "--json -", "--json=-", "floor --json --repeats 3"] {
+            assert_eq!(json(line).as_deref(), Some("-"), "{line}");
+        }
+        for line in ["--json r", "--json=r", "floor --json r", "compare --json=r a b"] {
+            assert_eq!(json(line).as_deref(), Some("r"), "{line}");
+        }
+        for line in ["compare --json a b", "compare a b --json --fail-if p99>+1%"] {
+            assert_eq!(json(line).as_deref(), Some("-"), "{line}");
+        }
     }
 
     #[test]
@@ -398,6 +401,7 @@ mod tests {
             ("top --sort age", "in-flight"),
             ("top --idle never", "busy, adaptive, sleep"),
             ("frobnicate", "frobnicate"),
+            ("--repeats 0", "1..=99"),
         ] {
             let message = usage_error(line);
             assert!(message.contains(allowed), "{line}: {message}");
@@ -406,22 +410,17 @@ mod tests {
     }
 
     #[test]
-    fn help_is_not_an_error() {
-        let Ok(Parsed::Text(text)) = parse(["spinperf", "--help"]) else { panic!("no text") };
-        assert!(text.contains("floor"));
-    }
-
-    #[test]
     fn every_help_ends_with_examples_and_exit_codes() {
         for command in
             ["", "run", "serve", "floor", "compare", "merge", "job", "top", "metrics", "idle"]
         {
             let line = ["spinperf", command, "--help"].into_iter().filter(|word| !word.is_empty());
-            let Ok(Parsed::Text(text)) = parse(line) else { panic!("no text of {command}") };
-            assert!(
-                text.contains("Examples:") && text.contains("Exit codes:"),
-                "{command}: {text}"
-            );
+            let Err(Failure::Help(text)) = parse(line) else { panic!("no text of {command}") };
+            let of_run = ["pingpong", "closed", "open", "sweep", "saturate", "soak", "a mix"];
+            let modes = if command == "run" { &of_run[..] } else { &[] };
+            for part in ["Examples:", "Exit codes:"].iter().chain(modes) {
+                assert!(text.contains(part), "{command}: {part}: {text}");
+            }
         }
     }
 }

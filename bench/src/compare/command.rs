@@ -1,7 +1,7 @@
 //! `spinperf compare`: reports from files or from commands, and the exit code.
 
 use super::{Comparison, Condition, Document, interleave, table};
-use crate::console::say;
+use crate::console::{Sink, is_standard_output, say_to_people};
 use crate::failure::Failure;
 use clap::Args;
 use serde_json::Value;
@@ -33,35 +33,45 @@ pub(crate) struct CompareArgs {
     /// limit of the machine: ratio:memcpy). May be repeated
     #[arg(long, value_name = "CONDITION")]
     pub(crate) fail_if: Vec<Condition>,
-    /// Print a document for programs instead, schema spinperf-compare/1; of several reports, schema
-    /// spinperf-compare-set/1
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Also write a document for programs, schema spinperf-compare/1; of several reports, schema
+    /// spinperf-compare-set/1. Without a file or with -, to standard output: the table then goes to
+    /// standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "-")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    let json = Sink::open(args.json.as_deref())?;
     if args.run.is_empty() {
         let files = || args.before.iter().chain(&args.after);
         let names: Vec<String> = files().map(|path| path.display().to_string()).collect();
         let documents: Result<Vec<_>, _> = files().map(|path| Document::read(path)).collect();
-        return compare(args, &names, &documents.map_err(Failure::Usage)?);
+        return compare(args, json, &names, &documents.map_err(Failure::Usage)?);
     }
     let documents = interleave::run(&args.run, args.repeats, &args.fail_if)?;
-    compare(args, &args.run, &documents).map_err(interleave::no_verdict)
+    compare(args, json, &args.run, &documents).map_err(interleave::no_verdict)
 }
 
-fn compare(args: &CompareArgs, names: &[String], documents: &[Document]) -> Result<(), Failure> {
+fn compare(
+    args: &CompareArgs,
+    json: Sink,
+    names: &[String],
+    documents: &[Document],
+) -> Result<(), Failure> {
     let compare = |(name, document): (&String, &Document)| {
         let names = [names[0].clone(), name.clone()];
         Comparison::new(names, [&documents[0], document], &args.fail_if)
     };
     let others = names.iter().zip(documents).skip(1);
     let comparisons = others.map(compare).collect::<Result<Vec<_>, _>>()?;
-    match (args.json, comparisons.as_slice()) {
-        (true, [one]) => say(&text::json(&format!("{:#}\n", serde_json::to_value(one)?)))?,
-        (true, all) => say(&text::json(&format!("{:#}\n", set_to_json(all)?)))?,
-        (false, all) => say(&table::render_all(all))?,
-    }
+    let document = || match comparisons.as_slice() {
+        [one] => Ok(serde_json::to_value(one)?),
+        all => set_to_json(all),
+    };
+    json.write(|| document().map(|document| text::json(&format!("{document:#}\n"))))?;
+    let is_output_taken = args.json.as_deref().is_some_and(is_standard_output);
+    say_to_people(is_output_taken, &table::render_all(&comparisons))?;
     verdict_of_all(&comparisons)
 }
 

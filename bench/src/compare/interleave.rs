@@ -207,21 +207,18 @@ const MESSAGE_BYTES: usize = 4096;
 
 #[cfg(test)]
 mod tests {
-    use super::super::Comparison;
+    use super::super::tests::{compared, placed};
     use super::*;
     use serde_json::json;
 
+    /// A report with a row of repeats at these rates, which lost a call each, and of which the fast ones were disturbed.
     fn run_of(rates: &[f64], waited: f64) -> Document {
-        let repeat = |rate: &f64| {
-            let waited = if *rate > 50.0 { waited } else { 0.0 };
-            json!({
-                "calls_per_second": rate, "bytes_per_second": 0.0, "latency": {"samples": 5},
-                "client": {"waited_percent": waited}, "ratios": [], "lost": 1,
-            })
-        };
-        let repeats: Vec<Value> = rates.iter().map(repeat).collect();
-        let row = json!({"name": "null", "workload": {"op": "null"}, "repeats": repeats});
-        serde_json::from_value(json!({"environment": {}, "rows": [row]})).unwrap()
+        let waited = |rate: f64| if rate > 50.0 { waited } else { 0.0 };
+        let repeats: Vec<_> =
+            rates.iter().map(|rate| (1e9 / rate, "near", waited(*rate))).collect();
+        let mut run = placed(&repeats);
+        run.rows[0].repeats.iter_mut().for_each(|one| one.lost = 1);
+        run
     }
 
     fn joined(runs: Vec<Document>) -> Row {
@@ -231,7 +228,7 @@ mod tests {
     }
 
     fn rates(row: &Row) -> Vec<Option<f64>> {
-        row.repeats.iter().map(|one| one.figure("rate")).collect()
+        row.repeats.iter().map(|one| one.figure("rate").map(f64::round)).collect()
     }
 
     /// Repeats of a process are alike, and would make any difference between processes look significant.
@@ -248,7 +245,7 @@ mod tests {
     #[test]
     fn repeats_are_selected_only_by_facts_of_all_commands() {
         let mut older = run_of(&[40.0, 90.0, 80.0], 5.0);
-        older.rows[0].repeats.iter_mut().for_each(|one| one.waited_percent[0] = None);
+        older.rows[0].repeats.iter_mut().for_each(|one| one.waited_percent[1] = None);
         let newer = run_of(&[40.0, 90.0, 80.0], 5.0);
         let of = |run: &Document| run.rows[0].repeats.clone();
         let sides = [of(&older), of(&newer)];
@@ -272,14 +269,13 @@ mod tests {
     #[test]
     fn rows_that_some_runs_lack_are_kept_and_told() {
         let [one, mut other, mut both] = [(); 3].map(|()| run_of(&[10.0], 0.0));
-        other.rows[0].workload = json!({"op": "echo"});
+        other.rows[0].workload = json!({"op": "read"});
         both.rows.extend(other.rows.clone());
         let all = || Criteria::common(std::iter::empty::<std::slice::Iter<'_, Repeat>>());
         let before = together(vec![one, other, both.clone()], all()).unwrap();
         let after = together(vec![both.clone(), both.clone(), both], all()).unwrap();
         assert_eq!(before.rows.len(), 2);
-        let names = ["a", "b"].map(str::to_owned);
-        let shown = Comparison::new(names, [&before, &after], &[]).unwrap().render();
+        let shown = compared([&before, &after], &[]).unwrap().render();
         assert_eq!(shown.matches("2 of 3 repeats before and 3 of 3 after").count(), 2, "{shown}");
     }
 

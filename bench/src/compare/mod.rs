@@ -7,7 +7,6 @@
 //! arithmetic can separate them from a change of the program.
 
 mod command;
-mod condition;
 mod document;
 mod interleave;
 mod metric;
@@ -16,12 +15,12 @@ mod table;
 mod validity;
 
 pub(crate) use command::{CompareArgs, run};
-pub(crate) use condition::Condition;
 pub(crate) use document::{Document, FIGURE_MAX, checked, read_report};
+pub(crate) use metric::Condition;
 
 use crate::failure::Failure;
 use crate::latency::{is_supported, worse_median};
-use crate::report::columns::FIGURES;
+use crate::report::csv::FIGURES;
 use document::Row;
 use metric::Metric;
 use serde::Serialize;
@@ -435,30 +434,59 @@ const FACTS_THAT_MATTER: &str = "build features profile profile_hash fabric rpc_
 #[cfg(test)]
 mod tests {
     use super::command::{set_to_json, verdict_of_all};
+    use super::document::Repeat;
     use super::*;
     use serde_json::json;
 
-    /// A report with one row of these median latencies in nanoseconds, one per repeat.
-    fn document(kernel: &str, p99_ns: &[f64]) -> Document {
-        let repeat = |ns: &f64| {
+    /// A report with one row of repeats of these latencies in nanoseconds, on cores of these placements, of which the
+    /// server's waited for this part of the time, as recorded.
+    pub(super) fn placed(repeats: &[(f64, &str, f64)]) -> Document {
+        let repeat = |(ns, placement, waited): &(f64, &str, f64)| {
             json!({
                 "calls_per_second": 1e9 / ns, "bytes_per_second": 0.0,
                 "latency": {"samples": 5000, "p50_ns": ns, "p90_ns": ns, "p99_ns": ns, "p99_9_ns": ns},
+                "client": {"waited_percent": 0.1}, "server": {"waited_percent": waited},
+                "placement": Some(placement).filter(|one| !one.is_empty()),
                 "ratios": [{"to": "cache-line RTT", "ratio": ns / 100.0, "lower_is_better": true}],
             })
         };
-        let repeats: Vec<Value> = p99_ns.iter().map(repeat).collect();
+        let repeats: Vec<Value> = repeats.iter().map(repeat).collect();
         serde_json::from_value(json!({
-            "environment": {"kernel": kernel},
+            "environment": {"kernel": "6.1"},
             "rows": [{"name": "echo 64 B", "workload": {"op": "echo"}, "repeats": repeats}],
         }))
         .unwrap()
     }
 
-    fn compare(before: &Document, after: &Document, conditions: &[&str]) -> Comparison {
+    fn document(p99_ns: &[f64]) -> Document {
+        placed(&p99_ns.iter().map(|ns| (*ns, "near", 0.0)).collect::<Vec<_>>())
+    }
+
+    /// Five repeats that are nearly alike, each of which is changed.
+    fn steady(mut change: impl FnMut(&mut Repeat)) -> Document {
+        let mut one = document(&STEADY);
+        one.rows[0].repeats.iter_mut().for_each(&mut change);
+        one
+    }
+
+    fn same() -> Document {
+        steady(|_| {})
+    }
+
+    fn lacks(repeat: &mut Repeat, keys: &[&str]) {
+        repeat.figures.retain(|key, _| !keys.contains(key));
+    }
+
+    pub(super) fn compared(
+        [before, after]: [&Document; 2],
+        conditions: &[&str],
+    ) -> Result<Comparison, Failure> {
         let conditions: Vec<Condition> = conditions.iter().map(|c| c.parse().unwrap()).collect();
-        let names = ["a".to_owned(), "b".to_owned()];
-        Comparison::new(names, [before, after], &conditions).unwrap()
+        Comparison::new(["a", "b"].map(str::to_owned), [before, after], &conditions)
+    }
+
+    fn compare(before: &Document, after: &Document, conditions: &[&str]) -> Comparison {
+        compared([before, after], conditions).unwrap()
     }
 
     fn change<'a>(comparison: &'a Comparison, key: &str) -> &'a Change {
@@ -469,21 +497,20 @@ mod tests {
 
     #[test]
     fn slower_is_worse_for_latencies_rates_and_ratios_to_round_trips() {
-        let slower = document("6.1", &STEADY.map(|ns| ns * 1.2));
-        let comparison = compare(&document("6.1", &STEADY), &slower, &[]);
+        let slower = document(&STEADY.map(|ns| ns * 1.2));
+        let comparison = compare(&same(), &slower, &[]);
         for key in ["rate", "p50", "p99", "ratio:cache-line RTT"] {
             assert_eq!(change(&comparison, key).verdict, Verdict::Worse, "{key}");
         }
         assert!((change(&comparison, "p99").change_percent - 20.0).abs() < 1e-9);
-        let back = compare(&slower, &document("6.1", &STEADY), &[]);
-        assert_eq!(change(&back, "rate").verdict, Verdict::Better);
-        assert_eq!(change(&back, "p50").verdict, Verdict::Better);
+        let back = compare(&slower, &same(), &[]);
+        assert_eq!(["rate", "p50"].map(|key| change(&back, key).verdict), [Verdict::Better; 2]);
     }
 
     #[test]
     fn a_difference_that_the_repeats_explain_meets_no_condition() {
-        let noisy = [250.0, 290.0, 340.0, 420.0, 500.0];
-        let comparison = compare(&document("6.1", &STEADY), &document("6.1", &noisy), &["p99>+5%"]);
+        let noisy = document(&[250.0, 290.0, 340.0, 420.0, 500.0]);
+        let comparison = compare(&same(), &noisy, &["p99>+5%"]);
         assert!(change(&comparison, "p99").change_percent > 5.0);
         assert_eq!(change(&comparison, "p99").verdict, Verdict::Noise);
         assert!(comparison.verdict().is_ok());
@@ -491,7 +518,7 @@ mod tests {
 
     #[test]
     fn with_four_repeats_it_cannot_tell_and_the_bare_difference_decides() {
-        let [before, after] = [300.0, 360.0].map(|ns| document("6.1", &[ns; 4]));
+        let [before, after] = [300.0, 360.0].map(|ns| document(&[ns; 4]));
         let comparison = compare(&before, &after, &["p99>+10%"]);
         assert_eq!(change(&comparison, "p99").verdict, Verdict::Unknown);
         let Err(Failure::Regression(told)) = comparison.verdict() else { panic!("not met") };
@@ -500,17 +527,14 @@ mod tests {
 
     #[test]
     fn a_condition_about_nothing_is_refused() {
-        let one = document("6.1", &STEADY);
         for condition in ["bytes<-1%", "p99>+1% in read", "ratio:memcpy<-1%"] {
-            let conditions = [condition.parse().unwrap()];
-            let names = ["a".to_owned(), "b".to_owned()];
-            let error = Comparison::new(names, [&one, &one], &conditions).unwrap_err();
+            let error = compared([&same(), &same()], &[condition]).unwrap_err();
             assert!(matches!(&error, Failure::Usage(text) if text.contains(condition)), "{error}");
         }
     }
 
     fn verdict_of(after: &Document, condition: &str) -> String {
-        let comparison = compare(&document("6.1", &STEADY), after, &[condition]);
+        let comparison = compare(&same(), after, &[condition]);
         let Err(Failure::Regression(told)) = comparison.verdict() else { panic!("not met") };
         assert!(comparison.render().contains("no longer available"));
         told
@@ -518,16 +542,13 @@ mod tests {
 
     #[test]
     fn far_percentiles_and_the_maximum_can_be_conditions() {
-        let with = |factor: f64| {
-            let mut one = document("6.1", &STEADY);
-            for repeat in &mut one.rows[0].repeats {
+        let [before, after] = [1.0, 2.0].map(|factor: f64| {
+            steady(|repeat| {
                 let far = repeat.figures["p99"] * factor;
                 let ticks = 100.0 * factor;
                 repeat.figures.extend([("p99.99", far), ("max", far), ("client-ticks", ticks)]);
-            }
-            one
-        };
-        let (before, after) = (with(1.0), with(2.0));
+            })
+        });
         for condition in ["max>+50%", "p99.99>+50%", "client-ticks>+50%"] {
             assert!(compare(&before, &after, &[condition]).verdict().is_err(), "{condition}");
             assert!(compare(&after, &before, &[condition]).verdict().is_ok(), "{condition}");
@@ -538,12 +559,10 @@ mod tests {
     #[test]
     fn a_percentile_that_takes_more_calls_than_there_are_is_judged_by_the_maximum() {
         let with = |p99_99: Option<f64>, max: f64| {
-            let mut one = document("6.1", &STEADY);
-            for repeat in &mut one.rows[0].repeats {
+            steady(|repeat| {
                 repeat.figures.extend(p99_99.map(|ns| ("p99.99", ns)));
                 repeat.figures.insert("max", max);
-            }
-            one
+            })
         };
         let before = with(Some(400.0), 500.0);
         for (max, is_met) in [(420.0, false), (5000.0, true)] {
@@ -556,10 +575,8 @@ mod tests {
     /// Two of five repeats lost calls; theirs were the slowest medians.
     #[test]
     fn percentiles_of_a_row_are_of_the_same_repeats() {
-        let mut one = document("6.1", &[300.0, 310.0, 320.0, 900.0, 950.0]);
-        for repeat in &mut one.rows[0].repeats[3..] {
-            repeat.figures.retain(|key, _| !["p90", "p99"].contains(key));
-        }
+        let mut one = document(&[300.0, 310.0, 320.0, 900.0, 950.0]);
+        one.rows[0].repeats[3..].iter_mut().for_each(|repeat| lacks(repeat, &["p90", "p99"]));
         let comparison = compare(&one, &one, &[]);
         let p50 = change(&comparison, "p50").after;
         for key in ["p90", "p99"] {
@@ -570,26 +587,17 @@ mod tests {
     /// Each repeat lacks its far percentiles with a chance of one third, on both sides.
     #[test]
     fn percentiles_that_are_missing_by_chance_meet_no_condition() {
-        let mut random = 7_u64;
-        let mut is_missing = || {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 33).is_multiple_of(3)
-        };
+        let mut random = spinrpc::sys::random::Random::seeded(7);
         let mut side = || {
-            let mut one = document("6.1", &[300.0, 302.0, 301.0, 304.0, 303.0, 300.5]);
-            for repeat in &mut one.rows[0].repeats {
-                if is_missing() {
-                    repeat.figures.retain(|key, _| !["p99", "p99.9"].contains(key));
-                }
-            }
+            let mut one = document(&[300.0, 302.0, 301.0, 304.0, 303.0, 300.5]);
+            let repeats = one.rows[0].repeats.iter_mut();
+            let missing = repeats.filter(|_| random.at_most(2) == 0);
+            missing.for_each(|repeat| lacks(repeat, &["p99", "p99.9"]));
             one
         };
         let is_met = |_: &usize| {
-            let (before, after) = (side(), side());
-            let names = ["a".to_owned(), "b".to_owned()];
-            let conditions = ["p99>+10%".parse().unwrap()];
             // Refused if the first side lacks the figure.
-            let comparison = Comparison::new(names, [&before, &after], &conditions);
+            let comparison = compared([&side(), &side()], &["p99>+10%"]);
             comparison.is_ok_and(|comparison| comparison.verdict().is_err())
         };
         let met = (0..200).filter(is_met).count();
@@ -598,35 +606,29 @@ mod tests {
 
     #[test]
     fn several_reports_are_each_compared_with_the_first() {
-        let names = ["a", "b", "c"];
-        let all = [1.0, 1.2, 1.0].map(|factor| document("6.1", &STEADY.map(|ns| ns * factor)));
-        let conditions = ["p99>+10%".parse().unwrap()];
-        let with_first = |at: usize| {
-            let names = [names[0], names[at]].map(str::to_owned);
-            Comparison::new(names, [&all[0], &all[at]], &conditions).unwrap()
-        };
-        let set = [with_first(1), with_first(2)];
+        let slower = document(&STEADY.map(|ns| ns * 1.2));
+        let set = [&slower, &same()].map(|after| compare(&same(), after, &["p99>+10%"]));
         let told = verdict_of_all(&set).unwrap_err().to_string();
         assert_eq!(told, "b: p99>+10%: echo 64 B p99 +20.0 %");
         assert!(verdict_of_all(&set[1..]).is_ok());
         let text = table::render_all(&set);
-        assert!(text.starts_with("1  a ") && text.contains("3  c "), "{text}");
+        assert!(text.starts_with("1  a ") && text.contains("3  b "), "{text}");
         assert!(text.contains("+20.0% (+18.4..+21.6%) WORSE"), "{text}");
-        assert_eq!(set_to_json(&set).unwrap()["comparisons"][1]["after"]["source"], "c");
+        assert_eq!(set_to_json(&set).unwrap()["comparisons"][1]["after"]["source"], "b");
     }
 
     #[test]
-    fn percentiles_that_are_refused_now_meet_every_condition_about_them() {
-        let mut after = document("6.1", &STEADY);
-        after.rows[0].repeats.iter_mut().for_each(|r| {
-            r.figures.remove("p99");
-        });
+    fn figures_rows_and_rates_that_are_gone_meet_every_condition_about_them() {
+        let mut after = steady(|repeat| lacks(repeat, &["p99"]));
         let told = verdict_of(&after, "p99>+10%");
         assert_eq!(told, "p99>+10%: echo 64 B p99 no longer available");
-        let others = compare(&document("6.1", &STEADY), &after, &["p50>+10%", "rate<-5%"]);
-        assert!(others.verdict().is_ok());
+        assert!(compare(&same(), &after, &["p50>+10%", "rate<-5%"]).verdict().is_ok());
         after.rows[0].repeats.truncate(1);
         verdict_of(&after, "p99>+10%");
+        after.rows.clear();
+        assert_eq!(verdict_of(&after, "rate<-5%"), "rate<-5%: echo 64 B rate no longer available");
+        let stopped = steady(|repeat| repeat.figures.extend([("rate", 0.0)]));
+        verdict_of(&stopped, "rate<-5% in echo");
     }
 
     /// All measured calls were answered, and then the server stopped.
@@ -638,58 +640,47 @@ mod tests {
             let measured = crate::load::Measurement { cut_short, ..measured.clone() };
             serde_json::to_value(crate::report::Repeat::new(measured, Vec::new())).unwrap()
         };
-        let mut after = document("6.1", &STEADY);
         assert!(repeat(Default::default()).get("stuck").is_none());
+        let mut after = same();
         after.rows[0].repeats[2].stuck = repeat(cut_short)["stuck"].as_bool().unwrap();
-        let comparison = compare(&document("6.1", &STEADY), &after, &["rate<-5%"]);
-        assert!(matches!(comparison.verdict(), Err(Failure::Regression(_))), "{comparison:?}");
-    }
-
-    #[test]
-    fn rows_and_rates_that_are_gone_meet_every_condition_about_them() {
-        let mut gone = document("6.1", &STEADY);
-        gone.rows.clear();
-        assert_eq!(verdict_of(&gone, "rate<-5%"), "rate<-5%: echo 64 B rate no longer available");
-        let mut stopped = document("6.1", &STEADY);
-        stopped.rows[0].repeats.iter_mut().for_each(|r| {
-            r.figures.insert("rate", 0.0);
-        });
-        verdict_of(&stopped, "rate<-5% in echo");
+        after.rows[0].repeats.iter_mut().for_each(|one| one.elapsed_s = Some(2.0));
+        let before = steady(|repeat| repeat.elapsed_s = Some(1.0));
+        let comparison = compare(&before, &after, &["rate<-5%"]);
+        let told = comparison.verdict().unwrap_err().to_string();
+        assert_eq!(told, "rate<-5%: echo 64 B has calls that were never answered");
+        let shown = comparison.render();
+        assert!(shown.contains("echo 64 B: 0 before, 1 after"), "{shown}");
+        assert!(shown.contains("longer tail"), "{shown}");
+        assert!(compare(&after, &before, &["rate<-5%"]).verdict().is_ok());
     }
 
     #[test]
     fn what_few_repeats_lack_is_not_lost() {
-        let (before, mut after) = (document("6.1", &STEADY), document("6.1", &STEADY));
-        after.rows[0].repeats[0].figures.remove("p99");
+        let mut after = same();
+        lacks(&mut after.rows[0].repeats[0], &["p99"]);
         assert!(compare(&after, &after, &["p99>+10%"]).verdict().is_ok());
-        assert!(compare(&before, &after, &["p99>+10%"]).verdict().is_ok());
+        assert!(compare(&same(), &after, &["p99>+10%"]).verdict().is_ok());
     }
 
     #[test]
     fn a_percentile_with_few_samples_beyond_is_marked() {
-        let one = document("6.1", &STEADY);
-        let comparison = compare(&one, &one, &[]);
-        assert!(change(&comparison, "p99").supported);
-        assert!(!change(&comparison, "p99.9").supported);
+        let comparison = compare(&same(), &same(), &[]);
+        let supported = ["p99", "p99.9"].map(|key| change(&comparison, key).supported);
+        assert_eq!(supported, [true, false]);
     }
 
     #[test]
     fn what_differs_around_the_program_and_rows_without_a_partner_are_listed() {
-        let before = document("6.1", &STEADY);
-        let mut after = document("6.18", &STEADY);
-        after.rows[0].workload = json!({"op": "null"});
-        let comparison = compare(&before, &after, &[]);
-        assert_eq!(comparison.environment.len(), 1);
-        assert_eq!(comparison.environment[0].key, "kernel");
-        assert_eq!(comparison.matched.only_before, ["echo 64 B"]);
-        assert_eq!(comparison.matched.only_after, ["echo 64 B"]);
-    }
-
-    #[test]
-    fn an_absent_key_of_a_workload_is_the_same_as_null() {
-        let before = document("6.1", &STEADY);
-        let mut after = document("6.1", &STEADY);
+        let mut after = same();
+        after.environment.insert("kernel".to_owned(), json!("6.18"));
+        // Absent and null are the same.
         after.rows[0].workload = json!({"op": "echo", "rate": null});
-        assert_eq!(compare(&before, &after, &[]).matched.rows.len(), 1);
+        assert_eq!(compare(&same(), &after, &[]).matched.rows.len(), 1);
+        after.rows[0].workload = json!({"op": "null"});
+        let comparison = compare(&same(), &after, &[]);
+        let keys: Vec<_> = comparison.environment.iter().map(|one| one.key).collect();
+        assert_eq!(keys, ["kernel"]);
+        let Matched { only_before, only_after, .. } = comparison.matched;
+        assert_eq!([only_before, only_after].concat(), ["echo 64 B"; 2]);
     }
 }

@@ -30,16 +30,27 @@ pub(super) fn render_all(comparisons: &[Comparison]) -> String {
 fn overview(comparisons: &[Comparison]) -> Vec<String> {
     let others = (2..comparisons.len() + 2).map(|number| number.to_string());
     let heading = ["workload", "metric", "1"].map(str::to_owned).into_iter().chain(others);
-    let mut cells: Vec<Vec<String>> = vec![heading.collect()];
-    for row in comparisons.first().map_or(&[][..], |one| &one.matched.rows) {
+    let rows = comparisons.first().map_or(&[][..], |one| &one.matched.rows);
+    change_lines(heading.collect(), rows, |row, change| {
+        let others = comparisons.iter().map(|one| change_of(one, row, change));
+        std::iter::once(change.metric.show(change.before)).chain(others).collect()
+    })
+}
+
+/// A line for each change that is shown, with these cells behind the names of its row and metric.
+fn change_lines(
+    heading: Vec<String>,
+    rows: &[RowChange],
+    cells_of: impl Fn(&RowChange, &Change) -> Vec<String>,
+) -> Vec<String> {
+    let mut cells = vec![heading];
+    for row in rows {
         let first = std::iter::once(row.name.clone()).chain(std::iter::repeat(String::new()));
         for (name, change) in first.zip(row.metrics.iter().filter(|change| is_shown(change))) {
-            let mut line = vec![name, change.metric.label(), change.metric.show(change.before)];
-            line.extend(comparisons.iter().map(|one| change_of(one, row, change)));
-            cells.push(line);
+            cells.push([vec![name, change.metric.label()], cells_of(row, change)].concat());
         }
     }
-    if cells.len() == 1 { Vec::new() } else { aligned(cells) }
+    if rows.is_empty() { Vec::new() } else { aligned(cells) }
 }
 
 fn change_of(comparison: &Comparison, row: &RowChange, like: &Change) -> String {
@@ -67,7 +78,8 @@ pub(super) fn render(comparison: &Comparison) -> String {
         push_line(&mut text, &line);
     }
     push_section(&mut text, "environment", &environment_lines(&comparison.environment));
-    let lines = row_lines(&comparison.matched.rows);
+    let heading = HEADER.map(str::to_owned).to_vec();
+    let lines = change_lines(heading, &comparison.matched.rows, change_cells);
     if !lines.is_empty() {
         push_section(&mut text, "medians of the repeats, with confidence intervals", &lines);
     }
@@ -99,32 +111,18 @@ fn environment_lines(differences: &[Difference]) -> Vec<String> {
     aligned(differences.iter().map(cells).collect())
 }
 
-fn row_lines(rows: &[RowChange]) -> Vec<String> {
-    let heading = HEADER.map(str::to_owned).to_vec();
-    let mut cells = vec![heading];
-    for row in rows {
-        let first = std::iter::once(row.name.clone()).chain(std::iter::repeat(String::new()));
-        let shown = row.metrics.iter().filter(|change| is_shown(change));
-        let is_judged = row.validity.is_judged;
-        cells.extend(first.zip(shown).map(|(name, change)| change_cells(name, change, is_judged)));
-    }
-    if rows.is_empty() { Vec::new() } else { aligned(cells) }
-}
-
-fn change_cells(name: String, change: &Change, is_judged: bool) -> Vec<String> {
+fn change_cells(row: &RowChange, change: &Change) -> Vec<String> {
     let value = |value: f64| match change.supported {
         true => change.metric.show(value),
         false => format!("({})", change.metric.show(value)),
     };
     let interval = change.interval_percent;
     vec![
-        name,
-        change.metric.label(),
         value(change.before),
         value(change.after),
         format!("{:+.1}%", change.change_percent),
         interval.map_or_else(|| "?".to_owned(), |[low, high]| format!("{low:+.1}..{high:+.1}%")),
-        verdict(is_judged, change.verdict).to_owned(),
+        verdict(row.validity.is_judged, change.verdict).to_owned(),
     ]
 }
 

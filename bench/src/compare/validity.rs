@@ -71,20 +71,18 @@ impl LeftOut {
 /// select the repeats of the other alone: its best would be compared with all.
 #[derive(Clone, Copy)]
 pub(super) struct Criteria {
-    client_waits: bool,
-    server_waits: bool,
+    /// Of the client and of the server.
+    waits: [bool; 2],
     placement: bool,
 }
 
 impl Criteria {
-    const ALL: Self = Self { client_waits: true, server_waits: true, placement: true };
+    const ALL: Self = Self { waits: [true; 2], placement: true };
 
     fn known<'a>(repeats: impl Iterator<Item = &'a Repeat> + Clone) -> Self {
-        Self {
-            client_waits: repeats.clone().any(|one| one.waited_percent[0].is_some()),
-            server_waits: repeats.clone().any(|one| one.waited_percent[1].is_some()),
-            placement: repeats.clone().any(|one| one.placement.is_some()),
-        }
+        let waits = |side: usize| repeats.clone().any(|one| one.waited_percent[side].is_some());
+        let placement = repeats.clone().any(|one| one.placement.is_some());
+        Self { waits: [waits(0), waits(1)], placement }
     }
 
     pub(super) fn common<'a, R>(sides: impl Iterator<Item = R>) -> Self
@@ -92,18 +90,15 @@ impl Criteria {
         R: Iterator<Item = &'a Repeat> + Clone,
     {
         sides.map(Self::known).fold(Self::ALL, |all, one| Self {
-            client_waits: all.client_waits && one.client_waits,
-            server_waits: all.server_waits && one.server_waits,
+            waits: [0, 1].map(|side| all.waits[side] && one.waits[side]),
             placement: all.placement && one.placement,
         })
     }
 
     /// Returns whether a thread of either end waited for its CPU long enough to distort the figures.
     fn is_disturbed(self, repeat: &Repeat) -> bool {
-        let [client, server] = repeat.waited_percent;
-        let client = client.filter(|_| self.client_waits);
-        let server = server.filter(|_| self.server_waits);
-        client.into_iter().chain(server).any(|percent| percent >= WAITED_PERCENT)
+        let waited = repeat.waited_percent.iter().zip(self.waits).filter(|(_, is_known)| *is_known);
+        waited.filter_map(|(percent, _)| *percent).any(|percent| percent >= WAITED_PERCENT)
     }
 
     fn has_moved(self, repeat: &Repeat) -> bool {
@@ -188,33 +183,42 @@ const UNLIKE: usize = 3;
 #[cfg(test)]
 mod tests {
     use super::super::document::Document;
+    use super::super::tests::{compared, placed};
     use super::super::{Comparison, table};
     use crate::failure::Failure;
-    use serde_json::{Value, json};
-
-    /// A report with one row of repeats of these latencies, on cores of these placements, of which the server's waited
-    /// for this part of the time, as recorded.
-    fn document(repeats: &[(f64, &str, f64)]) -> Document {
-        let repeat = |(ns, placement, waited): &(f64, &str, f64)| {
-            json!({
-                "calls_per_second": 1e9 / ns, "bytes_per_second": 0.0,
-                "latency": {"samples": 5000, "p50_ns": ns, "p99_ns": ns},
-                "client": {"waited_percent": 0.1}, "server": {"waited_percent": waited},
-                "placement": Some(placement).filter(|one| !one.is_empty()), "ratios": [],
-            })
-        };
-        let repeats: Vec<Value> = repeats.iter().map(repeat).collect();
-        let row = json!({"name": "echo 64 B", "workload": {"op": "echo"}, "repeats": repeats});
-        serde_json::from_value(json!({"environment": {}, "rows": [row]})).unwrap()
-    }
 
     fn compare(before: &Document, after: &Document) -> Comparison {
-        let conditions = ["p99>+10%".parse().unwrap(), "rate<-5%".parse().unwrap()];
-        let names = ["a", "b"].map(str::to_owned);
-        Comparison::new(names, [before, after], &conditions).unwrap()
+        compared([before, after], &["p99>+10%", "rate<-5%"]).unwrap()
     }
 
-    const NEAR: [(f64, &str, f64); 6] = [
+    #[track_caller]
+    fn assert_no_verdict(before: &Document, after: &Document) -> String {
+        let comparison = compare(before, after);
+        let Err(Failure::NoVerdict(told)) = comparison.verdict() else { panic!("{comparison:?}") };
+        assert!(comparison.changes().all(|one| one.interval_percent.is_none()));
+        let shown = table::render(&comparison);
+        assert!(shown.contains("NOT JUDGED") && !shown.contains("WORSE"), "{shown}");
+        assert!(told.contains("p99>+10%: echo 64 B"), "{told}");
+        shown
+    }
+
+    #[track_caller]
+    fn assert_regression(before: &Document, after: &Document) -> String {
+        let comparison = compare(before, after);
+        assert!(matches!(comparison.verdict(), Err(Failure::Regression(_))), "{comparison:?}");
+        table::render(&comparison)
+    }
+
+    #[track_caller]
+    fn assert_good(before: &Document, after: &Document) -> String {
+        let comparison = compare(before, after);
+        assert!(comparison.verdict().is_ok(), "{comparison:?}");
+        table::render(&comparison)
+    }
+
+    type Repeats = [(f64, &'static str, f64); 6];
+
+    const NEAR: Repeats = [
         (300.0, "near", 0.1),
         (301.0, "near", 0.0),
         (302.0, "near", 0.3),
@@ -223,84 +227,57 @@ mod tests {
         (305.0, "near", 0.2),
     ];
 
+    /// [`NEAR`] with other times, placements and parts of the time that the server waited for.
+    fn like(factor: f64, placement: &'static str, waited: f64) -> Repeats {
+        NEAR.map(|(ns, ..)| (ns * factor, placement, waited))
+    }
+
     /// All repeats after were twice as slow, in most of which the server waited. Expect no verdict, and an error that is
     /// not that of a regression.
     #[test]
     fn rows_in_which_threads_waited_are_not_judged() {
-        let mut after = NEAR.map(|(ns, placement, _)| (ns * 2.0, placement, 34.0));
-        let comparison = compare(&document(&NEAR), &document(&after));
-        let Err(Failure::NoVerdict(told)) = comparison.verdict() else { panic!("{comparison:?}") };
-        assert!(told.contains("p99>+10%: echo 64 B") && told.contains("rate<-5%"), "{told}");
-        assert!(comparison.changes().all(|one| one.interval_percent.is_none()));
-        let shown = table::render(&comparison);
-        assert!(
-            shown.contains("6 disturbed of 6 after") && shown.contains("NOT JUDGED"),
-            "{shown}"
-        );
-        assert!(!shown.contains("WORSE"), "{shown}");
+        let mut after = like(2.0, "near", 34.0);
+        let shown = assert_no_verdict(&placed(&NEAR), &placed(&after));
+        assert!(shown.contains("6 disturbed of 6 after"), "{shown}");
         after[1..].iter_mut().for_each(|one| one.2 = 0.4);
-        let comparison = compare(&document(&NEAR), &document(&after));
-        assert!(matches!(comparison.verdict(), Err(Failure::Regression(_))), "{comparison:?}");
-        assert!(table::render(&comparison).contains("1 disturbed of 6 after"));
+        let shown = assert_regression(&placed(&NEAR), &placed(&after));
+        assert!(shown.contains("1 disturbed of 6 after"), "{shown}");
+        // Percentiles that disturbed repeats lack are no loss.
+        let mut after = placed(&like(1.0, "near", 5.0));
+        after.rows[0].repeats.iter_mut().for_each(|one| one.figures.retain(|key, _| *key != "p99"));
+        assert_no_verdict(&placed(&NEAR), &after);
     }
 
-    /// Percentiles that disturbed repeats lack are no loss.
-    #[test]
-    fn figures_that_disturbed_repeats_lack_meet_no_condition() {
-        let mut after = document(&NEAR.map(|(ns, placement, _)| (ns, placement, 5.0)));
-        after.rows[0].repeats.iter_mut().for_each(|one| {
-            one.figures.remove("p99");
-        });
-        let comparison = compare(&document(&NEAR), &after);
-        assert!(matches!(comparison.verdict(), Err(Failure::NoVerdict(_))), "{comparison:?}");
-    }
-
-    /// Most repeats after were on far cores, with a latency of their own.
+    /// Most repeats after were on far cores, with a latency of their own. One without a placement, where both sides know
+    /// others, is left out.
     #[test]
     fn only_repeats_of_one_placement_are_compared() {
         let far = [(900.0, "far", 0.0); 7];
-        let moved = [(500.0, "moved", 0.0)];
-        let after = [&far[..], &moved, &NEAR[..]].concat();
-        let comparison = compare(&document(&NEAR), &document(&after));
-        assert!(comparison.verdict().is_ok(), "{comparison:?}");
-        let shown = table::render(&comparison);
+        let after = [&far[..], &[(500.0, "moved", 0.0)], &NEAR[..]].concat();
+        let shown = assert_good(&placed(&NEAR), &placed(&after));
         let told = "left out 1 moved and 7 elsewhere of 14 after: the others, with near cores";
         assert!(shown.contains(told), "{shown}");
-        let comparison = compare(&document(&NEAR), &document(&far));
-        assert!(matches!(comparison.verdict(), Err(Failure::NoVerdict(_))), "{comparison:?}");
+        assert_no_verdict(&placed(&NEAR), &placed(&far));
+        let after = [&NEAR[..], &[(900.0, "", 0.0); 7]].concat();
+        let shown = assert_good(&placed(&NEAR), &placed(&after));
+        assert!(shown.contains("7 elsewhere of 13 after"), "{shown}");
     }
 
     /// The report of an older program does not have the placements, of which the other one has two. Leaving far repeats
     /// out of that one alone would make it look faster.
     #[test]
     fn facts_that_one_side_lacks_select_no_repeats_of_the_other() {
-        let far = NEAR.map(|(ns, _, waited)| (ns * 3.0, "far", waited));
-        let both = [&NEAR[..], &far].concat();
+        let both = [&NEAR[..], &like(3.0, "far", 0.1)].concat();
         let unknown: Vec<_> = both.iter().map(|one| (one.0, "", one.2)).collect();
-        let (old, new) = (document(&unknown), document(&both));
+        let (old, new) = (placed(&unknown), placed(&both));
         for (before, after) in [(&old, &new), (&new, &old)] {
-            let comparison = compare(before, after);
-            assert!(matches!(comparison.verdict(), Err(Failure::NoVerdict(_))), "{comparison:?}");
-            assert!(table::render(&comparison).contains("6 elsewhere of 12"));
+            assert!(assert_no_verdict(before, after).contains("6 elsewhere of 12"));
         }
-        assert!(compare(&old, &old).verdict().is_ok());
-        let slower = document(&NEAR.map(|(ns, at, waited)| (ns * 2.0, at, waited)));
-        let comparison = compare(&document(&unknown[..6]), &slower);
-        assert!(matches!(comparison.verdict(), Err(Failure::Regression(_))), "{comparison:?}");
-        let mut older = document(&NEAR);
+        assert_good(&old, &old);
+        assert_regression(&placed(&unknown[..6]), &placed(&like(2.0, "near", 0.1)));
+        let mut older = placed(&NEAR);
         older.rows[0].repeats.iter_mut().for_each(|one| one.waited_percent[1] = None);
-        let disturbed = document(&NEAR.map(|(ns, at, _)| (ns * 2.0, at, 34.0)));
-        let comparison = compare(&older, &disturbed);
-        assert!(matches!(comparison.verdict(), Err(Failure::NoVerdict(_))), "{comparison:?}");
-    }
-
-    /// A repeat without a placement, where both sides know others, is left out.
-    #[test]
-    fn repeats_of_an_unknown_placement_are_left_out() {
-        let after = [&NEAR[..], &[(900.0, "", 0.0); 7]].concat();
-        let comparison = compare(&document(&NEAR), &document(&after));
-        assert!(comparison.verdict().is_ok(), "{comparison:?}");
-        assert!(table::render(&comparison).contains("7 elsewhere of 13 after"));
+        assert_no_verdict(&older, &placed(&like(2.0, "near", 34.0)));
     }
 
     /// Half of the repeats after were disturbed, perhaps by the change itself; the others were as fast as before.
@@ -309,11 +286,13 @@ mod tests {
         let with = |disturbed: usize| {
             let mut all = [NEAR, NEAR].concat();
             all[..disturbed].iter_mut().for_each(|one| (one.0, one.2) = (900.0, 34.0));
-            document(&all)
+            placed(&all)
         };
-        let verdict = |before, after| compare(&with(before), &with(after)).verdict();
-        assert!(matches!(verdict(0, 3), Err(Failure::NoVerdict(_))));
-        assert!(matches!(verdict(5, 2), Err(Failure::NoVerdict(_))));
-        assert!(verdict(2, 4).is_ok() && verdict(3, 3).is_ok());
+        for (before, after, is_judged) in [(0, 3, false), (5, 2, false), (2, 4, true), (3, 3, true)]
+        {
+            let verdict = compare(&with(before), &with(after)).verdict();
+            assert_eq!(verdict.is_ok(), is_judged, "{before} {after}");
+            assert!(is_judged || matches!(verdict, Err(Failure::NoVerdict(_))));
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! The environment of a result: everything a reader needs to doubt it.
 //!
 //! The commands take one [`Environment`] before and the interference after a run; `report` shows
-//! both. `host` selects facts of the host, and `process` reads the resources and times of processes.
+//! both. Facts of the host are those that affect speed, as read by
+//! `spinrpc-tuning`; unknown ones are omitted, never guessed. `process` reads the resources and times of processes.
 
-mod host;
 mod process;
 
 pub(crate) use process::{
@@ -14,12 +14,14 @@ pub(crate) use process::{
 use crate::cores::CoreList;
 use crate::fabric::Fabric;
 use crate::units::joined;
-pub(crate) use host::StealTimes;
-use host::{Examination, Machine, load_average};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use spinrpc::Engine;
-use spinrpc_tuning::host::Tree;
+use spinrpc::sys::affinity::CpuSet;
+use spinrpc_tuning::Profile;
+use spinrpc_tuning::doctor::{CheckInput, Verdict, examine};
+use spinrpc_tuning::host::{Adapter, CpuTimes, HostFacts, Tree};
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,8 +60,8 @@ pub(crate) struct ProfileId {
 impl Environment {
     /// Observes the environment. Reads two dozen small files; not for the data path.
     pub(crate) fn observe(cores: &CoreList, profile: ProfileId, fabric: Option<&Fabric>) -> Self {
-        let link = fabric.and_then(|fabric| fabric.link.as_ref());
-        let device = link.map(|link| link.device.as_str());
+        let device = fabric.and_then(|fabric| fabric.device.as_ref());
+        let name = device.map(|device| device.name.as_str());
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             revision: option_env!("SPINPERF_REVISION").map(str::to_owned),
@@ -68,11 +70,11 @@ impl Environment {
             profile: profile.name,
             profile_hash: profile.hash,
             fabric: fabric.map(Fabric::show),
-            link_bytes_per_second: link.and_then(|link| link.bytes_per_second),
+            link_bytes_per_second: device.and_then(|device| device.bytes_per_second),
             rpc_version: None,
             started_unix_s: unix_seconds(),
             cores: cores.as_slice().to_vec(),
-            host: Machine::observe(&Tree::host(), cores.as_slice(), device),
+            host: Machine::observe(&Tree::host(), cores.as_slice(), name),
             doctor: None,
             memlock_bytes: getrlimit(Resource::Memlock).current,
             steal_ms_before: StealTimes::now().ms(cores.as_slice()),
@@ -86,11 +88,10 @@ impl Environment {
         self.rpc_version = Some(if (0..engine.cores()).any(speaks_two) { 2 } else { 1 });
     }
 
-    pub(crate) fn examine(&mut self, profile: &spinrpc_tuning::Profile) {
+    pub(crate) fn examine(&mut self, profile: &Profile) {
         self.doctor = Some(Examination::of(profile));
     }
 
-    /// For people: the subject of each line, and a few facts.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let host = &self.host;
         let build = format!("{} {}", self.version, self.revision.as_deref().unwrap_or("-"));
@@ -187,6 +188,144 @@ impl StealMeter {
     }
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// Name of the host; absent in older reports.
+    pub(crate) host_name: Option<String>,
+    pub(crate) cpu: Option<String>,
+    pub(crate) microcode: Option<String>,
+    pub(crate) cpus_online: Option<String>,
+    pub(crate) cpus_isolated: Option<String>,
+    pub(crate) smt: Option<bool>,
+    pub(crate) kernel: Option<String>,
+    /// Kernel parameters for CPUs, clocks, interrupts and huge pages; others may contain secrets.
+    pub(crate) kernel_parameters: Option<String>,
+    /// Frequency governor of the first core; absent on most virtual machines.
+    pub(crate) governor: Option<String>,
+    pub(crate) boost: Option<bool>,
+    pub(crate) idle_driver: Option<String>,
+    pub(crate) idle_states: Option<String>,
+    pub(crate) clock_source: Option<String>,
+    pub(crate) thp: Option<String>,
+    pub(crate) huge_pages: Option<String>,
+    pub(crate) numa_balancing: Option<bool>,
+    /// NUMA node of each core of the run, in its order; empty if the kernel reports none.
+    pub(crate) core_nodes: Vec<u32>,
+    pub(crate) device_node: Option<u32>,
+    pub(crate) device_firmware: Option<String>,
+    pub(crate) load_average: Option<f64>,
+}
+
+impl Machine {
+    pub(crate) fn observe(tree: &Tree, cores: &[usize], device: Option<&str>) -> Self {
+        let facts = HostFacts::read(tree);
+        let first = cores.first().copied().unwrap_or_default();
+        let cpus = &facts.cpus;
+        let named = |adapter: &&Adapter| Some(&*adapter.device.name) == device;
+        let adapter = facts.rdma.adapters.iter().find(named);
+        let isolated = cpus.isolated.as_ref().filter(|set| set.iter().next().is_some());
+        Self {
+            host_name: facts.kernel.host_name.clone(),
+            cpu: cpus.model.clone(),
+            microcode: microcode(tree),
+            cpus_online: cpus.online.as_ref().map(CpuSet::to_string),
+            cpus_isolated: isolated.map(CpuSet::to_string),
+            smt: (!cpus.siblings.is_empty())
+                .then(|| cpus.siblings.values().any(|set| set.len() > 1)),
+            kernel: facts.kernel.release.clone(),
+            kernel_parameters: facts.kernel.parameters.clone().filter(|words| !words.is_empty()),
+            governor: facts.power.governors.get(&first).cloned(),
+            boost: facts.power.boost,
+            idle_driver: facts.power.idle_driver.clone(),
+            idle_states: idle_states(&facts, first),
+            clock_source: facts.clock.source.clone(),
+            thp: facts.memory.thp.clone(),
+            huge_pages: huge_pages(&facts),
+            numa_balancing: facts.memory.numa_balancing,
+            core_nodes: cores.iter().filter_map(|core| cpus.node_of(*core)).collect(),
+            device_node: adapter.and_then(|adapter| adapter.node),
+            device_firmware: adapter.and_then(|adapter| adapter.device.firmware.clone()),
+            load_average: facts.tasks.load_average,
+        }
+    }
+}
+
+fn microcode(tree: &Tree) -> Option<String> {
+    let text = tree.peek("proc/cpuinfo")?;
+    let line = text.lines().find(|line| line.starts_with("microcode"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// `POLL 0 µs, C1 2 µs, C6 133 µs (off)`.
+fn idle_states(facts: &HostFacts, core: usize) -> Option<String> {
+    let states = facts.power.idle_states.get(&core)?.iter().map(|state| {
+        let off = if state.is_disabled { " (off)" } else { "" };
+        format!("{} {} µs{off}", state.name, state.exit_latency_us)
+    });
+    Some(joined(states, ", "))
+}
+
+/// `512 x 2048 KiB on node 0, 0 x 1048576 KiB on node 0`.
+fn huge_pages(facts: &HostFacts) -> Option<String> {
+    let pools = &facts.memory.huge_pages;
+    let shown = pools.iter().map(|pool| {
+        let node = pool.node.map_or_else(String::new, |node| format!(" on node {node}"));
+        format!("{} x {} KiB{node}", pool.total, pool.page_bytes >> 10)
+    });
+    (!pools.is_empty()).then(|| joined(shown, ", "))
+}
+
+fn load_average() -> Option<f64> {
+    Tree::host().line("proc/loadavg")?.split(' ').next()?.parse().ok()
+}
+
+pub(crate) struct StealTimes(BTreeMap<usize, CpuTimes>);
+
+impl StealTimes {
+    pub(crate) fn now() -> Self {
+        Self(CpuTimes::read_all(&Tree::host()))
+    }
+
+    /// Total of `cores` in milliseconds. Linux counts in hundredths of a second.
+    pub(crate) fn ms(&self, cores: &[usize]) -> f64 {
+        let ticks: u64 = cores.iter().filter_map(|core| Some(self.0.get(core)?.steal)).sum();
+        ticks as f64 * 1000.0 / rustix::param::clock_ticks_per_second() as f64
+    }
+}
+
+/// Result of `spintune doctor` for this host and a profile, without active tests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Examination {
+    pub(crate) verdict: Verdict,
+    pub(crate) failures: Vec<&'static str>,
+    pub(crate) warnings: Vec<&'static str>,
+}
+
+impl Examination {
+    /// Reads some hundred small files.
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let facts = HostFacts::read(&Tree::host());
+        let report = examine(&CheckInput { facts: &facts, profile, tried: None });
+        let with = |verdict| {
+            let found = report.checks.iter().filter(|check| check.finding.verdict == verdict);
+            found.map(|check| check.id).collect()
+        };
+        let (failures, warnings) = (with(Verdict::Fail), with(Verdict::Warn));
+        Self { verdict: report.verdict, failures, warnings }
+    }
+
+    pub(crate) fn fact(&self) -> String {
+        let named = |what: &str, checks: &[&str]| {
+            (!checks.is_empty()).then(|| format!("{what} {}", checks.join(", ")))
+        };
+        let found = [named("fails", &self.failures), named("warns of", &self.warnings)];
+        match &*joined(found.into_iter().flatten(), "; ") {
+            "" => "suits the profile (passive checks only)".to_owned(),
+            found => format!("{found} (spintune doctor has the remedies)"),
+        }
+    }
+}
+
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
@@ -194,6 +333,7 @@ fn unix_seconds() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn an_environment_names_build_and_cores() {
@@ -205,5 +345,48 @@ mod tests {
         assert!(facts.contains(&("fabric", "shared memory".to_owned())));
         assert!(environment.host.kernel.is_some());
         assert!(facts.iter().any(|(_, fact)| fact.contains("base")));
+    }
+
+    fn recorded(name: &str) -> Tree {
+        let records = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tuning/tests/hosts");
+        Tree::open(&records.join(name)).unwrap()
+    }
+
+    #[test]
+    fn a_server_with_a_device_tells_everything() {
+        let machine = Machine::observe(&recorded("server-2s-mlx5-right.txt"), &[2], Some("mlx5_0"));
+        let told = [
+            &machine.cpu,
+            &machine.cpus_online,
+            &machine.cpus_isolated,
+            &machine.kernel,
+            &machine.kernel_parameters,
+            &machine.governor,
+            &machine.idle_driver,
+            &machine.idle_states,
+            &machine.clock_source,
+            &machine.thp,
+            &machine.huge_pages,
+            &machine.device_firmware,
+        ];
+        assert!(told.iter().all(|fact| fact.is_some()), "{machine:#?}");
+        assert_eq!(machine.core_nodes.len(), 1, "{machine:#?}");
+        assert!(machine.device_node.is_some() && machine.smt.is_some(), "{machine:#?}");
+    }
+
+    #[test]
+    fn what_a_host_does_not_tell_is_left_out() {
+        let machine = Machine::observe(&recorded("vm-2.txt"), &[0], None);
+        assert!(machine.cpu.is_some() && machine.kernel.is_some(), "{machine:#?}");
+        assert_eq!((machine.governor, machine.device_firmware), (None, None));
+    }
+
+    #[test]
+    fn this_host_is_examined_for_a_profile() {
+        let profile = spinrpc_tuning::load("dev-vm", &spinrpc::config::Host::current()).unwrap();
+        let examination = Examination::of(&profile);
+        let bad = !examination.failures.is_empty() || !examination.warnings.is_empty();
+        assert_eq!(bad, examination.verdict >= Verdict::Warn, "{examination:?}");
+        assert!(!examination.fact().is_empty());
     }
 }

@@ -1,14 +1,17 @@
-//! Limits of one core: its copy rate, and the work of spinperf's own.
+//! Limits of one core, which are its copy rate and the work of spinperf's own, and of two that sleep.
 
-use super::{lost, timed};
-use crate::cores::pin;
+use super::{lost, on_two_cores, timed};
+use crate::cores::{CorePair, pin};
 use crate::failure::Failure;
-use crate::latency::Recorder;
+use crate::latency::{Recorder, median};
 use crate::pattern::fill;
+use rustix::event::{EventfdFlags, eventfd};
 use spinrpc::sys::clock::Clock;
 use std::hint::black_box;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes per second of copies of `block_bytes` from one block to `blocks` others in turn. A bulk transfer over shared
 /// memory is one copy, so this is its upper limit.
@@ -63,6 +66,61 @@ fn on_core(
     })
 }
 
+/// The shortest round trip between two sleeping threads: one writes to an eventfd, and the other
+/// wakes up and writes to another. Waking a thread on another CPU takes at least this long.
+pub(super) fn wake_round_trip_ns(cores: CorePair, duration: Duration) -> Result<f64, Failure> {
+    let (there, back) = (&event()?, &event()?);
+    let is_over = &AtomicBool::new(false);
+    let last = LastWrite { there, is_over };
+    let asked = on_two_cores(
+        cores,
+        |_| answer(there, back, is_over),
+        move || {
+            let _last = last;
+            let began = Instant::now();
+            let mut times = Vec::new();
+            while times.is_empty() || began.elapsed() < duration {
+                let asked = Instant::now();
+                give(there)?;
+                take(back)?;
+                times.push(asked.elapsed().as_nanos() as f64);
+            }
+            Ok(median(times))
+        },
+    )?;
+    asked.map_err(|error: rustix::io::Errno| Failure::system("using an eventfd", error))
+}
+
+fn event() -> Result<OwnedFd, Failure> {
+    eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Failure::system("creating an eventfd", error))
+}
+
+/// Answers until the last write, in the fastest way: with a blocking read.
+fn answer(there: &OwnedFd, back: &OwnedFd, is_over: &AtomicBool) {
+    while take(there).is_ok() && !is_over.load(Ordering::Acquire) && give(back).is_ok() {}
+}
+
+/// Unblocks the answering thread's read, even if nothing was sent.
+struct LastWrite<'a> {
+    there: &'a OwnedFd,
+    is_over: &'a AtomicBool,
+}
+
+impl Drop for LastWrite<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        let _ = give(self.there);
+    }
+}
+
+fn give(event: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::io::write(event, &1_u64.to_ne_bytes()).map(drop)
+}
+
+fn take(event: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::io::read(event, &mut [0_u8; 8]).map(drop)
+}
+
 /// Calls between two looks at the time.
 const BATCH: u64 = 1024;
 
@@ -74,5 +132,12 @@ mod tests {
     fn a_call_costs_some_time() {
         let ns = record(Duration::from_millis(1)).unwrap();
         assert!(ns > 0.0 && ns.is_finite(), "{ns}");
+    }
+
+    #[test]
+    fn two_threads_wake_each_other() {
+        let Ok(cores) = CorePair::choose(None) else { return };
+        let ns = wake_round_trip_ns(cores, Duration::from_millis(5)).unwrap();
+        assert!(ns > 100.0, "{ns}");
     }
 }

@@ -5,7 +5,6 @@
 //! involved. `main_job` and the `floor` command call [`Probe::measure`].
 
 mod core;
-mod eventfd;
 mod placement;
 mod ring;
 
@@ -47,7 +46,7 @@ impl Probe {
     pub(crate) fn measure(self, cores: CorePair, duration: Duration) -> Result<f64, Failure> {
         match self {
             Self::CacheLine => line_round_trip_ns(cores, duration, Duration::MAX),
-            Self::EventfdPingPong => eventfd::round_trip_ns(cores, duration),
+            Self::EventfdPingPong => core::wake_round_trip_ns(cores, duration),
             Self::RingRoundTrip { call_bytes, reply_bytes } => {
                 ring::round_trip_ns(cores, duration, [call_bytes, reply_bytes])
             }

@@ -67,7 +67,7 @@ fn look(driver: &RefCell<Driver>, end: &RefCell<End>) {
         return;
     }
     let mut end = end.borrow_mut();
-    end.figures = Some(driver.finish().map(|tally| Figures::of(&tally)).map_err(drop));
+    end.figures = Some(driver.finish().and_then(|tally| Figures::of(&tally)).map_err(drop));
     end.settle();
 }
 

@@ -3,11 +3,15 @@
 //! peer is checked against bounds before use.
 
 use super::driver::Tally;
+use super::encoded;
+use super::measurement::nanoseconds;
+use super::outcome::to_nanoseconds;
 use super::program::{REFUSAL_BYTES_MAX, SHARES_MAX};
 use super::workload::{Limits, Operation, Share, Workload};
-use crate::latency::Recorded;
+use crate::failure::Failure;
 use crate::pattern::Verify;
 use crate::units::show_size;
+use hdrhistogram::Histogram;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{Config, DecodeError, Decoder, Encoder};
 use spinrpc_xdr::{Array, Text, TooLong, Xdr};
@@ -159,7 +163,7 @@ impl BackPlan {
     pub(super) fn workload(&self) -> Workload {
         let Share { op, call_bytes, reply_bytes, .. } = self.calls.share();
         let workload = Workload::ping_pong(op, call_bytes).at_depth(self.depth as usize);
-        Workload { reply_bytes, ..workload.verified(self.verify).in_reverse() }
+        Workload { reply_bytes, verify: self.verify, ..workload.in_reverse() }
     }
 
     pub(super) fn refusal(&self, config: &Config) -> Option<String> {
@@ -168,59 +172,43 @@ impl BackPlan {
     }
 }
 
-/// Results: measured time and every latency, as the buckets of a histogram.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Figures {
     pub(super) elapsed_ns: u64,
     pub(super) lost: u64,
-    /// Nanoseconds, and the number of calls with this latency; in ascending order.
-    pub(super) buckets: Vec<(u64, u64)>,
+    /// In nanoseconds.
+    pub(super) latency: Histogram<u64>,
 }
 
 impl Figures {
-    pub(super) fn of(tally: &Tally) -> Self {
+    pub(super) fn of(tally: &Tally) -> Result<Self, Failure> {
         let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
-        let ns = |ticks: u64| (ticks as f64 * ns_per_tick) as u64;
-        let total = tally.recorded.first().map(Recorded::total);
-        let steps = total.iter().flat_map(|total| total.iter_recorded());
-        let mut buckets: Vec<_> =
-            steps.map(|step| (ns(step.value_iterated_to()), step.count_at_value())).collect();
-        while buckets.len() > BUCKETS_MAX {
-            buckets = buckets.chunks(2).map(joined).collect();
-        }
         let [start, end] = tally.span;
-        Self { elapsed_ns: ns(end - start), lost: tally.lost.iter().sum(), buckets }
+        let latency = tally.recorded.first().map(|one| to_nanoseconds(&one.total(), ns_per_tick));
+        Ok(Self {
+            elapsed_ns: ((end - start) as f64 * ns_per_tick) as u64,
+            lost: tally.lost.iter().sum(),
+            latency: latency.unwrap_or_else(nanoseconds)?,
+        })
     }
 
     pub(super) fn encode(&self, results: &mut Encoder<'_>) {
         results.u64(self.elapsed_ns);
         results.u64(self.lost);
-        results.u32(self.buckets.len() as u32);
-        for (ns, count) in &self.buckets {
-            results.u64(*ns);
-            results.u64(*count);
-        }
+        results.opaque(&encoded::to_bytes(&self.latency));
     }
 
     pub(super) fn decode(mut results: Decoder<'_>) -> Result<Self, DecodeError> {
         let (elapsed_ns, lost) = (results.u64()?, results.u64()?);
-        let count = (results.u32()? as usize).min(BUCKETS_MAX);
-        let buckets =
-            (0..count).map(|_| Ok((results.u64()?, results.u64()?))).collect::<Result<_, _>>()?;
-        Ok(Self { elapsed_ns, lost, buckets })
+        let latency = encoded::from_bytes(results.opaque(HISTOGRAM_BYTES_MAX)?);
+        let latency =
+            latency.ok_or(DecodeError::LimitExceeded { what: "a histogram of spinperf" })?;
+        Ok(Self { elapsed_ns, lost, latency })
     }
 }
 
-/// Merges neighbours, with the longest latency of them.
-fn joined(buckets: &[(u64, u64)]) -> (u64, u64) {
-    let longest = buckets.iter().map(|bucket| bucket.0).max().unwrap_or(0);
-    (longest, buckets.iter().map(|bucket| bucket.1).sum())
-}
-
-/// Limits the transmitted buckets of a histogram; a precision of a thousandth needs fewer up to
-/// milliseconds.
-const BUCKETS_MAX: usize = 8192;
-pub(super) const FIGURES_BYTES_MAX: usize = 20 + BUCKETS_MAX * 16;
+/// More than a histogram up to an hour takes, of which every bucket has a million calls.
+const HISTOGRAM_BYTES_MAX: usize = 128 << 10;
+pub(super) const FIGURES_BYTES_MAX: usize = 24 + HISTOGRAM_BYTES_MAX;
 const DEPTH_MAX: u32 = 4096;
 
 #[cfg(test)]
@@ -268,12 +256,6 @@ mod tests {
         }
         let refusal = refusal(&echo(64).in_reverse(), &Config::default());
         assert!(refusal.is_some_and(|why| why.contains("in reverse")));
-    }
-
-    #[test]
-    fn neighbours_are_joined_where_there_are_too_many() {
-        assert_eq!(joined(&[(10, 3), (20, 4)]), (20, 7));
-        assert_eq!(joined(&[(10, 3)]), (10, 3));
     }
 
     #[test]

@@ -14,9 +14,9 @@
 //! latency includes that time: if its slot could be overtaken, a few slots would make all the calls, and
 //! the latency would be that of their number.
 
+use super::callers::Caller;
 use super::open::{Open, OpenTally};
-use super::random::Mixer;
-use super::schedule::{Drive, Phase, Schedule};
+use super::schedule::{Drive, Mixer, Phase, Schedule};
 use super::slot::Slot;
 use super::workload::Workload;
 use crate::failure::Failure;
@@ -47,7 +47,6 @@ pub(super) struct Driver {
     interrupt: Interrupt,
     /// Turns of the core, few of which read the clock.
     turns: u32,
-    /// Measured calls of a closed loop that may still start.
     calls_left: u64,
     mixer: Option<Mixer>,
     open: Option<Open>,
@@ -75,11 +74,30 @@ enum Interrupt {
 pub(super) type Place = (usize, usize);
 
 struct Lane {
-    client: Client,
+    calls: Calls,
     slots: Vec<Slot>,
     /// Slots whose calls could not start for lack of credits or room, in the order of their calls.
     waiting: VecDeque<usize>,
     is_stalled: bool,
+}
+
+/// The end of a lane's calls.
+pub(super) enum Calls {
+    /// The core's own, whose replies come to a handler.
+    Core(Client),
+    /// Those of this thread by a handle, which takes the answers itself.
+    Thread(Caller),
+}
+
+impl Lane {
+    #[inline]
+    fn call(&mut self, slot: usize) -> Result<(), Backpressure> {
+        let token = Token(slot as u64);
+        match &mut self.calls {
+            Calls::Core(client) => self.slots[slot].call(client, token),
+            Calls::Thread(caller) => caller.call(token),
+        }
+    }
 }
 
 pub(super) struct Tally {
@@ -115,7 +133,7 @@ impl Tally {
     }
 }
 
-pub(super) fn is_late(error: &CallError) -> bool {
+fn is_late(error: &CallError) -> bool {
     matches!(error, CallError::TimedOut)
 }
 
@@ -147,13 +165,20 @@ impl Driver {
         }))
     }
 
-    /// Adds a busy connection, with memory for all its slots.
     pub(super) fn add_lane(&mut self, client: Client, slab: Option<&Slab>) -> Result<(), Failure> {
+        self.add(Calls::Core(client), slab)
+    }
+
+    pub(super) fn add(&mut self, calls: Calls, slab: Option<&Slab>) -> Result<(), Failure> {
+        let client = match &calls {
+            Calls::Core(client) => Some(client),
+            Calls::Thread(_) => None,
+        };
         let depth = self.workload.depth;
-        let slot = |_| Slot::new(&self.workload, &client, slab);
-        let slots: Result<_, _> = (0..depth).map(slot).collect();
+        let slots = (0..depth).map(|_| Slot::new(&self.workload, client, slab));
+        let slots = slots.collect::<Result<_, _>>()?;
         let waiting = VecDeque::with_capacity(depth);
-        self.lanes.push(Lane { client, slots: slots?, waiting, is_stalled: false });
+        self.lanes.push(Lane { calls, slots, waiting, is_stalled: false });
         Ok(())
     }
 
@@ -271,7 +296,7 @@ impl Driver {
                 is_interrupted: self.interrupt == Interrupt::Happened,
                 carried_in: self.carried_in,
                 span: [start, end.max(self.last_reply)],
-                interval_ticks: self.schedule.interval(),
+                interval_ticks: self.schedule.interval,
                 open: self.open.take().map(Open::tally),
             }),
         }
@@ -291,7 +316,10 @@ impl Driver {
 
     pub(super) fn close(&mut self) -> impl Iterator<Item = Client> {
         self.closing = true;
-        self.lanes.drain(..).map(|lane| lane.client)
+        self.lanes.drain(..).filter_map(|lane| match lane.calls {
+            Calls::Core(client) => Some(client),
+            Calls::Thread(_) => None,
+        })
     }
 
     fn pace(&mut self) {
@@ -434,7 +462,7 @@ impl Driver {
         (next.counts, next.is_pending, next.sent) = (counts, true, sent);
         let is_first = lane.waiting.is_empty();
         let is_started = is_first && {
-            let called = next.call(&lane.client, Token(slot as u64));
+            let called = lane.call(slot);
             self.on_called(index, slot, called)
         };
         if !is_started {
@@ -446,9 +474,8 @@ impl Driver {
     fn attempt(&mut self, index: usize, slot: usize) -> bool {
         let sent = self.sent();
         let Some(lane) = self.lanes.get_mut(index) else { return false };
-        let next = &mut lane.slots[slot];
-        next.sent = sent;
-        let called = next.call(&lane.client, Token(slot as u64));
+        lane.slots[slot].sent = sent;
+        let called = lane.call(slot);
         self.on_called(index, slot, called)
     }
 
@@ -491,7 +518,11 @@ impl Driver {
                 let starved = self.lanes.get(lane).map(|lane| lane.slots[slot].no_memory());
                 starved.into_iter().for_each(|failure| self.fail(failure));
             }
-            Backpressure::NoCredit | Backpressure::NoBuffer | Backpressure::SendQueueFull => {}
+            Backpressure::NoCredit
+            | Backpressure::NoBuffer
+            | Backpressure::SendQueueFull
+            | Backpressure::TooManyCalls
+            | Backpressure::AnswerQueueFull => {}
             _ => self.fail(Failure::Measurement(format!("a call was rejected: {refused}"))),
         }
     }
@@ -510,6 +541,29 @@ impl Driver {
 
     #[inline]
     fn on_reply(&mut self, lane: usize, token: Token, reply: Result<Reply<'_>, CallError>) {
+        let is_late = reply.as_ref().is_err_and(is_late);
+        self.on_end(lane, token, is_late, |slot| slot.take_reply(reply));
+    }
+
+    /// Takes an answer to this thread, if there is one.
+    pub(super) fn take_answer(&mut self) -> bool {
+        let Some(Lane { calls: Calls::Thread(caller), .. }) = self.lanes.first_mut() else {
+            return false;
+        };
+        let Some((token, answer)) = caller.answer() else { return false };
+        let is_late = answer.as_ref().is_err_and(is_late);
+        self.on_end(0, token, is_late, |slot| slot.ended(answer).map(drop));
+        true
+    }
+
+    #[inline]
+    fn on_end(
+        &mut self,
+        lane: usize,
+        token: Token,
+        is_late: bool,
+        take: impl FnOnce(&mut Slot) -> Result<(), Failure>,
+    ) {
         let now = self.clock.now().0;
         let slot_index = token.0 as usize;
         self.in_flight -= 1;
@@ -517,8 +571,7 @@ impl Driver {
         else {
             return;
         };
-        let is_late = reply.as_ref().is_err_and(is_late);
-        if !is_late && let Err(failure) = slot.take_reply(reply) {
+        if !is_late && let Err(failure) = take(slot) {
             return self.fail(failure);
         }
         slot.is_pending = false;

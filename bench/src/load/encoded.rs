@@ -1,5 +1,5 @@
-//! Histograms in a report: HdrHistogram's own encoding (V2, not compressed) in base 64, so that other
-//! tools can read them and `spinperf merge` can add them up.
+//! Histograms in HdrHistogram's own encoding (V2, not compressed): in a report in base 64, so that other tools can read
+//! them and `spinperf merge` can add them up, and in what a server says of its calls in reverse.
 
 use super::measurement::{Samples, nanoseconds};
 use base64::Engine as _;
@@ -14,32 +14,35 @@ pub(super) fn serialize<S: serde::Serializer>(samples: &Samples, to: S) -> Resul
     if samples.latency.is_empty() {
         return to.serialize_none();
     }
+    to.serialize_str(&STANDARD.encode(to_bytes(&samples.latency)))
+}
+
+pub(super) fn to_bytes(histogram: &Histogram<u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let encoded = V2Serializer::new().serialize(&samples.latency, &mut bytes);
-    encoded.map_err(|error| serde::ser::Error::custom(format!("{error:?}")))?;
-    to.serialize_str(&STANDARD.encode(bytes))
+    // Cannot fail: a vector takes everything, and no count exceeds the encoding.
+    let _ = V2Serializer::new().serialize(histogram, &mut bytes);
+    bytes
 }
 
 /// Reads the samples of a measurement, of which a report does not have the intervals.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Samples, D::Error> {
     let mut samples = Samples::none().map_err(D::Error::custom)?;
     if let Some(text) = Option::<String>::deserialize(from)? {
-        let decoded = decode(&text);
+        let decoded = STANDARD.decode(text).ok().and_then(|bytes| from_bytes(&bytes));
         samples.latency = decoded.ok_or_else(|| D::Error::custom("a histogram is not valid"))?;
     }
     Ok(samples)
 }
 
-/// The histogram of a report, in nanoseconds; `None` if it is not one of spinperf's.
-fn decode(text: &str) -> Option<Histogram<u64>> {
-    let bytes = STANDARD.decode(text).ok()?;
+/// A histogram of nanoseconds from a file or a peer; `None` if it is not one of spinperf's.
+pub(super) fn from_bytes(bytes: &[u8]) -> Option<Histogram<u64>> {
     let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     // The decoder allocates what these lengths say.
     let is_whole = bytes.len().checked_sub(HEADER_BYTES) == Some(word(LENGTH_AT)? as usize);
     if word(0)? != COOKIE || !is_whole || word(DIGITS_AT)? > DIGITS_MAX {
         return None;
     }
-    let decoded: Histogram<u64> = Decoder::new().deserialize(&mut &bytes[..]).ok()?;
+    let decoded: Histogram<u64> = Decoder::new().deserialize(&mut &*bytes).ok()?;
     // Sums of untrusted counts must not overflow.
     let counts = decoded.iter_recorded().map(|step| u128::from(step.count_at_value()));
     if counts.sum::<u128>() > CALLS_MAX {
@@ -63,34 +66,32 @@ const CALLS_MAX: u128 = 1 << 60;
 mod tests {
     use super::*;
 
-    fn encode(values: &[(u64, u64)]) -> String {
+    fn samples(values: &[(u64, u64)]) -> Samples {
         let mut samples = Samples::none().unwrap();
-        for (value, count) in values {
-            samples.latency.record_n(*value, *count).unwrap();
-        }
-        let value = serialize(&samples, serde_json::value::Serializer).unwrap();
-        value.as_str().unwrap_or_default().to_owned()
+        values.iter().for_each(|(ns, count)| samples.latency.record_n(*ns, *count).unwrap());
+        samples
     }
 
     #[test]
     fn samples_survive_a_report() {
-        let back = decode(&encode(&[(250, 3), (40_000_000, 2)])).unwrap();
+        let report = |samples| serialize(&samples, serde_json::value::Serializer).unwrap();
+        let back = deserialize(report(samples(&[(250, 3), (40_000_000, 2)]))).unwrap().latency;
         assert_eq!((back.len(), back.count_at(250)), (5, 3));
         assert!((39_900_000..40_100_000).contains(&back.max()), "{}", back.max());
-        assert_eq!(encode(&[]), "");
+        assert!(report(samples(&[])).is_null());
+        assert!(deserialize(serde_json::json!("****")).is_err());
     }
 
     #[test]
     fn what_is_no_histogram_or_claims_more_than_it_has_is_refused() {
-        let good = STANDARD.decode(encode(&[(250, 3)])).unwrap();
-        assert!(decode(&STANDARD.encode(&good)).is_some());
+        let good = to_bytes(&samples(&[(250, 3)]).latency);
+        assert!(from_bytes(&good).is_some() && from_bytes(&good[..good.len() - 1]).is_none());
         for (at, byte) in [(0, 0), (4, 0xff), (15, 5), (20, 0xff)] {
             let mut bad = good.clone();
             bad[at] = byte;
-            assert!(decode(&STANDARD.encode(&bad)).is_none(), "byte {at}");
+            assert!(from_bytes(&bad).is_none(), "byte {at}");
         }
-        assert!(decode("****").is_none() && decode("").is_none());
-        assert!(decode(&STANDARD.encode(&good[..good.len() - 1])).is_none());
-        assert!(decode(&encode(&[(250, 1 << 61)])).is_none());
+        assert!(from_bytes(b"").is_none());
+        assert!(from_bytes(&to_bytes(&samples(&[(250, 1 << 61)]).latency)).is_none());
     }
 }

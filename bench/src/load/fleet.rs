@@ -1,10 +1,9 @@
 //! The client cores of an engine, each on its own thread. A leader that measures nothing tells them
 //! what to load and when to start, and combines their results.
 
-use super::callee::Callee;
 use super::measurement::Measurement;
 use super::outcome::{Measured, combine, reversed};
-use super::session::{Beside, Rank, Session};
+use super::session::{Beside, Callee, Rank, Session};
 use super::status::{Status, until};
 use super::workload::{Limits, Workload};
 use crate::cores::CorePair;
@@ -35,7 +34,6 @@ pub(crate) struct Party {
     pub(crate) rank: ranks::Rank,
     /// Distinguishes this process from another one of the same rank.
     pub(crate) process: u64,
-    /// Maximum wait for the others.
     pub(crate) patience: Duration,
 }
 
@@ -66,7 +64,7 @@ pub(crate) fn with_fleet<T>(
         let (cores, connected): (_, Vec<_>) = (0..engine.cores()).map(start).unzip();
         let config = engine.config();
         let cpus = if config.pins_cores() { config.cpus().to_vec() } else { Vec::new() };
-        let is_local = callees.iter().all(|callee| callee.address.starts_with("shm:"));
+        let is_local = callees.iter().all(|callee| callee.is_local());
         let mut fleet = Fleet { cores, cpus, is_local, workload: None, party: None, round: 0 };
         connected.into_iter().try_for_each(wait)?;
         work(&mut fleet)

@@ -35,7 +35,6 @@ pub(crate) struct Measurement {
     pub(crate) cut_short: CutShort,
 }
 
-/// A figure that is null without calls.
 fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Option::deserialize(from).map(|figure| figure.unwrap_or(f64::NAN))
 }
@@ -171,27 +170,22 @@ impl CoreUse {
         [calls, polls, empty_polls, credit_stalls, queue_full, copies, steal_ms, switches]
     }
 
-    /// Sums the activity of a core, or several together, over two consecutive periods of these
-    /// lengths.
-    pub(crate) fn and_then(&self, next: &Self, [own_s, next_s]: [f64; 2]) -> Self {
-        let both = Self::sum(&[*self, *next]);
-        let mean = |own: f64, next: f64| {
-            (own * own_s + next * next_s) / (own_s + next_s).max(f64::MIN_POSITIVE)
-        };
-        let mean_of = |of: fn(&Self) -> Option<f64>| Some(mean(of(self)?, of(next)?));
-        Self {
-            cpu: self.cpu,
-            cpu_percent: mean_of(|core| core.cpu_percent),
-            system_percent: mean_of(|core| core.system_percent),
-            waited_percent: mean_of(|core| core.waited_percent),
-            calls_per_second: mean(self.calls_per_second, next.calls_per_second),
-            busy_percent: mean_of(|core| core.busy_percent),
-            ..both
-        }
+    /// The activity of a core, or several together, over two consecutive periods of these lengths.
+    pub(crate) fn and_then(&self, next: &Self, seconds: [f64; 2]) -> Self {
+        Self { cpu: self.cpu, ..Self::joined(&[*self, *next], &seconds) }
     }
 
     /// Sum of the activity of cores: counts and rates add up, busy shares are averaged.
     pub(crate) fn sum(cores: &[Self]) -> Self {
+        Self {
+            calls_per_second: cores.iter().map(|core| core.calls_per_second).sum(),
+            waited_percent: cores.iter().filter_map(|core| core.waited_percent).reduce(f64::max),
+            ..Self::joined(cores, &vec![1.0; cores.len()])
+        }
+    }
+
+    /// Counts add up; rates and shares are means by these weights.
+    fn joined(cores: &[Self], weights: &[f64]) -> Self {
         let count = |of: fn(&Self) -> u64| cores.iter().map(of).sum();
         let calls: u64 = count(|core| core.calls);
         let ticks = |core: &Self| match core.calls {
@@ -200,13 +194,14 @@ impl CoreUse {
         };
         let ticks: Option<f64> = cores.iter().map(ticks).sum();
         let mean = |of: fn(&Self) -> Option<f64>| {
-            let sum: f64 = cores.iter().map(of).sum::<Option<f64>>()?;
-            (!cores.is_empty()).then(|| sum / cores.len() as f64)
+            let weighted = cores.iter().zip(weights).map(|(core, weight)| Some(of(core)? * weight));
+            let sum: f64 = weighted.sum::<Option<f64>>()?;
+            (!cores.is_empty()).then(|| sum / weights.iter().sum::<f64>().max(f64::MIN_POSITIVE))
         };
         Self {
             cpu: None,
             calls,
-            calls_per_second: cores.iter().map(|core| core.calls_per_second).sum(),
+            calls_per_second: mean(|core| Some(core.calls_per_second)).unwrap_or_default(),
             busy_ticks_per_call: ticks.filter(|_| calls > 0).map(|ticks| ticks / calls as f64),
             busy_percent: mean(|core| core.busy_percent),
             polls: count(|core| core.polls),
@@ -218,7 +213,7 @@ impl CoreUse {
             cpu_percent: mean(|core| core.cpu_percent),
             system_percent: mean(|core| core.system_percent),
             switches: cores.iter().map(|core| core.switches).sum(),
-            waited_percent: cores.iter().filter_map(|core| core.waited_percent).reduce(f64::max),
+            waited_percent: mean(|core| core.waited_percent),
         }
     }
 }
@@ -232,40 +227,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_core_that_goes_on_counts_both_times() {
+    fn cores_add_up_and_are_as_busy_as_their_mean_over_their_number_or_time() {
         let of = |calls: u64, calls_per_second: f64, busy_percent: f64| CoreUse {
             cpu: Some(3),
             calls,
             calls_per_second,
-            busy_percent: Some(busy_percent),
-            ..CoreUse::default()
-        };
-        let all = of(100, 100.0, 10.0).and_then(&of(900, 300.0, 50.0), [1.0, 3.0]);
-        assert_eq!((all.cpu, all.calls), (Some(3), 1000));
-        assert_eq!((all.calls_per_second, all.busy_percent), (250.0, Some(40.0)));
-    }
-
-    #[test]
-    fn cores_together_count_what_each_did_and_are_as_busy_as_their_mean() {
-        let of = |calls: u64, ticks: f64, busy_percent: f64| CoreUse {
-            cpu: Some(3),
-            calls,
-            busy_ticks_per_call: Some(ticks),
+            busy_ticks_per_call: Some(calls as f64 / 10.0),
             busy_percent: Some(busy_percent),
             cpu_percent: Some(busy_percent / 2.0),
             switches: Some(calls),
             waited_percent: Some(busy_percent / 10.0),
             ..CoreUse::default()
         };
-        let both = CoreUse::sum(&[of(100, 10.0, 50.0), of(300, 30.0, 100.0)]);
-        assert_eq!((both.cpu, both.calls), (None, 400));
+        let all = of(100, 100.0, 10.0).and_then(&of(900, 300.0, 50.0), [1.0, 3.0]);
+        assert_eq!((all.cpu, all.calls), (Some(3), 1000));
+        assert_eq!((all.calls_per_second, all.busy_percent), (250.0, Some(40.0)));
+        let both = CoreUse::sum(&[of(100, 1.0, 50.0), of(300, 1.0, 100.0)]);
+        assert_eq!((both.cpu, both.calls, both.switches), (None, 400, Some(400)));
         assert_eq!((both.busy_ticks_per_call, both.busy_percent), (Some(25.0), Some(75.0)));
-        assert_eq!((both.cpu_percent, both.switches), (Some(37.5), Some(400)));
-        assert_eq!(both.waited_percent, Some(10.0));
+        assert_eq!((both.cpu_percent, both.waited_percent), (Some(37.5), Some(10.0)));
         let unknown = CoreUse { cpu_percent: None, busy_ticks_per_call: None, ..both };
-        let sum = CoreUse::sum(&[both, unknown]);
-        assert_eq!((sum.cpu_percent, sum.busy_ticks_per_call), (None, None));
-        assert_eq!(CoreUse::sum(&[]).busy_ticks_per_call, None);
-        assert_eq!(CoreUse::sum(&[]).busy_percent, None);
+        for cores in [&[both, unknown][..], &[]] {
+            let sum = CoreUse::sum(cores);
+            assert_eq!((sum.cpu_percent, sum.busy_ticks_per_call), (None, None));
+        }
     }
 }

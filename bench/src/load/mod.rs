@@ -3,11 +3,10 @@
 //! `workload` describes a measurement, `measurement` its results, `program` and `control` their
 //! encoding. `server` answers. `driver` is the client's loop, made of `slot`s and driven by a
 //! `schedule`, `open` or closed, and `callers` that of other threads; `session` is one client core,
-//! `fleet` several, `outcome` combines their results; `both` drives both directions of a connection, with `back` at the server.
+//! `fleet` several, `outcome` combines their results; `back` is the server's loop of a connection that is measured in both
+//! directions.
 
 mod back;
-mod both;
-mod callee;
 mod callers;
 mod control;
 mod driver;
@@ -16,9 +15,7 @@ mod fleet;
 mod measurement;
 mod open;
 mod outcome;
-mod path;
 mod program;
-mod random;
 mod rendezvous;
 mod schedule;
 mod server;
@@ -27,16 +24,15 @@ mod slot;
 mod status;
 mod workload;
 
-pub(crate) use callee::Callee;
 pub(crate) use control::refusal_of_size;
 pub(crate) use fleet::{Fleet, Party, with_fleet};
 pub(crate) use measurement::{Arrivals, Interval, Samples, nanoseconds};
 pub(crate) use measurement::{CoreUse, CutShort, Measurement, OpenLoop};
 pub(crate) use outcome::Measured;
-pub(crate) use path::{InlineBytes, describe as describe_paths};
-pub(crate) use random::shuffle;
+pub(crate) use schedule::shuffle;
 pub(crate) use server::{register, serve};
-pub(crate) use session::{Beside, CONNECTING_MAX};
+pub(crate) use session::{Beside, CONNECTING_MAX, Callee};
 pub(crate) use workload::{
     Ends, IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, SHARES, Share, Workload,
+    describe_paths,
 };

@@ -81,12 +81,12 @@ impl Open {
     /// intended start.
     #[inline]
     pub(super) fn due(&mut self, now: u64) -> Option<(u64, bool, Place)> {
-        let intended = self.pacer.next();
+        let intended = self.pacer.next;
         if intended > now {
             return None;
         }
         let place = self.free.pop_front()?;
-        let counts = self.pacer.counts();
+        let counts = self.pacer.counts;
         self.taken += u64::from(counts);
         self.pacer.step();
         Some((intended, counts, place))

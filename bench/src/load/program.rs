@@ -10,7 +10,7 @@
 //! struct write_result { unsigned wrong_at; unsigned count; };
 //!
 //! program SPINPERF {
-//!     version SPINPERF_V4 {
+//!     version SPINPERF_V5 {
 //!         void         NULL(void)         = 0;
 //!         echo_result  ECHO(echo_args)    = 1;
 //!         read_result  READ(read_args)    = 2;
@@ -21,7 +21,7 @@
 //!         welcome      INTENT(intent)     = 7;
 //!         holdings     HOLDINGS(void)     = 8;
 //!         joined       JOIN(join)         = 9;
-//!     } = 4;
+//!     } = 5;
 //! } = 0x20005350;
 //! ```
 //!
@@ -41,7 +41,7 @@ use spinrpc_xdr::Discriminant;
 
 /// In the user-defined range of RFC 5531 section 13.
 pub(super) const PROGRAM: Program = Program(0x2000_5350);
-pub(super) const VERSION: Version = Version(4);
+pub(super) const VERSION: Version = Version(5);
 
 pub(super) const NULL: Procedure = Procedure(0);
 pub(super) const ECHO: Procedure = Procedure(1);

@@ -206,7 +206,6 @@ impl<C: Copy + PartialEq> Job<C> {
 }
 
 impl<C> Member<C> {
-    /// Returns whether it is connected, and has asked lately.
     fn waits(&self, now: Instant) -> bool {
         self.connection.is_some() && now.saturating_duration_since(self.seen) < GONE
     }

@@ -1,8 +1,8 @@
-//! Phases of a drive, and start times of an open loop. All times are clock ticks. The driver passes
-//! in the time that it reads anyway.
+//! Phases of a drive, start times of an open loop, and seeded random numbers for these and for the next operation. All
+//! times are clock ticks. The driver passes in the time that it reads anyway.
 
 use super::measurement::Arrivals;
-use super::random::exponential;
+use super::workload::Share;
 use spinrpc::sys::random::Random;
 
 /// One drive of one core: [`Limits`](super::workload::Limits) in ticks.
@@ -40,14 +40,13 @@ pub(super) enum Phase {
 /// The phases of a drive, and the intervals of its measured time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Schedule {
-    /// Time of the next change.
     next: u64,
     pub(super) phase: Phase,
     pub(super) start: u64,
     pub(super) end: u64,
     give_up: u64,
     pub(super) stop: u64,
-    interval: u64,
+    pub(super) interval: u64,
 }
 
 impl Schedule {
@@ -89,10 +88,6 @@ impl Schedule {
         self.next = u64::MAX;
     }
 
-    pub(super) fn interval(&self) -> u64 {
-        self.interval
-    }
-
     #[inline]
     pub(super) fn is_measured(&self, time: u64) -> bool {
         (self.start..self.end).contains(&time)
@@ -117,10 +112,11 @@ pub(super) struct Pacer {
     window: [f64; 2],
     /// Measured calls after the next.
     left: u64,
-    counts: bool,
+    /// The next call is measured.
+    pub(super) counts: bool,
     /// Position of this core's calls in the distance between two calls, if distances are equal.
     place: f64,
-    next: u64,
+    pub(super) next: u64,
     /// Calls that start together, and those of them that are still to start. Everything above is
     /// about bursts.
     burst: u64,
@@ -166,16 +162,6 @@ impl Pacer {
         }
         pacer.step();
         pacer
-    }
-
-    #[inline]
-    pub(super) fn counts(&self) -> bool {
-        self.counts
-    }
-
-    #[inline]
-    pub(super) fn next(&self) -> u64 {
-        self.next
     }
 
     #[inline]
@@ -248,12 +234,54 @@ impl Pacer {
     }
 }
 
+/// A positive number, exponentially distributed with mean 1.
+#[inline]
+fn exponential(random: &mut Random) -> f64 {
+    // In (0, 1]: 53 bits, and never zero.
+    let uniform = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    -uniform.ln()
+}
+
+pub(crate) fn shuffle<T>(items: &mut [T], random: &mut Random) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.at_most(last as u64) as usize);
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Mixer {
+    random: Random,
+    /// Cumulative weights: upper bound of the numbers that select each share.
+    ends: Vec<u64>,
+}
+
+impl Mixer {
+    /// Creates a mixer of these shares; `None` for a single one, which needs no choice. Its
+    /// sequence differs from that of the arrivals with the same seed: no operation may prefer the
+    /// longer gaps.
+    pub(super) fn new(shares: &[Share], seed: u64) -> Option<Self> {
+        let sum = |end: &mut u64, share: &Share| {
+            *end += u64::from(share.weight);
+            Some(*end)
+        };
+        let ends = shares.iter().scan(0, sum).collect();
+        (shares.len() > 1).then(|| Self { random: Random::seeded(seed ^ MIX_SEED), ends })
+    }
+
+    #[inline]
+    pub(super) fn pick(&mut self) -> usize {
+        let number = self.random.at_most(self.ends.last().map_or(0, |end| end - 1));
+        self.ends.iter().position(|&end| number < end).unwrap_or(0)
+    }
+}
+
+/// Separates the seeds of mixes from those of arrivals.
+const MIX_SEED: u64 = 0x6d69_785f_7365_6564;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::load::Operation;
-    use crate::load::random::Mixer;
-    use crate::load::workload::Share;
 
     fn drive() -> Drive {
         Drive {
@@ -307,7 +335,7 @@ mod tests {
     fn starts(drive: &Drive, arrivals: Arrivals, seed: u64) -> Vec<u64> {
         let mut pacer = Pacer::new(drive, 0.01, arrivals, seed, 0, 1);
         let next = || {
-            let at = pacer.next();
+            let at = pacer.next;
             pacer.step();
             at
         };
@@ -333,10 +361,10 @@ mod tests {
             let mut pacer = Pacer::new(&drive, 0.01, arrivals, 3, 100, 1);
             let start = drive.begin + warmup;
             let mut counted = Vec::new();
-            while pacer.next() < start + 20_000 {
-                match pacer.counts() {
-                    true => counted.push(pacer.next()),
-                    false => assert!(!(start..start + 10_000).contains(&pacer.next()), "{pacer:?}"),
+            while pacer.next < start + 20_000 {
+                match pacer.counts {
+                    true => counted.push(pacer.next),
+                    false => assert!(!(start..start + 10_000).contains(&pacer.next), "{pacer:?}"),
                 }
                 pacer.step();
             }
@@ -352,8 +380,8 @@ mod tests {
             let drive = Drive { warmup: 0, measured: 10_000, ..drive() };
             let mut pacer = Pacer::new(&drive, 0.01, arrivals, 3, 100, 4);
             let mut counted = Vec::new();
-            while pacer.counts() {
-                counted.push(pacer.next());
+            while pacer.counts {
+                counted.push(pacer.next);
                 pacer.step();
             }
             assert_eq!(counted.len(), 100, "{arrivals:?}");
@@ -367,25 +395,21 @@ mod tests {
         assert_eq!(pacer.measured_by(1401), (8, 800));
         pacer.step();
         pacer.skip_measured();
-        assert!(!pacer.counts() && pacer.next() >= 11_000, "{pacer:?}");
+        assert!(!pacer.counts && pacer.next >= 11_000, "{pacer:?}");
     }
 
     #[test]
     fn a_measured_time_that_ends_early_has_no_higher_rate() {
         let drive = Drive { warmup: 0, measured: 10_000, ..drive() };
         let pacer = Pacer::new(&drive, 0.01, Arrivals::Fixed, 1, 100, 1);
-        assert_eq!(pacer.measured_by(1000), (0, 0));
-        assert_eq!(pacer.measured_by(1001), (1, 100));
-        assert_eq!(pacer.measured_by(1100), (1, 100));
-        assert_eq!(pacer.measured_by(1150), (2, 200));
-        assert_eq!(pacer.measured_by(99_000), (100, 98_000));
+        let by = [1000, 1001, 1100, 1150, 99_000].map(|now| pacer.measured_by(now));
+        assert_eq!(by, [(0, 0), (1, 100), (1, 100), (2, 200), (100, 98_000)]);
     }
 
     #[test]
     fn poisson_arrivals_follow_their_seed_and_keep_the_rate() {
         let of = |seed| starts(&drive(), Arrivals::Poisson, seed);
-        assert_eq!(of(4), of(4));
-        assert_ne!(of(4), of(5));
+        assert!(of(4) == of(4) && of(4) != of(5));
         let mean = (of(4)[999] - 1000) as f64 / 1000.0;
         assert!((85.0..115.0).contains(&mean), "{mean}");
     }
@@ -398,9 +422,9 @@ mod tests {
         let (mut last, mut gaps) = (drive().begin, [(0.0, 0_u32); 2]);
         for _ in 0..100_000 {
             let (sum, count) = &mut gaps[mixer.pick()];
-            *sum += (pacer.next() - last) as f64;
+            *sum += (pacer.next - last) as f64;
             *count += 1;
-            last = pacer.next();
+            last = pacer.next;
             pacer.step();
         }
         for (sum, count) in gaps {
@@ -415,7 +439,7 @@ mod tests {
             let drive = Drive { measured: 1 << 40, ..drive() };
             let mut pacer = Pacer::new(&drive, 0.01, arrivals, 1, 1 << 33, 1);
             pacer.skip_measured();
-            assert!(pacer.next() >= 1100 + (1 << 33) * 100 && !pacer.counts(), "{pacer:?}");
+            assert!(pacer.next >= 1100 + (1 << 33) * 100 && !pacer.counts, "{pacer:?}");
         }
     }
 
@@ -427,5 +451,33 @@ mod tests {
         assert_eq!(ramp_calls, 100);
         assert_eq!(starts[999] - starts[998], 100);
         assert!(starts[1] - starts[0] > starts[99] - starts[98]);
+    }
+
+    #[test]
+    fn exponential_numbers_are_positive_with_a_mean_of_one() {
+        let mut random = Random::seeded(1);
+        let numbers: Vec<f64> = (0..100_000).map(|_| exponential(&mut random)).collect();
+        let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
+        assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0));
+    }
+
+    #[test]
+    fn shares_are_picked_by_weight() {
+        let share = |op, weight| Share { op, weight, call_bytes: 0, reply_bytes: 0 };
+        let shares = [share(Operation::Echo, 70), share(Operation::Read, 30)];
+        let mut mixer = Mixer::new(&shares, 3).unwrap();
+        let reads = (0..10_000).filter(|_| mixer.pick() == 1).count();
+        assert!((2800..3200).contains(&reads), "{reads}");
+        assert!(Mixer::new(&shares[..1], 3).is_none());
+    }
+
+    #[test]
+    fn a_shuffle_keeps_every_item() {
+        let mut items: Vec<u32> = (0..50).collect();
+        shuffle(&mut items, &mut Random::seeded(5));
+        assert_ne!(items, (0..50).collect::<Vec<u32>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<u32>>());
     }
 }

@@ -15,7 +15,7 @@ use spinrpc::{
     AcceptStatus, Bulk, Call, Config, ConnectionEvent, ConnectionId, CoreContext, Data,
     DecodeError, Decoder, Engine, ListenOptions, ReplyData, Service, SharedBulk, SlabLayout,
 };
-use spinrpc_xdr::{Decode, Encode};
+use spinrpc_xdr::{Decode, Encode, Opaque, Xdr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -82,7 +82,6 @@ struct PerfService {
     joined: Vec<ConnectionId>,
 }
 
-/// A connection among those of all cores.
 type Place = (usize, ConnectionId);
 
 impl Service for PerfService {
@@ -115,15 +114,18 @@ impl Service for PerfService {
 
 impl PerfService {
     fn echo(&self, mut call: Call<'_>) {
-        let Ok(Some(echo)) = EchoArgs::decode(call.args(), self.write_bytes_max) else {
+        let echo = taken::<EchoArgs<'_>>(call.args());
+        let echo = echo.filter(|echo| echo.data.len() <= self.write_bytes_max);
+        let Some((echo, check)) = echo.and_then(|echo| Some((echo, Check::from_wire(echo.check)?)))
+        else {
             return call.reject(AcceptStatus::GarbageArgs);
         };
-        let source =
-            if echo.reply_bytes <= echo.data.len() { echo.data } else { self.served.bytes() };
-        let Some(data) = source.get(..echo.reply_bytes) else {
+        let (sent, reply_bytes) = (&*echo.data, echo.reply_bytes as usize);
+        let source = if reply_bytes <= sent.len() { sent } else { self.served.bytes() };
+        let Some(data) = source.get(..reply_bytes) else {
             return call.reject(AcceptStatus::GarbageArgs);
         };
-        let wrong_at = first_wrong(echo.data, echo.check);
+        let wrong_at = first_wrong(sent, check);
         call.reply(|results| {
             results.u32(wrong_at);
             results.opaque(data);
@@ -131,9 +133,10 @@ impl PerfService {
     }
 
     fn read(&self, mut call: Call<'_>) {
-        let Ok((offset, length)) = decode_read(call.args()) else {
+        let Some(ReadArgs { offset, length }) = taken(call.args()) else {
             return call.reject(AcceptStatus::GarbageArgs);
         };
+        let (offset, length) = (offset as usize, length as usize);
         if offset + length > self.served.len() {
             return call.reject(AcceptStatus::GarbageArgs);
         }
@@ -200,33 +203,22 @@ impl PerfService {
     }
 }
 
-/// The arguments of a call, if they are of this type.
 fn taken<'a, T: Decode<'a>>(mut args: Decoder<'a>) -> Option<T> {
     let taken = T::decode(&mut args).ok()?;
     args.finish().ok().map(|()| taken)
 }
 
+#[derive(Clone, Copy, Xdr)]
 struct EchoArgs<'a> {
-    reply_bytes: usize,
-    check: Check,
-    data: &'a [u8],
+    reply_bytes: u32,
+    check: u32,
+    data: Opaque<'a>,
 }
 
-impl<'a> EchoArgs<'a> {
-    /// `None` for a check that this version does not know.
-    fn decode(mut args: Decoder<'a>, bytes_max: usize) -> Result<Option<Self>, DecodeError> {
-        let reply_bytes = args.u32()? as usize;
-        let check = Check::from_wire(args.u32()?);
-        let data = args.opaque(bytes_max)?;
-        args.finish()?;
-        Ok(check.map(|check| Self { reply_bytes, check, data }))
-    }
-}
-
-fn decode_read(mut args: Decoder<'_>) -> Result<(usize, usize), DecodeError> {
-    let (offset, length) = (args.u32()? as usize, args.u32()? as usize);
-    args.finish()?;
-    Ok((offset, length))
+#[derive(Clone, Copy, Xdr)]
+struct ReadArgs {
+    offset: u32,
+    length: u32,
 }
 
 fn decode_write<'a>(

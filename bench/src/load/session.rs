@@ -1,12 +1,13 @@
 //! One client core: opens the connections of a workload, drives them, asks the server for its
 //! activity, and closes them.
 
-use super::callee::Callee;
-use super::control::{Calls, Intent, Welcome};
+use super::control::{BackPlan, Calls, FIGURES_BYTES_MAX, Figures, Intent, Welcome};
 use super::driver::{Driver, LaneHandler, Tally};
 use super::fleet::Party;
 use super::outcome::Driven;
-use super::program::{HOLDINGS, INTENT, JOIN, STATUS, STATUS_BYTES_MAX};
+use super::program::{
+    BACK, BACK_END, HOLDINGS, INTENT, JOIN, PROGRAM, STATUS, STATUS_BYTES_MAX, VERSION,
+};
 use super::rendezvous::{Join, Joined, pause};
 use super::schedule::Drive;
 use super::status::Status;
@@ -18,13 +19,54 @@ use spinrpc::config::IdlePolicy;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
     CallError, CallSpec, Client, ClientHandle, ConnectError, ConnectOptions, ConnectionEvent, Core,
-    DecodeError, Decoder, Encoder, Engine, Procedure, Reply, ReplyHandler, Slab, SlabLayout, Token,
+    DecodeError, Decoder, Encoder, Engine, Procedure, Program, Reply, ReplyHandler, Slab,
+    SlabLayout, Token, Version,
 };
 use spinrpc_xdr::{Decode, Encode};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callee<'a> {
+    address: &'a str,
+    program: Program,
+    version: Version,
+    /// Has spinperf's own procedures, and a connection for questions about the activity of its cores.
+    pub(crate) is_asked: bool,
+}
+
+impl<'a> Callee<'a> {
+    /// spinperf's own program, whose server reports the activity of its cores.
+    pub(crate) fn spinperf(address: &'a str) -> Self {
+        let (program, version) = (PROGRAM, VERSION);
+        Self { address, program, version, is_asked: true }
+    }
+
+    /// The same without a connection for questions: those of the workload are the only ones.
+    pub(crate) fn not_asked(address: &'a str) -> Self {
+        Self { is_asked: false, ..Self::spinperf(address) }
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        self.address.starts_with("shm:")
+    }
+
+    /// Any program: only its NULL procedure is called, which every program has (RFC 5531 section
+    /// 12.1).
+    pub(crate) fn other(address: &'a str, program: u32, version: u32) -> Self {
+        let (program, version) = (Program(program), Version(version));
+        let is_asked = (program, version) == (PROGRAM, VERSION);
+        Self { address, program, version, is_asked }
+    }
+}
+
+impl fmt::Display for Callee<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {} version {}", self.program.0, self.version.0)
+    }
+}
 
 /// A client core with a connection to each server for questions, if it is asked any; lives on the core's thread.
 pub(super) struct Session<'a> {
@@ -48,29 +90,29 @@ pub(crate) struct Beside {
 
 /// A connection for questions to the server, one at a time.
 #[derive(Clone)]
-pub(super) struct Questions {
-    pub(super) client: Client,
-    pub(super) waiting: Waiting,
+struct Questions {
+    client: Client,
+    waiting: Waiting,
     /// Token of procedure 0; the others follow.
-    pub(super) tokens_from: u64,
+    tokens_from: u64,
     /// Begins the message of a failure.
-    pub(super) what: &'static str,
+    what: &'static str,
 }
 
 impl Questions {
-    pub(super) fn failed(&self, why: &dyn Display) -> Failure {
+    fn failed(&self, why: &dyn Display) -> Failure {
         Failure::Measurement(format!("{}: {why}", self.what))
     }
 }
 
 /// Place of what takes the reply to the last question, with its token.
 #[derive(Clone, Default)]
-pub(super) struct Waiting(Rc<Cell<Option<(Token, TakeReply)>>>);
+struct Waiting(Rc<Cell<Option<(Token, TakeReply)>>>);
 
 type TakeReply = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
 
 impl Waiting {
-    pub(super) fn take(&self, token: Token, reply: Result<Reply<'_>, CallError>) {
+    fn take(&self, token: Token, reply: Result<Reply<'_>, CallError>) {
         match self.0.take() {
             Some((asked, take)) if asked == token => take(reply),
             // The reply to a question that was given up.
@@ -309,7 +351,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks one of the servers, and waits for the answer.
     fn question<T: 'static>(
         &mut self,
         server: usize,
@@ -322,7 +363,7 @@ impl<'a> Session<'a> {
         self.ask(&questions, procedure, spec, encode, decode)
     }
 
-    pub(super) fn ask<T: 'static>(
+    fn ask<T: 'static>(
         &mut self,
         questions: &Questions,
         procedure: Procedure,
@@ -416,7 +457,7 @@ impl<'a> Session<'a> {
     }
 
     /// Connects to one server after the other.
-    pub(super) fn connect<H: ReplyHandler + 'static>(
+    fn connect<H: ReplyHandler + 'static>(
         &mut self,
         number: usize,
         options: &ConnectOptions,
@@ -439,7 +480,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A connection for threads other than the core's.
     fn handle(&mut self) -> Result<ClientHandle, Failure> {
         let Callee { address, program, version, .. } = self.callees[0];
         let options = ConnectOptions::new();
@@ -456,18 +496,57 @@ impl<'a> Session<'a> {
     }
 }
 
+/// The client's half of a bidirectional measurement: while a core drives its loop, the server drives one over the same
+/// connection.
+impl Session<'_> {
+    fn load_both(&mut self, workload: Workload) -> Result<Load, Failure> {
+        let (driver, waiting) = (Driver::new(workload), Waiting::default());
+        let lane = LaneHandler { driver: driver.clone(), lane: 0 };
+        let handler = BothHandler { lane, waiting: waiting.clone() };
+        let options = ConnectOptions::new().take_reverse_calls();
+        let client = self.connect(0, &options, |_| handler)?;
+        driver.borrow_mut().add_lane(client.clone(), None)?;
+        let what = "the server does not call in reverse";
+        let both = Some(Questions { client, waiting, tokens_from: QUESTIONS_FROM, what });
+        Ok(Load { workload, driver, idle: Vec::new(), handle: None, both })
+    }
+
+    fn begin_reverse(
+        &mut self,
+        load: &Load,
+        both: &Questions,
+        limits: &Limits,
+    ) -> Result<(), Failure> {
+        let plan = BackPlan::new(&load.workload, limits);
+        let answer = |mut from: Decoder<'_>| Welcome::decode(&mut from).map(Welcome::answer);
+        let answer = self.ask(both, BACK, CallSpec::short(), |args| plan.encode(args), answer)?;
+        answer.map(drop).map_err(|refusal| both.failed(&refusal))
+    }
+
+    /// Waits for the figures of the server, unless it has stopped answering.
+    fn end_reverse(&mut self, both: &Questions, tally: &Tally) -> Result<Option<Figures>, Failure> {
+        if tally.is_stuck {
+            // The server would not answer the question either.
+            return Ok(None);
+        }
+        let at_once = u32::from(tally.is_interrupted);
+        let spec = CallSpec::short().reply_bytes_max(FIGURES_BYTES_MAX);
+        self.ask(both, BACK_END, spec, |args| args.u32(at_once), Figures::decode).map(Some)
+    }
+}
+
 fn not_connected(error: &dyn Display) -> Failure {
     Failure::Measurement(format!("connecting: {error}"))
 }
 
-pub(super) struct Load {
-    pub(super) workload: Workload,
-    pub(super) driver: Rc<RefCell<Driver>>,
-    pub(super) idle: Vec<Client>,
+struct Load {
+    workload: Workload,
+    driver: Rc<RefCell<Driver>>,
+    idle: Vec<Client>,
     /// The connection of calls from other threads, if these make them.
-    pub(super) handle: Option<ClientHandle>,
+    handle: Option<ClientHandle>,
     /// The same connection for calls in reverse.
-    pub(super) both: Option<Questions>,
+    both: Option<Questions>,
 }
 
 struct QuestionHandler(Waiting);
@@ -475,6 +554,24 @@ struct QuestionHandler(Waiting);
 impl ReplyHandler for QuestionHandler {
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
         self.0.take(token, reply);
+    }
+}
+
+struct BothHandler {
+    lane: LaneHandler,
+    waiting: Waiting,
+}
+
+impl ReplyHandler for BothHandler {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        match token.0 < QUESTIONS_FROM {
+            true => self.lane.on_reply(token, reply),
+            false => self.waiting.take(token, reply),
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        self.lane.on_event(event);
     }
 }
 
@@ -499,6 +596,8 @@ fn server_lost() -> Failure {
     Failure::Measurement("the connection to the server was lost".to_owned())
 }
 
+/// Tokens of questions to the server are above those of a loop's slots.
+const QUESTIONS_FROM: u64 = 1 << 32;
 /// Number of turns in which replies or calls in reverse may still arrive, and after which counters are published.
 const SETTLING_TURNS: usize = 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

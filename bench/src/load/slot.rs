@@ -78,7 +78,7 @@ impl Memory {
 impl Slot {
     pub(super) fn new(
         workload: &Workload,
-        client: &Client,
+        client: Option<&Client>,
         slab: Option<&Slab>,
     ) -> Result<Self, Failure> {
         let shares = workload.shares();
@@ -115,7 +115,13 @@ impl Slot {
         &mut self,
         reply: Result<Reply<'_>, CallError>,
     ) -> Result<(), Failure> {
+        let reply = self.ended(reply)?;
         self.parts[self.part].take_reply(reply)
+    }
+
+    #[inline]
+    pub(super) fn ended<T>(&self, reply: Result<T, CallError>) -> Result<T, Failure> {
+        reply.map_err(|error| call_failed(self.parts[self.part].share.op, &error))
     }
 
     /// Error if there can never be memory for the prepared call.
@@ -137,7 +143,7 @@ impl Part {
         share: Share,
         verify: Verify,
         keeps_memory: bool,
-        client: &Client,
+        client: Option<&Client>,
         slab: Option<Slab>,
     ) -> Result<Self, Failure> {
         let Share { op, call_bytes, reply_bytes, .. } = share;
@@ -151,7 +157,8 @@ impl Part {
             }
             Operation::Read | Operation::Write if !keeps_memory => {}
             Operation::Read | Operation::Write => {
-                let taken = Memory::take(client, slab.as_ref(), call_bytes);
+                let take = |client| Memory::take(client, slab.as_ref(), call_bytes);
+                let taken = client.and_then(take);
                 let mut taken = taken.ok_or_else(|| too_little(call_bytes))?;
                 taken.fill(0, &mut payload);
                 memory = Some(taken);
@@ -239,8 +246,7 @@ impl Part {
     }
 
     #[inline]
-    fn take_reply(&mut self, reply: Result<Reply<'_>, CallError>) -> Result<(), Failure> {
-        let mut reply = reply.map_err(|error| call_failed(self.share.op, &error))?;
+    fn take_reply(&mut self, mut reply: Reply<'_>) -> Result<(), Failure> {
         match self.share.op {
             Operation::Null => Ok(()),
             Operation::Echo => self.take_echo(&mut reply),

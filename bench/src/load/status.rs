@@ -76,7 +76,6 @@ impl Status {
         Self { ticks, ticks_per_second, cores }
     }
 
-    /// Activity of each core between `self` and `after`.
     pub(super) fn until(&self, after: &Self) -> Vec<CoreUse> {
         let ticks = after.ticks.saturating_sub(self.ticks).max(1);
         let seconds = ticks as f64 / self.ticks_per_second.max(1) as f64;
@@ -104,7 +103,6 @@ impl Status {
     }
 }
 
-/// Activity of the cores of all servers between two questions.
 pub(super) fn until(before: &[Status], after: &[Status]) -> Vec<CoreUse> {
     before.iter().zip(after).flat_map(|(before, after)| before.until(after)).collect()
 }
@@ -149,6 +147,10 @@ fn known(word: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn status<const N: usize>(ticks: u64, cores: [CoreStatus; N]) -> Status {
+        Status { ticks, ticks_per_second: 1000, cores: cores.into() }
+    }
+
     #[test]
     fn a_core_is_as_busy_as_its_ticks_and_its_calls_share_them() {
         let core = |calls, busy_ticks| CoreStatus {
@@ -158,15 +160,12 @@ mod tests {
             steal_ms: calls,
             ..CoreStatus::default()
         };
-        let status = |ticks, cores| Status { ticks, ticks_per_second: 1000, cores };
-        let before = status(1000, vec![core(10, 500), core(0, 0)]);
-        let after = status(3000, vec![core(110, 1500), core(0, 0)]);
-        let used = before.until(&after);
+        let before = status(1000, [core(10, 500), core(0, 0)]);
+        let used = before.until(&status(3000, [core(110, 1500), core(0, 0)]));
         assert_eq!((used[0].cpu, used[0].calls, used[0].calls_per_second), (Some(5), 100, 50.0));
         assert_eq!((used[0].busy_ticks_per_call, used[0].busy_percent), (Some(10.0), Some(50.0)));
         assert_eq!((used[0].steal_ms, used[1].steal_ms), (100, 0));
-        assert_eq!(used[1].busy_ticks_per_call, None);
-        assert_eq!(used[0].cpu_percent, None);
+        assert_eq!((used[1].busy_ticks_per_call, used[0].cpu_percent), (None, None));
     }
 
     /// A core of an engine that does not pin it: no CPU to compare with, to count the steal time of, or to pin to.
@@ -189,22 +188,22 @@ mod tests {
     /// a thread that is not counted.
     #[test]
     fn a_core_uses_its_cpu_for_more_than_turns_with_work() {
-        let at = |ticks, ms: u64, system_ms: u64, switches| {
+        let at = |ticks, [cpu_ms, system_ms, switches]: [u64; 3]| {
             let core = CoreStatus {
                 busy_ticks: ticks / 1000,
-                cpu_ns: ms * 1_000_000,
+                cpu_ns: cpu_ms * 1_000_000,
                 system_ns: system_ms * 1_000_000,
                 waited_ns: switches * 1_000_000,
                 switches,
                 ..CoreStatus::default()
             };
-            Status { ticks, ticks_per_second: 1000, cores: vec![core] }
+            status(ticks, [core])
         };
-        let used = at(1000, 50, 10, 100).until(&at(3000, 250, 90, 1100));
-        assert_eq!((used[0].cpu_percent, used[0].system_percent), (Some(10.0), Some(4.0)));
-        assert_eq!((used[0].switches, used[0].busy_percent), (Some(1000), Some(0.1)));
-        assert_eq!(used[0].waited_percent, Some(50.0));
-        let unknown = at(1000, 0, 0, 0).until(&at(3000, 250, 90, 1100));
-        assert_eq!((unknown[0].cpu_percent, unknown[0].switches), (None, None));
+        let used = at(1000, [50, 10, 100]).until(&at(3000, [250, 90, 1100]))[0];
+        assert_eq!((used.cpu_percent, used.system_percent), (Some(10.0), Some(4.0)));
+        assert_eq!((used.switches, used.busy_percent), (Some(1000), Some(0.1)));
+        assert_eq!(used.waited_percent, Some(50.0));
+        let unknown = at(1000, [0; 3]).until(&at(3000, [250, 90, 1100]))[0];
+        assert_eq!((unknown.cpu_percent, unknown.switches), (None, None));
     }
 }

@@ -73,7 +73,6 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Payload of one call in both directions, in bytes.
     pub(crate) fn payload_bytes(&self) -> usize {
         match self.op {
             Operation::Null => 0,
@@ -221,22 +220,6 @@ impl Workload {
         Self { mode, depth, ..self }
     }
 
-    pub(crate) fn verified(self, verify: Verify) -> Self {
-        Self { verify, ..self }
-    }
-
-    pub(crate) fn in_slabs(self) -> Self {
-        Self { slabs: true, ..self }
-    }
-
-    pub(crate) fn between(self, ends: Ends) -> Self {
-        Self { ends, ..self }
-    }
-
-    pub(crate) fn by_threads(self, threads: usize) -> Self {
-        Self { threads, ..self }
-    }
-
     pub(crate) fn with_idle(self, idle_connections: usize) -> Self {
         Self { idle_connections, ..self }
     }
@@ -245,7 +228,6 @@ impl Workload {
         Self { mode: Mode::Open, rate: Some(rate), ..self }
     }
 
-    /// The operations of the mix, or the only one.
     pub(crate) fn shares(&self) -> Vec<Share> {
         let Self { op, call_bytes, reply_bytes, .. } = *self;
         match self.mix.is_empty() {
@@ -333,6 +315,42 @@ impl Workload {
             name += &format!(", at most {} in flight", self.depth);
         }
         Some(name)
+    }
+}
+
+/// The paths of the bytes of operations (RFC 8166 section 3.5), for notes of a report, as
+/// `echo 64 B to 2 KiB: call and reply inline`. The longest calls and replies that go inline have this many bytes, transport
+/// header included.
+pub(crate) fn describe_paths(shares: &[Share], inline: [usize; 2]) -> Vec<String> {
+    let mut sorted: Vec<Share> = shares.to_vec();
+    sorted.sort_by_key(|share| (share.op as u32, share.call_bytes, share.reply_bytes));
+    sorted.dedup_by_key(|share| share.name());
+    let same =
+        |one: &Share, next: &Share| one.op == next.op && way(one, inline) == way(next, inline);
+    let line = |group: &[Share]| {
+        let [first, .., last] = group else {
+            return group.first().map(|share| format!("{}: {}", share.name(), way(share, inline)));
+        };
+        Some(format!("{} to {}: {}", first.name(), show_size(last.call_bytes), way(first, inline)))
+    };
+    sorted.chunk_by(same).filter_map(line).collect()
+}
+
+fn way(share: &Share, [call_max, reply_max]: [usize; 2]) -> &'static str {
+    let (call_bytes, reply_bytes) = share.message_bytes();
+    let (is_long_call, is_long_reply) = (call_bytes > call_max, reply_bytes > reply_max);
+    match share.op {
+        Operation::Null => "call and reply inline",
+        // Offered with every call: the client cannot know the length of the reply.
+        Operation::Read => "call inline, data in a Write chunk",
+        Operation::Write if is_long_call => "data in a Read chunk, reply inline",
+        Operation::Write => "call with its data inline, reply inline",
+        Operation::Echo => match (is_long_call, is_long_reply) {
+            (false, false) => "call and reply inline",
+            (true, false) => "long call (Position-Zero Read chunk), reply inline",
+            (false, true) => "call inline, reply in a Reply chunk",
+            (true, true) => "long call (Position-Zero Read chunk), reply in a Reply chunk",
+        },
     }
 }
 
@@ -440,7 +458,36 @@ mod tests {
     fn a_name_tells_what_differs_from_a_plain_call() {
         let echo = Workload::ping_pong(Operation::Echo, 64);
         assert_eq!(echo.name(), "echo 64 B");
-        let many = echo.at_depth(8).with_idle(1000).verified(Verify::Full);
+        let many = Workload { verify: Verify::Full, ..echo.at_depth(8).with_idle(1000) };
         assert_eq!(many.name(), "echo 64 B, depth 8, 1000 idle, verify full");
+    }
+
+    #[test]
+    fn bytes_beyond_the_threshold_take_chunks() {
+        let inline = [4096, 1024];
+        for (op, call_bytes, reply_bytes, way) in [
+            (Operation::Null, 0, 0, "call and reply inline"),
+            (Operation::Echo, 64, 64, "call and reply inline"),
+            (Operation::Echo, 64, 1024, "call inline, reply in a Reply chunk"),
+            (Operation::Echo, 4096, 8, "long call (Position-Zero Read chunk), reply inline"),
+            (Operation::Read, 8, 8, "data in a Write chunk"),
+            (Operation::Write, 4000, 0, "data inline"),
+            (Operation::Write, 4096, 0, "data in a Read chunk"),
+        ] {
+            let share = Share { op, weight: 1, call_bytes, reply_bytes };
+            let said = describe_paths(&[share], inline).concat();
+            assert!(said.contains(way), "{said}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_take_the_same_way_share_a_line() {
+        let echo =
+            |bytes| Share { op: Operation::Echo, weight: 1, call_bytes: bytes, reply_bytes: bytes };
+        let shares = [64, 8192, 1024, 64, 65536].map(echo);
+        let said = describe_paths(&shares, [4096; 2]);
+        let long = "long call (Position-Zero Read chunk), reply in a Reply chunk";
+        assert_eq!(said[0], "echo 64 B to 1 KiB: call and reply inline");
+        assert_eq!(said[1..], [format!("echo 8 KiB to 64 KiB: {long}")]);
     }
 }

@@ -7,8 +7,8 @@
 //! a program's metrics can neither replace those of another user's nor be mistaken for them. The text of other users has
 //! a limit. Connections are summed for each core, so that the number of series does not grow with them.
 
-use crate::top::snapshot::{Blocks, Core, Latencies, Latency, Series, Snapshot};
-use crate::top::{Budget, Found};
+use crate::top::snapshot::{Blocks, Core, Latency, Series, Snapshot};
+use crate::top::{Budget, Found, Owner};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -114,15 +114,8 @@ fn told(core: &Core, count: u64) -> Option<u64> {
 }
 
 pub(super) fn render(found: Vec<Found>) -> String {
-    let engines = found.into_iter().map(|found| Engine {
-        program: found.program,
-        pid: found.owner.pid,
-        user: found.owner.user,
-        snapshot: found.snapshot,
-        latencies: found.latencies,
-    });
     let mut registry = Registry::with_prefix("spinrpc");
-    registry.register_collector(Box::new(Engines(once_each(engines))));
+    registry.register_collector(Box::new(Engines(once_each(found))));
     let mut written = String::new();
     match text::encode(&mut written, &registry) {
         Ok(()) => written,
@@ -140,33 +133,28 @@ const LINE_BYTES: usize = 256;
 const LINES_OF_HISTOGRAM: usize = 3;
 
 /// Removes duplicates: a series may appear only once. Limits the text about other users.
-fn once_each(engines: impl Iterator<Item = Engine>) -> Vec<Engine> {
+fn once_each(engines: Vec<Found>) -> Vec<Found> {
     let mut seen = HashSet::new();
     let mut budget = Budget::new(u64::MAX, TEXT_OF_USER_MAX, TEXT_OF_OTHERS_MAX);
     engines
-        .filter(|engine| seen.insert((engine.user, engine.pid, engine.snapshot.engine)))
+        .into_iter()
+        .filter(|engine| {
+            let Owner { pid, user } = engine.owner;
+            seen.insert((user, pid, engine.snapshot.engine))
+        })
         .filter_map(|engine| engine.bounded(&mut budget))
         .collect()
 }
 
 #[derive(Debug)]
-struct Engine {
-    program: String,
-    pid: u32,
-    user: u32,
-    snapshot: Snapshot,
-    latencies: Option<Latencies>,
-}
+struct Engines(Vec<Found>);
 
-#[derive(Debug)]
-struct Engines(Vec<Engine>);
-
-impl Engine {
+impl Found {
     /// Leaves out what is there twice, and what would exceed the rest of its user's budget.
     fn bounded(mut self, budget: &mut Budget) -> Option<Self> {
         // Bytes of labels may be escaped.
         let mut take = |lines: usize, label_bytes: usize| {
-            budget.take(self.user, (lines * (LINE_BYTES + 2 * label_bytes)) as u64)
+            budget.take(self.owner.user, (lines * (LINE_BYTES + 2 * label_bytes)) as u64)
         };
         let Snapshot { version, fabric, gss, cores, application, .. } = &mut self.snapshot;
         if !take(2 + gss.len(), version.len() + fabric.len()) {
@@ -195,8 +183,9 @@ impl Engine {
 
     /// Any program may have the name of another; `user` tells those of different users apart.
     fn labels(&self) -> Labels {
-        let (pid, engine) = (self.pid.to_string(), self.snapshot.engine.to_string());
-        let user = self.user.to_string();
+        let Owner { pid, user } = self.owner;
+        let [pid, user, engine] =
+            [pid, user, self.snapshot.engine].map(|number| number.to_string());
         vec![("program", self.program.clone()), ("pid", pid), ("engine", engine), ("user", user)]
     }
 
@@ -269,7 +258,6 @@ impl Value {
     }
 }
 
-/// A histogram in seconds.
 struct Histogram {
     sum: f64,
     count: u64,
@@ -311,38 +299,38 @@ impl Collector for Engines {
         let to = &mut to;
         for (stat, help) in COUNTS {
             let (name, unit) = metric_of(stat);
-            let count = |_: &Engine, core: &Core| core.stats.get(*stat).copied().map(Value::Count);
+            let count = |_: &Found, core: &Core| core.stats.get(*stat).copied().map(Value::Count);
             self.of_cores(to, (name, help, unit), MetricType::Counter, count)?;
         }
         let about = ("busy", "Time in turns that found work", Some(Unit::Seconds));
-        let busy = |engine: &Engine, core: &Core| Some(Value::Time(engine.busy_seconds(core)));
+        let busy = |engine: &Found, core: &Core| Some(Value::Time(engine.busy_seconds(core)));
         self.of_cores(to, about, MetricType::Counter, busy)?;
         for (name, help, value) in GAUGES {
-            let value = |_: &Engine, core: &Core| value(core).map(Value::Gauge);
+            let value = |_: &Found, core: &Core| value(core).map(Value::Gauge);
             self.of_cores(to, (name, help, None), MetricType::Gauge, value)?;
         }
         let about = ("uptime", "Time since the engine was created", Some(Unit::Seconds));
-        let uptime = |engine: &Engine| Some(Value::Seconds(seconds(engine.snapshot.uptime_ns)));
+        let uptime = |engine: &Found| Some(Value::Seconds(seconds(engine.snapshot.uptime_ns)));
         self.of_engines(to, about, MetricType::Gauge, uptime)?;
         let about = ("engine", "Release and driver of the engine", None);
         self.of_engines(to, about, MetricType::Info, |engine| {
             let Snapshot { version, fabric, .. } = &engine.snapshot;
             Some(Value::Info(vec![("version", version.clone()), ("fabric", fabric.clone())]))
         })?;
-        let context_count = |engine: &Engine, stat: &str| engine.snapshot.gss.get(stat).copied();
+        let context_count = |engine: &Found, stat: &str| engine.snapshot.gss.get(stat).copied();
         for (stat, help) in GSS_COUNTS {
-            let count = |engine: &Engine| context_count(engine, stat).map(Value::Count);
+            let count = |engine: &Found| context_count(engine, stat).map(Value::Count);
             self.of_engines(to, (&format!("gss_{stat}"), help, None), MetricType::Counter, count)?;
         }
         let about = ("gss_contexts", "Security contexts that the server has", None);
-        let contexts = |engine: &Engine| context_count(engine, "contexts").map(Value::Gauge);
+        let contexts = |engine: &Found| context_count(engine, "contexts").map(Value::Gauge);
         self.of_engines(to, about, MetricType::Gauge, contexts)?;
         let help = "Blocks of registered memory of the core, by size and state";
-        self.family(to, ("memory_blocks", help, None), MetricType::Gauge, Engine::blocks)?;
+        self.family(to, ("memory_blocks", help, None), MetricType::Gauge, Found::blocks)?;
         if self.0.iter().any(|engine| engine.latencies.is_some()) {
             let help = "Time from the start of a service's handler to its answer";
             let about = ("call_duration", help, Some(Unit::Seconds));
-            self.family(to, about, MetricType::Histogram, Engine::latencies)?;
+            self.family(to, about, MetricType::Histogram, Found::latencies)?;
         }
         self.encode_applications(to)
     }
@@ -354,7 +342,7 @@ impl Engines {
         to: &mut DescriptorEncoder<'_>,
         (name, help, unit): About<'_>,
         kind: MetricType,
-        series: impl Fn(&Engine) -> Vec<(Labels, Value)>,
+        series: impl Fn(&Found) -> Vec<(Labels, Value)>,
     ) -> fmt::Result {
         let mut metric = to.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for engine in &self.0 {
@@ -371,9 +359,9 @@ impl Engines {
         to: &mut DescriptorEncoder<'_>,
         about: About<'_>,
         kind: MetricType,
-        value: impl Fn(&Engine) -> Option<Value>,
+        value: impl Fn(&Found) -> Option<Value>,
     ) -> fmt::Result {
-        let series = |engine: &Engine| value(engine).map(|value| (Vec::new(), value));
+        let series = |engine: &Found| value(engine).map(|value| (Vec::new(), value));
         self.family(to, about, kind, |engine| series(engine).into_iter().collect())
     }
 
@@ -382,7 +370,7 @@ impl Engines {
         to: &mut DescriptorEncoder<'_>,
         about: About<'_>,
         kind: MetricType,
-        value: impl Fn(&Engine, &Core) -> Option<Value>,
+        value: impl Fn(&Found, &Core) -> Option<Value>,
     ) -> fmt::Result {
         self.family(to, about, kind, |engine| {
             let own = |core: &Core| vec![("core", core.index.to_string())];
@@ -428,110 +416,107 @@ impl Engines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::snapshot::{Metric, Snapshot};
+    use serde_json::{Value as Json, json};
     use spinrpc::control::SERIES_MAX;
 
-    fn engine(program: &str, cores: &str) -> Engine {
-        let snapshot: Snapshot = serde_json::from_str(&format!(
-            "{{\"schema\":\"spinrpc-control/1\",\"engine\":0,\"version\":\"0.1.0\",\"fabric\":\"shm\",\
-             \"uptime_ns\":2500000000,\"ticks_per_second\":1000,\"listens\":[],\"settings\":{{}},\
-             \"cores\":[{cores}]}}"
-        ))
-        .unwrap();
-        Engine { program: program.to_owned(), pid: 7, user: 0, snapshot, latencies: None }
+    const LABELS: &str = "pid=\"7\",engine=\"0\",user=\"0\"";
+
+    fn core() -> Json {
+        json!({"index": 0, "cpu": 1, "idle": "busy", "running": true, "answered": true,
+            "stats": {"calls_sent": u64::MAX, "bytes_inline": 12, "busy_ticks": 1500, "unknown": 3},
+            "connections_open": 2, "memory": [{"block_bytes": 4096, "total": 1, "free": 3}]})
     }
 
-    fn written(engines: Vec<Engine>) -> String {
+    fn engine(program: &str, cores: Json) -> Found {
+        let snapshot = json!({"schema": "spinrpc-control/1", "engine": 0, "version": "0.1.0",
+            "fabric": "shm", "uptime_ns": 2_500_000_000_u64, "ticks_per_second": 1000,
+            "listens": [], "settings": {}, "cores": cores});
+        let snapshot = serde_json::from_value(snapshot).unwrap();
+        let owner = Owner { pid: 7, user: 0 };
+        Found { owner, program: program.to_owned(), snapshot, latencies: None }
+    }
+
+    fn written(engines: Vec<Found>) -> String {
         let mut registry = Registry::with_prefix("spinrpc");
-        registry.register_collector(Box::new(Engines(once_each(engines.into_iter()))));
+        registry.register_collector(Box::new(Engines(once_each(engines))));
         let mut text = String::new();
         text::encode(&mut text, &registry).unwrap();
         text
     }
 
-    #[test]
-    fn counts_of_security_contexts_are_those_of_the_engine() {
-        let mut engines = vec![engine("spin-nfsd", CORE), engine("spin-echo", CORE)];
-        engines[1].pid = 8;
-        let counts = [("contexts", 3), ("calls_privacy", 5), ("refused_replay", 1), ("new", 9)];
-        engines[0].snapshot.gss = counts.map(|(name, count)| (name.to_owned(), count)).into();
-        let text = written(engines);
-        let labels = "program=\"spin-nfsd\",pid=\"7\",engine=\"0\",user=\"0\"";
-        for line in [
-            format!("spinrpc_gss_contexts{{{labels}}} 3"),
-            format!("spinrpc_gss_calls_privacy_total{{{labels}}} 5"),
-            format!("spinrpc_gss_refused_replay_total{{{labels}}} 1"),
-        ] {
+    /// Labels of the program `x` follow each `x{`.
+    #[track_caller]
+    fn assert_has(text: &str, lines: &[&str]) {
+        for line in lines {
+            let line = line.replace("x{", &format!("{{program=\"x\",{LABELS}"));
             assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn counts_of_security_contexts_are_those_of_the_engine() {
+        let mut engines = ["x", "spin-echo"].map(|name| engine(name, json!([core()])));
+        engines[1].owner.pid = 8;
+        let counts = [("contexts", 3), ("calls_privacy", 5), ("refused_replay", 1), ("new", 9)];
+        engines[0].snapshot.gss = counts.map(|(name, count)| (name.to_owned(), count)).into();
+        let text = written(engines.into());
+        let all = ["contextsx{} 3", "calls_privacy_totalx{} 5", "refused_replay_totalx{} 1"];
+        all.iter().for_each(|line| assert_has(&text, &[&format!("spinrpc_gss_{line}")]));
         // Of the other engine, which was built without, there are none; unknown ones are omitted.
         let series = text.lines().filter(|line| line.starts_with("spinrpc_gss_")).count();
         assert_eq!(series, 3, "{text}");
     }
 
-    const CORE: &str = "{\"index\":0,\"cpu\":1,\"idle\":\"busy\",\"running\":true,\"answered\":true,\
-        \"stats\":{\"calls_sent\":18446744073709551615,\"bytes_inline\":12,\"busy_ticks\":1500,\"unknown\":3},\
-        \"connections_open\":2,\"memory\":[{\"block_bytes\":4096,\"total\":1,\"free\":3}]}";
-
     #[test]
     fn counts_have_names_units_and_labels_of_prometheus() {
-        let text = written(vec![engine("spin-nfsd", CORE)]);
-        let labels = "program=\"spin-nfsd\",pid=\"7\",engine=\"0\",user=\"0\"";
-        for line in [
-            format!("spinrpc_calls_sent_total{{{labels},core=\"0\"}} 18446744073709551615"),
-            format!("spinrpc_sent_bytes_total{{{labels},core=\"0\"}} 12"),
-            format!("spinrpc_busy_seconds_total{{{labels},core=\"0\"}} 1.5"),
-            format!("spinrpc_connections{{{labels},core=\"0\"}} 2"),
-            format!("spinrpc_uptime_seconds{{{labels}}} 2.5"),
-            format!("spinrpc_engine_info{{version=\"0.1.0\",fabric=\"shm\",{labels}}} 1"),
-        ] {
-            assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
-        }
+        let text = written(vec![engine("x", json!([core()]))]);
+        assert_has(
+            &text,
+            &[
+                "spinrpc_calls_sent_totalx{,core=\"0\"} 18446744073709551615",
+                "spinrpc_sent_bytes_totalx{,core=\"0\"} 12",
+                "spinrpc_busy_seconds_totalx{,core=\"0\"} 1.5",
+                "spinrpc_connectionsx{,core=\"0\"} 2",
+                "spinrpc_uptime_secondsx{} 2.5",
+            ],
+        );
+        assert!(text.contains("spinrpc_engine_info{version=\"0.1.0\",fabric=\"shm\",program="));
         assert!(text.ends_with("# EOF\n") && !text.contains("unknown"));
-    }
-
-    #[test]
-    fn a_core_that_has_not_answered_tells_of_nothing_that_only_it_knows() {
-        let silent = CORE.replace("\"answered\":true", "\"answered\":false");
-        let text = written(vec![engine("x", &silent)]);
+        let mut silent = core();
+        silent["answered"] = json!(false);
+        let text = written(vec![engine("x", json!([silent]))]);
         assert!(text.contains("spinrpc_core_answered{") && !text.contains("spinrpc_connections{"));
     }
 
     #[test]
     fn names_of_programs_cannot_add_lines_and_blocks_that_do_not_add_up_are_no_panic() {
-        let text = written(vec![engine("a\"}\nspinrpc_fake 1 \\", CORE)]);
+        let text = written(vec![engine("a\"}\nspinrpc_fake 1 \\", json!([core()]))]);
         assert!(!text.lines().any(|line| line.starts_with("spinrpc_fake")), "{text}");
         assert!(text.contains("program=\"a\\\"}\\nspinrpc_fake 1 \\\\\""), "{text}");
         assert!(text.lines().any(|line| line.ends_with("state=\"used\"} 0")), "{text}");
     }
 
-    fn with_latencies(procedures: &str) -> String {
-        let answer = format!(
-            "{{\"schema\":\"spinrpc-latency/1\",\"cores\":[{{\"index\":0,\"procedures\":[{procedures}]}}]}}"
-        );
-        let latencies = Some(serde_json::from_str(&answer).unwrap());
-        written(vec![Engine { latencies, ..engine("x", CORE) }])
-    }
-
-    fn latency(procedure: &str, buckets: &[u64]) -> String {
-        format!(
-            "{{\"program\":9,\"version\":1,\"procedure\":{procedure},\"count\":0,\"sum_ns\":1500000000,\
-             \"buckets\":{buckets:?}}}"
-        )
+    fn with_latencies(procedures: &[(Json, &[u64])]) -> String {
+        let one = |(procedure, buckets): &(Json, &[u64])| {
+            json!({"program": 9, "version": 1, "procedure": procedure, "count": 0,
+                "sum_ns": 1_500_000_000, "buckets": buckets})
+        };
+        let procedures: Vec<Json> = procedures.iter().map(one).collect();
+        let cores = json!([{"index": 0, "procedures": procedures}]);
+        let answer = json!({"schema": "spinrpc-latency/1", "cores": cores});
+        let latencies = serde_json::from_value(answer).unwrap();
+        written(vec![Found { latencies, ..engine("x", json!([core()])) }])
     }
 
     #[test]
     fn latencies_are_histograms_whose_buckets_are_cumulative() {
         let mut buckets = [0; LATENCY_BUCKETS];
         (buckets[0], buckets[26], buckets[27]) = (2, 3, 1);
-        let both = [latency("5", &buckets), latency("\"other\"", &buckets)].join(",");
-        let text = with_latencies(&both);
+        let text = with_latencies(&[(json!(5), &buckets), (json!("other"), &buckets)]);
         let name = "spinrpc_call_duration_seconds";
         for procedure in ["5", "other"] {
-            let labels = format!(
-                "program=\"x\",pid=\"7\",engine=\"0\",user=\"0\",core=\"0\",rpc_program=\"9\",rpc_version=\"1\",\
-                 rpc_procedure=\"{procedure}\""
-            );
+            let own = "rpc_program=\"9\",rpc_version=\"1\",rpc_procedure";
+            let labels = format!("program=\"x\",{LABELS},core=\"0\",{own}=\"{procedure}\"");
             for line in [
                 format!("{name}_sum{{{labels}}} 1.5"),
                 format!("{name}_count{{{labels}}} 6"),
@@ -539,11 +524,12 @@ mod tests {
                 format!("{name}_bucket{{le=\"8.589934592\",{labels}}} 5"),
                 format!("{name}_bucket{{le=\"+Inf\",{labels}}} 6"),
             ] {
-                assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+                assert_has(&text, &[&line]);
             }
         }
         assert!(text.contains(&format!("# TYPE {name} histogram\n# UNIT {name} seconds\n")));
-        assert!(!written(vec![engine("x", CORE)]).contains(name), "not requested");
+        let without = written(vec![engine("x", json!([core()]))]);
+        assert!(!without.contains(name), "not requested");
     }
 
     #[test]
@@ -551,57 +537,51 @@ mod tests {
         let mut too_many = [0; LATENCY_BUCKETS];
         (too_many[0], too_many[1]) = (u64::MAX, 1);
         let one = [1; LATENCY_BUCKETS];
-        let all = [
-            latency("1", &too_many),
-            latency("2", &[1; LATENCY_BUCKETS + 1]),
-            latency("3", &one),
-            latency("3", &one),
-            latency("\"a\\\"}\\nspinrpc_fake 1\"", &one),
-        ];
-        let text = with_latencies(&all.join(","));
+        let text = with_latencies(&[
+            (json!(1), &too_many),
+            (json!(2), &[1; LATENCY_BUCKETS + 1]),
+            (json!(3), &one),
+            (json!(3), &one),
+            (json!("a\"}\nspinrpc_fake 1"), &one),
+        ]);
         let counts =
             text.lines().filter(|line| line.starts_with("spinrpc_call_duration_seconds_count"));
         assert_eq!(counts.count(), 2, "{text}");
         assert!(!text.lines().any(|line| line.starts_with("spinrpc_fake")), "{text}");
     }
 
-    /// A metric `calls` of an application, with one series.
-    fn application(help: &str, series: &str) -> Vec<Metric> {
-        let text = format!(
-            "[{{\"name\":\"calls\",\"help\":{help:?},\"labels\":[\"procedure\"],\"series\":[{series}]}}]"
-        );
-        serde_json::from_str(&text).unwrap()
+    /// An engine with a metric `calls` of its application, which has these series.
+    fn application(help: &str, series: &[Json]) -> Found {
+        let metric =
+            json!({"name": "calls", "help": help, "labels": ["procedure"], "series": series});
+        let mut engine = engine("x", json!([core()]));
+        engine.snapshot.application = serde_json::from_value(json!([metric])).unwrap();
+        engine
     }
 
     #[test]
     fn metrics_of_applications_are_counters_and_histograms() {
-        let mut engine = engine("spin-nfsd", CORE);
         let buckets = [1; LATENCY_BUCKETS];
-        let (read, write) =
-            ("{\"values\":[\"READ\"],\"count\":7", "{\"values\":[\"WRITE\"],\"count\":5");
-        let all = [
-            format!("{read}}}"),
-            format!("{read},\"sum_ns\":2500000000,\"buckets\":[]}}"),
-            format!("{write},\"sum_ns\":1,\"buckets\":{buckets:?}}}"),
-        ];
-        engine.snapshot.application = application("Calls", &all.join(","));
-        let text = written(vec![engine]);
-        let labels = |procedure: &str| {
-            format!(
-                "program=\"spin-nfsd\",pid=\"7\",engine=\"0\",user=\"0\",procedure=\"{procedure}\""
-            )
-        };
-        let name = "spinrpc_app_calls";
+        let text = written(vec![application(
+            "Calls",
+            &[
+                json!({"values": ["READ"], "count": 7}),
+                json!({"values": ["READ"], "count": 7, "sum_ns": 2_500_000_000_u64, "buckets": []}),
+                json!({"values": ["WRITE"], "count": 5, "sum_ns": 1, "buckets": buckets}),
+            ],
+        )]);
+        let labels = |procedure| format!("program=\"x\",{LABELS},procedure=\"{procedure}\"");
+        let (read, write, name) = (labels("READ"), labels("WRITE"), "spinrpc_app_calls");
         for line in [
             format!("# TYPE {name} counter"),
-            format!("{name}_total{{{}}} 7", labels("READ")),
+            format!("{name}_total{{{read}}} 7"),
             format!("# TYPE {name}_seconds histogram"),
-            format!("{name}_seconds_sum{{{}}} 2.5", labels("READ")),
-            format!("{name}_seconds_bucket{{le=\"+Inf\",{}}} 7", labels("READ")),
-            format!("{name}_seconds_bucket{{le=\"1.28e-7\",{}}} 1", labels("WRITE")),
-            format!("{name}_seconds_count{{{}}} {LATENCY_BUCKETS}", labels("WRITE")),
+            format!("{name}_seconds_sum{{{read}}} 2.5"),
+            format!("{name}_seconds_bucket{{le=\"+Inf\",{read}}} 7"),
+            format!("{name}_seconds_bucket{{le=\"1.28e-7\",{write}}} 1"),
+            format!("{name}_seconds_count{{{write}}} {LATENCY_BUCKETS}"),
         ] {
-            assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+            assert_has(&text, &[&line]);
         }
     }
 
@@ -609,28 +589,25 @@ mod tests {
     /// the first one unharmed, and the other's marked as its own and limited.
     #[test]
     fn a_program_that_lies_hides_and_changes_nothing_of_another() {
-        let mut engines = vec![engine("spin-nfsd", CORE)];
-        let series = "{\"values\":[\"READ\"],\"count\":7}";
-        engines[0].snapshot.application = application("Calls", series);
-        let honest: Vec<String> = written(engines).lines().map(str::to_owned).collect();
-        let mut engines: Vec<_> = (0..4).map(|_| engine("spin-nfsd", CORE)).collect();
-        let buckets = format!("7,\"sum_ns\":1,\"buckets\":{:?}", [1; LATENCY_BUCKETS]);
-        let histogram = series.replace('7', &buckets);
-        let many: Vec<_> =
-            (0..SERIES_MAX).map(|at| histogram.replace("READ", &at.to_string())).collect();
+        let read = json!({"values": ["READ"], "count": 7});
+        let honest = written(vec![application("Calls", std::slice::from_ref(&read))]);
+        let buckets = [1; LATENCY_BUCKETS];
+        let many = (0..SERIES_MAX).map(
+            |at| json!({"values": [at.to_string()], "count": 7, "sum_ns": 1, "buckets": buckets}),
+        );
+        let false_one = json!({"values": ["x"], "count": 1, "sum_ns": 1});
+        let all: Vec<Json> = [read.clone(), false_one].into_iter().chain(many).collect();
         let other = rustix::process::geteuid().as_raw() + 1;
-        for (pid, liar) in (7..).zip(&mut engines) {
-            (liar.pid, liar.user) = (pid, other);
-            let all = [series, "{\"values\":[\"x\"],\"count\":1,\"sum_ns\":1}", &many.join(",")];
-            liar.snapshot.application = application("a\n# EOF", &all.join(","));
-        }
-        let mut victim = engine("spin-nfsd", CORE);
-        victim.snapshot.application = application("Calls", series);
-        engines.push(victim);
+        let liar = |pid| {
+            let owner = Owner { pid, user: other };
+            Found { owner, ..application("a\n# EOF", &all) }
+        };
+        let mut engines: Vec<_> = (7..11).map(liar).collect();
+        engines.push(application("Calls", &[read]));
         let text = written(engines);
         let is_series = |line: &str| line.starts_with("spinrpc_app_");
-        for line in honest.iter().filter(|line| is_series(line)) {
-            assert_eq!(text.lines().filter(|written| written == line).count(), 1, "{line}");
+        for line in honest.lines().filter(|line| is_series(line)) {
+            assert_eq!(text.lines().filter(|written| *written == line).count(), 1, "{line}");
         }
         assert_eq!(text.lines().filter(|line| *line == "# EOF").count(), 1);
         let liars = text.lines().filter(|line| line.contains(&format!("user=\"{other}\"")));
@@ -644,9 +621,9 @@ mod tests {
 
     #[test]
     fn what_an_engine_says_twice_is_there_once() {
-        let class = "{\"block_bytes\":4096,\"total\":1,\"free\":3}";
-        let twice = CORE.replace(class, &format!("{class},{class}"));
-        let text = written(vec![engine("x", &format!("{twice},{twice}")), engine("x", CORE)]);
+        let mut twice = core();
+        twice["memory"] = json!([twice["memory"][0], twice["memory"][0]]);
+        let text = written(vec![engine("x", json!([twice, twice])), engine("x", json!([core()]))]);
         let mut series: Vec<_> = text.lines().filter_map(|line| line.split_once("} ")).collect();
         let all = series.len();
         series.sort_unstable();
@@ -657,7 +634,7 @@ mod tests {
     /// The dashboard and the alert rules of spin-nfsd. Its own metrics are compared where it is built.
     #[test]
     fn metrics_of_engines_that_operators_are_shown_are_there() {
-        let text = written(vec![engine("spin-nfsd", CORE)]);
+        let text = written(vec![engine("x", json!([core()]))]);
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../apps/monitoring/spin-nfsd.");
         let read = |name| std::fs::read_to_string(format!("{folder}{name}")).unwrap();
         let shown = read("dashboard.json") + &read("rules.yml");
@@ -677,8 +654,6 @@ mod tests {
     fn every_count_is_one_of_the_engine() {
         let known: Vec<_> =
             spinrpc::StatsSnapshot::default().entries().map(|(name, _)| name).collect();
-        for (stat, _) in COUNTS {
-            assert!(known.contains(stat), "{stat}");
-        }
+        COUNTS.iter().for_each(|(stat, _)| assert!(known.contains(stat), "{stat}"));
     }
 }

@@ -4,13 +4,12 @@
 //! enough calls for that percentile; a step takes as long as that needs. A rate that does not hold
 //! is tried once more, because the machine may have been disturbed.
 
-use super::Outcome;
-use super::rows::rows;
+use super::{Outcome, rows};
 use crate::cli::Plan;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{Fleet, Limits, Measured, Measurement, OpenLoop, Rate, Workload};
-use crate::report::modes::{Saturation, SaturationStep};
+use crate::report::{Saturation, SaturationStep};
 use crate::units::{show_count, show_us};
 use std::time::Duration;
 

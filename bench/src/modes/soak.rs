@@ -2,8 +2,7 @@
 //! line of figures, and all memory is allocated at the beginning, because a leak detector must not
 //! leak itself. SIGINT and SIGTERM end it after the current window.
 
-use super::Outcome;
-use super::rows::rows;
+use super::{Outcome, rows};
 use crate::cli::Plan;
 use crate::env::{Holdings, holdings};
 use crate::failure::Failure;
@@ -11,7 +10,7 @@ use crate::interrupt;
 use crate::latency::LatencySummary;
 use crate::load::{CoreUse, Fleet, Interval, Limits, Measured, Measurement, OpenLoop, Samples};
 use crate::progress::Pace;
-use crate::report::modes::{Soak, SoakWindow, Trend, TrendUnit};
+use crate::report::{Soak, SoakWindow, Trend, TrendUnit};
 use crate::top::{Target, Watched};
 use crate::units::{show_count, show_us};
 use hdrhistogram::Histogram;
@@ -343,10 +342,6 @@ mod tests {
     use crate::load::{Operation, Workload};
     use crate::report::tests::{open_loop, repeat};
 
-    fn windows(of: impl Fn(usize) -> SoakWindow) -> Vec<SoakWindow> {
-        (0..20).map(of).collect()
-    }
-
     fn window(index: usize) -> SoakWindow {
         let noise = (index * 7 % 5) as f64;
         let holdings = Holdings { resident_bytes: 50 << 20, descriptors: 20 };
@@ -364,45 +359,36 @@ mod tests {
         }
     }
 
-    fn drifting(of: impl Fn(usize) -> SoakWindow) -> Vec<&'static str> {
-        let trends = trends(&windows(of));
-        trends.into_iter().filter(|trend| trend.is_drift).map(|trend| trend.what).collect()
-    }
-
-    #[test]
-    fn noise_is_no_drift() {
-        assert_eq!(drifting(window), [""; 0]);
+    /// The trends of windows with noise, each of which is changed by its index.
+    fn trends_of(change: fn(&mut SoakWindow, u64)) -> Vec<Trend> {
+        let windows = (0..20).map(|index| {
+            let mut window = window(index);
+            change(&mut window, index as u64);
+            window
+        });
+        trends(&windows.collect::<Vec<_>>())
     }
 
     #[test]
     fn what_grows_window_by_window_is_a_drift_and_so_is_a_rate_that_falls() {
-        let slower = |index| SoakWindow { p50_ns: 300.0 + 20.0 * index as f64, ..window(index) };
-        assert_eq!(drifting(slower), ["p50"]);
-        let fewer =
-            |index| SoakWindow { calls_per_second: 1000.0 - 10.0 * index as f64, ..window(index) };
-        assert_eq!(drifting(fewer), ["calls/s"]);
-        let leak = |index| {
-            let (resident_bytes, descriptors) = ((50 << 20) + (index as u64) * (1 << 20), 20);
-            SoakWindow { server: Holdings { resident_bytes, descriptors }, ..window(index) }
-        };
-        assert_eq!(drifting(leak), ["server memory"]);
-        let open = |index| {
-            let held = Holdings { resident_bytes: 50 << 20, descriptors: 20 + index as u64 };
-            SoakWindow { client: held, ..window(index) }
-        };
-        assert_eq!(drifting(open), ["client descriptors"]);
-    }
-
-    #[test]
-    fn buffers_that_do_not_come_back_are_a_leak_where_they_are_known() {
-        let of = |buffers: fn(usize) -> f64| {
-            let with = |index| SoakWindow { server_buffers: buffers(index), ..window(index) };
-            let trends = trends(&windows(with));
-            trends.iter().find(|trend| trend.what.contains("buffers")).map(|trend| trend.is_drift)
-        };
-        assert_eq!(of(|index| index as f64), Some(true));
-        assert_eq!(of(|_| 7.0), Some(false));
-        assert_eq!(of(|_| f64::NAN), None);
+        type Change = fn(&mut SoakWindow, u64);
+        let drifts: [(Change, &[&str]); 8] = [
+            (|_, _| {}, &[]),
+            (|one, index| one.p50_ns = 300.0 + 20.0 * index as f64, &["p50"]),
+            (|one, index| one.calls_per_second = 1000.0 - 10.0 * index as f64, &["calls/s"]),
+            (|one, index| one.server.resident_bytes += index << 20, &["server memory"]),
+            (|one, index| one.client.descriptors += index, &["client descriptors"]),
+            (|one, index| one.server_buffers = index as f64, &["server buffers in use"]),
+            (|one, _| one.server_buffers = 7.0, &[]),
+            // The first window brings no leak.
+            (|one, index| one.client.resident_bytes >>= u64::from(index == 0), &[]),
+        ];
+        for (at, (change, expected)) in drifts.into_iter().enumerate() {
+            let found = trends_of(change).into_iter().filter(|trend| trend.is_drift);
+            assert_eq!(found.map(|trend| trend.what).collect::<Vec<_>>(), expected, "{at}");
+        }
+        let unknown = trends_of(|one, _| one.server_buffers = f64::NAN);
+        assert!(!unknown.iter().any(|trend| trend.what.contains("buffers")));
     }
 
     /// A window of an open loop with 1000 calls, some of which were never sent.
@@ -425,100 +411,67 @@ mod tests {
         (Workload::ping_pong(Operation::Null, 0), measurement)
     }
 
-    fn soaked(windows: [Measured; 3]) -> Outcome {
-        soaked_of(3, windows)
-    }
-
-    fn soaked_of(planned: usize, windows: [Measured; 3]) -> Outcome {
+    /// A soak of which these windows were measured.
+    fn soaked(planned: usize, windows: impl IntoIterator<Item = Measured>) -> (Outcome, Soak) {
         let mut watch = Watch::new(planned, "shm:absent").unwrap();
         let holdings = window(0).server;
         windows.into_iter().for_each(|one| watch.add(vec![one], Some(holdings)));
-        watch.outcome().unwrap()
+        let mut outcome = watch.outcome().unwrap();
+        let soak = outcome.soak.take().unwrap();
+        (outcome, soak)
     }
 
     #[test]
     fn an_open_soak_says_what_all_of_its_windows_did() {
         let all = [open_window(100, 1.0), open_window(0, 1.0), open_window(0, 2.0)];
-        let outcome = soaked(all);
+        let (outcome, soak) = soaked(3, all);
         let open = outcome.rows[0].repeats[0].measurement.open.unwrap();
         assert_eq!((open.intended, open.late, open.overran, open.never_sent), (3000, 15, 6, 100));
         assert!((open.adherence_percent - 290.0 / 3.0).abs() < 1e-9, "{open:?}");
         assert_eq!((open.achieved_per_second, open.refused), (725.0, Some("behind")));
+        assert!(soak.buffers_not_watched.unwrap().contains("shm:absent"));
     }
 
     #[test]
-    fn a_soak_whose_server_cannot_be_looked_at_says_so() {
-        let soak = soaked([open_window(100, 1.0), open_window(0, 1.0), open_window(0, 2.0)]).soak;
-        let why = soak.unwrap().buffers_not_watched.unwrap();
-        assert!(why.contains("shm:absent"), "{why}");
-    }
-
-    #[test]
-    fn windows_that_fell_behind_their_rate_are_a_reason_not_to_hold() {
-        let outcome = soaked([open_window(0, 1.0), open_window(100, 1.0), open_window(0, 1.0)]);
-        let soak = outcome.soak.unwrap();
-        assert_eq!((soak.held, soak.refused_windows), (false, 1));
-        assert!(outcome.verdict.unwrap().contains("1 of 3 windows did not keep the rate"));
-        let kept = soaked([open_window(0, 1.0), open_window(0, 1.0), open_window(0, 1.0)]);
-        assert!(kept.soak.unwrap().held && kept.verdict.is_none());
+    fn windows_that_fell_behind_or_are_missing_are_a_reason_not_to_hold() {
+        let window = |never_sent| open_window(never_sent, 1.0);
+        for (planned, never_sent, told) in [
+            (3, [0, 100, 0], Some("1 of 3 windows did not keep the rate")),
+            (3, [0, 0, 0], None),
+            (60, [0, 0, 0], Some("it ended after 3 of 60 windows")),
+        ] {
+            let (outcome, soak) = soaked(planned, never_sent.map(window));
+            assert_eq!(soak.held, told.is_none(), "{told:?}");
+            let verdict = outcome.verdict.unwrap_or_default();
+            assert!(verdict.contains(told.unwrap_or_default()), "{verdict}");
+            assert_eq!(soak.refused_windows, usize::from(never_sent[1] > 0));
+        }
     }
 
     /// Expect the calls of the bad window, and those that were never sent, to rank as the slowest ones.
     #[test]
     fn one_window_that_fell_behind_leaves_the_percentiles_of_the_others() {
-        let mut watch = Watch::new(20, "shm:absent").unwrap();
-        let holdings = window(0).server;
-        for index in 0..20 {
-            watch.add(vec![open_window(if index == 7 { 100 } else { 0 }, 1.0)], Some(holdings));
-        }
-        let outcome = watch.outcome().unwrap();
+        let windows = (0..20).map(|index| open_window(if index == 7 { 100 } else { 0 }, 1.0));
+        let (outcome, soak) = soaked(20, windows);
         let latency = outcome.rows[0].repeats[0].measurement.latency;
         assert_eq!((latency.p50_ns, latency.p90_ns), (300.0, 300.0));
-        assert!(
-            latency.p99_ns.is_nan() && latency.max_ns.is_nan(),
-            "5 % of the calls: {latency:?}"
-        );
-        assert_eq!(outcome.soak.unwrap().refused_windows, 1);
-        assert!(outcome.verdict.is_some());
+        let is_unknown = latency.p99_ns.is_nan() && latency.max_ns.is_nan();
+        assert!(is_unknown, "5 % of the calls: {latency:?}");
+        assert_eq!((soak.refused_windows, outcome.verdict.is_some()), (1, true));
     }
 
     #[test]
-    fn a_soak_that_ended_early_did_not_hold() {
-        let windows = [open_window(0, 1.0), open_window(0, 1.0), open_window(0, 1.0)];
-        let early = soaked_of(60, windows);
-        assert!(!early.soak.unwrap().held);
-        assert!(early.verdict.unwrap().contains("it ended after 3 of 60 windows"));
-    }
-
-    #[test]
-    fn what_the_first_window_brings_is_no_leak() {
-        let first = |index| {
-            let resident_bytes = if index == 0 { 10 << 20 } else { 50 << 20 };
-            SoakWindow { client: Holdings { resident_bytes, descriptors: 20 }, ..window(index) }
-        };
-        assert_eq!(drifting(first), [""; 0]);
-    }
-
-    #[test]
-    fn a_line_is_found_exactly_and_without_doubt() {
+    fn a_line_is_found_exactly_and_noise_has_a_change_within_its_error() {
         let line =
-            Line::through((0..10).map(|x| (f64::from(x), 5.0 + 2.0 * f64::from(x)))).unwrap();
-        assert!((line.change - 18.0).abs() < 1e-9 && line.change_error < 1e-6, "{line:?}");
-        assert!((line.mean - 14.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn noise_has_a_change_within_its_error() {
+            |of: &dyn Fn(f64) -> f64| Line::through((0..10).map(f64::from).map(|x| (x, of(x))));
+        let exact = line(&|x| 5.0 + 2.0 * x).unwrap();
+        assert!((exact.change - 18.0).abs() < 1e-9 && exact.change_error < 1e-6, "{exact:?}");
+        assert!((exact.mean - 14.0).abs() < 1e-9);
         let values = [3.0, 5.0, 4.0, 6.0, 4.0, 5.0, 3.0, 6.0, 4.0, 5.0];
-        let points = values.iter().enumerate().map(|(index, value)| (index as f64, *value));
-        let line = Line::through(points).unwrap();
-        assert!(line.change.abs() < 2.0 * line.change_error, "{line:?}");
-    }
-
-    #[test]
-    fn no_line_goes_through_too_little() {
+        let noise = line(&|x| values[x as usize]).unwrap();
+        assert!(noise.change.abs() < 2.0 * noise.change_error, "{noise:?}");
+        assert_eq!(line(&|_| f64::NAN), None);
         assert_eq!(Line::through([(0.0, 1.0), (1.0, 2.0)].into_iter()), None);
         assert_eq!(Line::through([(1.0, 1.0); 4].into_iter()), None);
-        assert_eq!(Line::through((0..5).map(|x| (f64::from(x), f64::NAN))), None);
     }
 }

@@ -1,8 +1,7 @@
 //! The tables of a report as cells. `table` renders them as text, `html` as HTML, so that both have
 //! the same content.
 
-use super::modes::{Trend, TrendUnit};
-use super::{FloorRow, Goal, Report, Row, spread};
+use super::{FloorRow, Goal, Report, Row, Trend, TrendUnit, spread};
 use crate::latency::{LatencySummary, PERCENTILES, is_supported, median, upper_median};
 use crate::load::CoreUse;
 use crate::units::{joined, show_count, show_us};
@@ -195,7 +194,7 @@ fn core_rows(
             if_known(|core| core.busy_ticks_per_call, |ticks| format!("{ticks:.0}")),
             show_count(useful),
             show_count(cost(|core| core.empty_polls as f64)),
-            percent(cost(empty_percent)),
+            percent(cost(|core| core.empty_polls as f64 * 100.0 / core.polls.max(1) as f64)),
             if_known(|core| core.busy_percent, percent),
             if_known(|core| core.cpu_percent, percent),
             if_known(|core| core.system_percent, percent),
@@ -204,10 +203,6 @@ fn core_rows(
         ]
     };
     (0..count).map(cells).collect()
-}
-
-fn empty_percent(core: &CoreUse) -> f64 {
-    core.empty_polls as f64 * 100.0 / core.polls.max(1) as f64
 }
 
 pub(crate) fn bounds(report: &Report) -> Option<Grid> {

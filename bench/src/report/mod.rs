@@ -1,22 +1,18 @@
 //! From measurements to printed and written results: medians, ratios, goals.
 //!
 //! The commands fill a [`Report`]; `explain` finds the bottlenecks of its rows; `grid` makes tables
-//! of it, which `table` prints and `html` shows with plots; `csv`, `hgrm` and `hlog` are
-//! for programs; `columns` lists the figures of a repeat; a `sink` is a file that any of them is written to.
+//! of it, which `table` prints and `html` shows with plots; `csv` and `hdr` are
+//! for programs; `csv` lists the figures of a repeat.
 
-pub(crate) mod columns;
 pub(crate) mod csv;
 mod explain;
 mod grid;
-pub(crate) mod hgrm;
-pub(crate) mod hlog;
+pub(crate) mod hdr;
 pub(crate) mod html;
-pub(crate) mod modes;
-pub(crate) mod sink;
 pub(crate) mod table;
 mod validity;
 
-use crate::env::{Environment, Interference, WAITED_PERCENT};
+use crate::env::{Environment, Holdings, Interference, WAITED_PERCENT};
 use crate::failure::Failure;
 use crate::floor::{Placed, Placement, Probe};
 use crate::latency::{LatencySummary, PERCENTILES, median, upper_median, worse_median};
@@ -24,7 +20,6 @@ use crate::load::{CoreUse, Ends, Measurement, Mode, Workload};
 use crate::ranks::Rank;
 use explain::Bound;
 use hdrhistogram::Histogram;
-use modes::{Saturation, Soak};
 use serde::Serialize;
 use spinrpc::sys::random::Random;
 
@@ -324,7 +319,6 @@ impl Row {
         Self { bounded_by: bound(&row, None), ..row }
     }
 
-    /// The samples of all repeats together, in nanoseconds.
     pub(crate) fn samples(&self) -> Option<Histogram<u64>> {
         let mut repeats = self.repeats.iter().map(|repeat| &repeat.measurement.samples.latency);
         let mut all = repeats.next()?.clone();
@@ -472,6 +466,93 @@ impl Goal {
 
     pub(crate) fn aiming_for(self, aim: f64) -> Self {
         Self { aim: Some(aim), ..self }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Saturation {
+    pub(crate) p99_limit_ns: f64,
+    pub(crate) steps: Vec<SaturationStep>,
+    /// The highest rate that held, in calls per second; absent if none did.
+    pub(crate) highest_per_second: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct SaturationStep {
+    pub(crate) target_per_second: f64,
+    pub(crate) achieved_per_second: f64,
+    pub(crate) lost: u64,
+    /// Measured from the intended start of each call.
+    pub(crate) p99_ns: f64,
+    pub(crate) adherence_percent: f64,
+    /// The percentile stayed within its limit, and the loop kept its rate.
+    pub(crate) held: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Soak {
+    pub(crate) windows: Vec<SoakWindow>,
+    pub(crate) refused_windows: usize,
+    pub(crate) lost: u64,
+    pub(crate) trends: Vec<Trend>,
+    /// Nothing drifted, nothing leaked, every call was answered, and every window kept its rate, if
+    /// it had one.
+    pub(crate) held: bool,
+    pub(crate) buffers_not_watched: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct SoakWindow {
+    /// Start relative to that of the soak, in seconds.
+    pub(crate) start_s: f64,
+    pub(crate) elapsed_s: f64,
+    pub(crate) calls: u64,
+    pub(crate) calls_per_second: f64,
+    pub(crate) p50_ns: f64,
+    pub(crate) p99_ns: f64,
+    pub(crate) max_ns: f64,
+    /// At the end of the window.
+    pub(crate) client: Holdings,
+    pub(crate) server: Holdings,
+    /// Buffers that the server has in use; NaN if unknown.
+    #[serde(skip)]
+    pub(crate) server_buffers: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TrendUnit {
+    Number,
+    Ns,
+    Bytes,
+}
+
+/// A straight line through a figure of all windows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Trend {
+    /// Name of the figure: `p50`, `server memory` and so on.
+    pub(crate) what: &'static str,
+    pub(crate) unit: TrendUnit,
+    pub(crate) mean: f64,
+    /// Change of the line from the first window to the last.
+    pub(crate) change: f64,
+    pub(crate) change_error: f64,
+    /// The change exceeds the tolerance, and is too significant to be chance.
+    pub(crate) is_drift: bool,
+}
+
+impl Trend {
+    /// Change, and its standard error, in percent of the mean.
+    pub(crate) fn percents(&self) -> [f64; 2] {
+        let mean = self.mean.abs().max(f64::MIN_POSITIVE);
+        [self.change, self.change_error].map(|part| part / mean * 100.0)
+    }
+
+    /// `p99 changed by +3.1 % (error 4.0 %)`.
+    pub(crate) fn describe(&self) -> String {
+        let [change, error] = self.percents();
+        let drift = if self.is_drift { ": DRIFT" } else { "" };
+        format!("{} changed by {change:+.1} % (standard error {error:.1} %){drift}", self.what)
     }
 }
 
@@ -632,14 +713,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn goals_bound_from_one_side() {
+    fn targets_bound_from_one_side_and_are_not_judged_where_cores_waited() {
         let at_most = [2.0, 2.1].map(|p50| Goal::at_most("p50", p50, 2.0).met);
         let at_least = [0.8, 0.7].map(|rate| Goal::at_least("rate", rate, 0.8).met);
         assert_eq!([at_most, at_least], [[Some(true), Some(false)]; 2]);
-    }
-
-    #[test]
-    fn targets_are_not_judged_where_cores_waited() {
         for (waited, met) in [(None, Some(false)), (Some(0.2), Some(false)), (Some(30.0), None)] {
             let mut report = empty();
             report.goals.push(Goal::at_most("p50", 2.1, 2.0));

@@ -5,27 +5,65 @@
 //! between two answers, and `table` its form for people. Used by `main`, and by the soak, which
 //! watches the buffers of its server; no engine runs in the process of `top`.
 
-mod args;
-mod budget;
 pub(crate) mod snapshot;
 mod socket;
 mod table;
 mod target;
 mod view;
 
-pub(crate) use args::TopArgs;
-pub(crate) use budget::Budget;
+pub(crate) use socket::{Budget, Detail, Owner};
 pub(crate) use target::{Found, Target, Watched};
 pub(crate) use view::Order;
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::units::joined;
+use crate::units::{joined, parse_time};
+use clap::Args;
+use spinrpc::config::{Choice, IdlePolicy};
 use spinrpc_tuning::text;
 use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 use view::View;
+
+#[derive(Args, Debug)]
+#[command(after_help = include_str!("../help/top.txt").trim_ascii_end())]
+pub(crate) struct TopArgs {
+    /// Process id, or the address of a listening process, such as shm:NAME [default: every engine
+    /// here that this user may inspect]
+    #[arg(value_name = "ADDRESS|PID", value_parser = Target::parse)]
+    pub(crate) target: Option<Target>,
+    /// Time between two updates; rates refer to it
+    #[arg(long, default_value = "1s", value_parser = parse_interval)]
+    pub(crate) interval: Duration,
+    /// Number of updates [default: until interrupted, or until the engines exit]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: Option<u32>,
+    /// Print one line of JSON per update, schema spinperf-top/1
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Sort order of connections
+    #[arg(long, value_enum, default_value_t = Order::Calls)]
+    pub(crate) sort: Order,
+    /// Switch all cores to this idle policy first, instead of poll.mode
+    #[arg(long, value_parser = parse_idle)]
+    pub(crate) idle: Option<IdlePolicy>,
+    /// Number of connections shown for each core; JSON has the 256 with most calls
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub(crate) connections: u16,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_time(text).map_err(|error| error.to_string())?;
+    let allowed = INTERVAL_MIN..=INTERVAL_MAX;
+    allowed.contains(&interval).then_some(interval).ok_or_else(|| "from 100ms to 60m".to_owned())
+}
+
+fn parse_idle(text: &str) -> Result<IdlePolicy, String> {
+    let mut policy = IdlePolicy::Busy;
+    let names = policy.names().join(", ");
+    policy.set(text).then_some(policy).ok_or_else(|| format!("one of {names}"))
+}
 
 /// Watches until interrupted, until the engines exit, or for the requested number of updates.
 ///
@@ -37,7 +75,8 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     if let Some(policy) = args.idle {
         watched.set_idle(policy)?;
     }
-    let mut before = watched.look().unwrap_or_default();
+    let look = || watched.look(Detail::Connections, false);
+    let mut before = look().unwrap_or_default();
     let mut due = Instant::now();
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
@@ -45,7 +84,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         if is_interrupted(due) {
             return Ok(());
         }
-        let Some(now) = watched.look() else { return ended(&watched, shown, args.count) };
+        let Some(now) = look() else { return ended(&watched, shown, args.count) };
         if now.is_empty() {
             continue;
         }
@@ -124,5 +163,5 @@ fn terminal_size() -> (usize, usize) {
 /// Time between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
 /// Minimum time between two updates: engines return the same snapshot for 10 ms.
-pub(crate) const INTERVAL_MIN: Duration = Duration::from_millis(100);
-pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);

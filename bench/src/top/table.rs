@@ -106,7 +106,6 @@ fn memory_line(core: &CoreView<'_>) -> Option<String> {
     })
 }
 
-/// A connection, with the index of its core.
 type Row<'a> = (u32, &'a ConnectionView<'a>);
 
 fn rows_of<'a>(core: &'a CoreView<'_>, most: usize) -> impl Iterator<Item = Row<'a>> {

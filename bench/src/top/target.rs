@@ -33,6 +33,7 @@ impl Target {
     }
 }
 
+#[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) owner: Owner,
     pub(crate) program: String,
@@ -143,18 +144,9 @@ impl Watched {
         }
     }
 
-    /// Their engines that answer now; `None` when all have exited.
-    pub(crate) fn look(&self) -> Option<Vec<Found>> {
-        self.look_for(Detail::Connections, false)
-    }
-
-    /// The same without their connections; optionally with the latencies that they measure from now
+    /// Their engines that answer now; `None` when all have exited. Optionally with the latencies that they measure from now
     /// on.
-    pub(crate) fn look_at_cores(&self, with_latencies: bool) -> Option<Vec<Found>> {
-        self.look_for(Detail::Cores, with_latencies)
-    }
-
-    fn look_for(&self, detail: Detail, with_latencies: bool) -> Option<Vec<Found>> {
+    pub(crate) fn look(&self, detail: Detail, with_latencies: bool) -> Option<Vec<Found>> {
         let (mut found, mut allowance) = (Vec::new(), Allowance::of_a_look());
         let silent = self.ask_each(|name, turn| {
             let is_meant = |owner| self.is_watched(owner);
@@ -171,7 +163,7 @@ impl Watched {
 
     /// Buffers that their engines have in use now, if all of them answer.
     pub(crate) fn buffers_in_use(&self) -> Option<u64> {
-        let found = self.look()?;
+        let found = self.look(Detail::Connections, false)?;
         let sum: Option<u64> = found.iter().map(Found::buffers_in_use).sum();
         sum.filter(|_| !found.is_empty())
     }

@@ -59,7 +59,6 @@ pub(crate) struct CoreView<'a> {
     pub(super) connections: Vec<ConnectionView<'a>>,
 }
 
-/// Blocks of one size of a core's memory.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct BlocksView {
     pub(super) block_bytes: usize,
@@ -87,7 +86,6 @@ pub(crate) struct ConnectionView<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Engines in the second snapshot.
     pub(super) fn between(before: &[Found], now: &'a [Found], order: Order) -> Self {
         let engines = now.iter().map(|now| {
             let before = before.iter().find(|before| is_same(before, now));

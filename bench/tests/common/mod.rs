@@ -88,6 +88,20 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+pub(crate) trait Ended {
+    /// Standard output and standard error of a command that ended with this status.
+    fn with(self, code: i32) -> [String; 2];
+}
+
+impl Ended for Output {
+    #[track_caller]
+    fn with(self, code: i32) -> [String; 2] {
+        let [said, error] = [self.stdout, self.stderr].map(|bytes| text(&bytes));
+        assert_eq!(self.status.code(), Some(code), "{said}{error}");
+        [said, error]
+    }
+}
+
 /// A listening server; killed on drop, and ended with this process: it would keep a CPU from all later tests.
 pub(crate) struct Server {
     pub(crate) child: Child,

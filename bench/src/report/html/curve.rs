@@ -5,8 +5,7 @@ use super::family::Family;
 use super::plot::{Axis, Plot, range, show_time};
 use crate::floor::Probe;
 use crate::latency::{LatencySummary, median};
-use crate::report::Row;
-use crate::report::modes::{Saturation, Soak, SoakWindow};
+use crate::report::{Row, Saturation, Soak, SoakWindow};
 use crate::units::{joined, show_count};
 
 /// The curve of a family of rows under different loads; `None` with fewer than two.
@@ -47,18 +46,14 @@ pub(super) fn figure(family: &Family<'_>) -> Option<String> {
 fn draw(plot: &mut Plot, rows: &[&Row], index: usize, name: &str, of: fn(&LatencySummary) -> f64) {
     let colour = format!("--s{index}");
     let point = |row: &Row| (row.median.calls_per_second, of(&row.median.latency));
-    let points: Vec<(f64, f64)> =
-        rows.iter().map(|row| point(row)).filter(|point| point.1.is_finite()).collect();
-    plot.line(&points, &colour, "", name);
+    let points: Vec<(f64, f64)> = rows.iter().map(|row| point(row)).collect();
+    plot.course(&points, &colour, name);
     for row in rows {
         let title = format!("{}, {name} {}", row.name, show_time(point(row).1));
         plot.dot(point(row), &colour, true, &title);
         if index == 0 {
             plot.note(point(row), &load_of(row));
         }
-    }
-    if let Some(end) = points.last() {
-        plot.name(*end, &colour, name);
     }
 }
 
@@ -137,13 +132,9 @@ fn values_of(soak: &Soak, courses: &[Course]) -> impl Iterator<Item = f64> {
 
 fn with_courses(mut plot: Plot, soak: &Soak, courses: &[Course]) -> Plot {
     for (index, (name, of)) in courses.iter().enumerate() {
-        let colour = format!("--s{index}");
         let point = |window: &SoakWindow| (window.start_s + window.elapsed_s / 2.0, of(window));
         let points: Vec<(f64, f64)> = soak.windows.iter().map(point).collect();
-        plot.line(&points, &colour, "", name);
-        if let Some(end) = points.iter().rev().find(|point| point.1.is_finite()) {
-            plot.name(*end, &colour, name);
-        }
+        plot.course(&points, &format!("--s{index}"), name);
     }
     plot
 }
@@ -168,9 +159,9 @@ mod tests {
     use super::*;
     use crate::env::Holdings;
     use crate::load::{Operation, Workload};
+    use crate::report::SaturationStep;
     use crate::report::html::family::families;
     use crate::report::html::tests::{data_points, sampled};
-    use crate::report::modes::SaturationStep;
 
     #[test]
     fn each_load_is_a_point_of_each_line() {

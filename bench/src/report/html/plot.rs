@@ -2,7 +2,7 @@
 //!
 //! Coordinates are data values; only this module knows pixels.
 
-use super::markup::escape;
+use super::escape;
 use crate::units::{joined, show_count};
 use std::fmt::Write;
 
@@ -83,6 +83,14 @@ impl Plot {
     pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str, extra: &str, title: &str) {
         let style = format!("series {extra}\" style=\"stroke:var({colour})");
         self.polyline(points, &style, title);
+    }
+
+    /// A line that is labelled in the margin, at its end.
+    pub(super) fn course(&mut self, points: &[(f64, f64)], colour: &str, name: &str) {
+        self.line(points, colour, "", name);
+        if let Some(end) = points.iter().rev().find(|point| is_known(point)) {
+            self.name(*end, colour, name);
+        }
     }
 
     /// A thin line on top of everything, without its own colour.

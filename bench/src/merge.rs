@@ -1,25 +1,27 @@
 //! `spinperf merge`: adds up the reports of clients that measured at the same time, such as the
 //! ranks of a job.
 //!
-//! `part` reads a report, `sum` adds up the repeats of a workload. Histograms are added, and
-//! percentiles are those of the sum: never means of percentiles.
+//! A [`Part`] is a report as read, a [`Sum`] adds up the repeats of a workload. Histograms are added, and percentiles are
+//! those of the sum: never means of percentiles.
 
-mod part;
-mod sum;
-
+use crate::compare::{FIGURE_MAX, checked, read_report};
+use crate::env::{Environment, Interference};
 use crate::failure::Failure;
+use crate::latency::LatencySummary;
+use crate::load::{
+    CoreUse, CutShort, Interval, Measurement, Mode, OpenLoop, Samples, Workload, nanoseconds,
+};
 use crate::output::{OutputArgs, Outputs};
 use crate::ranks::{RANKS_MAX, Rank};
-use crate::report::{Report, Row};
+use crate::report::{Repeat, Report, Row};
 use crate::units::{grouped, joined, show_value};
 use clap::Args;
-use part::{Part, PartRow};
+use serde::Deserialize;
 use serde_json::Value;
-use std::path::PathBuf;
-use sum::{Sum, Summand};
+use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
-#[command(after_help = include_str!("../help/merge.txt").trim_ascii_end())]
+#[command(after_help = include_str!("help/merge.txt").trim_ascii_end())]
 pub(crate) struct MergeArgs {
     /// Reports written by `spinperf run --json`
     #[arg(required = true, value_name = "REPORT")]
@@ -86,9 +88,9 @@ fn merged(parts: &[Part]) -> Result<Merged, Failure> {
         if counts.clone().min() != counts.max() {
             report.notes.push(format!("{}: only the repeats that all reports have", row.name));
         }
-        let sum = sum_of(parts, &rows)?;
-        common_percent = common_percent.min(sum.common_percent);
-        report.rows.push(Row::new(row.workload, sum.repeats));
+        let (repeats, percent) = sum_of(parts, &rows)?;
+        common_percent = common_percent.min(percent);
+        report.rows.push(Row::new(row.workload, repeats));
     }
     if report.rows.is_empty() {
         return Err(Failure::Usage("no workload is in all of the reports".to_owned()));
@@ -119,19 +121,30 @@ fn check_distinct(parts: &[Part]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn sum_of<'a>(parts: &'a [Part], rows: &[&'a PartRow]) -> Result<Sum, Failure> {
-    let repeats = rows.iter().map(|row| row.repeats.len()).min().unwrap_or(0);
-    let mut sum = Sum { repeats: Vec::new(), common_percent: 100.0 };
-    for repeat in 0..repeats {
-        let of = |(part, row): (&'a Part, &&'a PartRow)| Summand {
-            source: &part.source,
-            repeat: &row.repeats[repeat],
-            never_sent: row.never_sent[repeat],
-        };
-        let summands: Vec<Summand<'_>> = parts.iter().zip(rows).map(of).collect();
-        sum.add(&summands)?;
+/// The sums of the repeats that all reports have, and the smallest part of a measured time, in percent, that is common to
+/// all of them.
+///
+/// # Errors
+/// The reports are of different times.
+fn sum_of(parts: &[Part], rows: &[&PartRow]) -> Result<(Vec<Repeat>, f64), Failure> {
+    let count = rows.iter().map(|row| row.repeats.len()).min().unwrap_or(0);
+    let (mut repeats, mut common_percent) = (Vec::new(), 100.0_f64);
+    for at in 0..count {
+        let repeats_of = parts.iter().zip(rows);
+        let summands: Vec<Summand<'_>> =
+            repeats_of.map(|(part, row)| (&*part.source, &row.repeats[at])).collect();
+        let never_sent = rows.iter().map(|row| row.never_sent[at]).sum();
+        let starts = || summands.iter().map(|(_, one)| one.start_unix_s);
+        let ends = || summands.iter().map(|(_, one)| one.start_unix_s + one.elapsed_s);
+        let longest = summands.iter().map(|(_, one)| one.elapsed_s).fold(0.0, f64::max);
+        let percent = common_s(&summands)? * 100.0 / longest.max(f64::MIN_POSITIVE);
+        common_percent = common_percent.min(percent);
+        let start_unix_s = starts().fold(f64::INFINITY, f64::min);
+        let elapsed_s = ends().fold(0.0, f64::max) - start_unix_s;
+        let measurement = measurement(&summands, never_sent, [start_unix_s, elapsed_s])?;
+        repeats.push(Repeat::new(measurement, Vec::new()));
     }
-    Ok(sum)
+    Ok((repeats, common_percent))
 }
 
 /// Tells which ranks are missing, and whether the reports are of several jobs.
@@ -214,17 +227,182 @@ fn differences(parts: &[Part]) -> Vec<String> {
     keys.filter_map(differs).collect()
 }
 
+#[derive(Clone, Debug, Deserialize)]
+struct Part {
+    #[serde(skip)]
+    source: String,
+    ids: Vec<String>,
+    environment: Environment,
+    interference: Interference,
+    mode: Option<Mode>,
+    rows: Vec<PartRow>,
+    notes: Vec<String>,
+    interrupted: bool,
+    rank: Option<Rank>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct PartRow {
+    name: String,
+    workload: Workload,
+    repeats: Vec<Measurement>,
+    /// Calls of the open loop of each repeat, or of the mix it is a part of, that were never sent.
+    #[serde(skip)]
+    never_sent: Vec<u64>,
+}
+
+impl Part {
+    fn read(path: &Path) -> Result<Self, String> {
+        Self::of(&path.display().to_string(), read_report(path)?)
+    }
+
+    fn of(source: &str, report: Value) -> Result<Self, String> {
+        let report = checked(report).map_err(|error| format!("{source}: {error}"))?;
+        let mut part: Self =
+            serde_json::from_value(report).map_err(|error| format!("{source}: {error}"))?;
+        source.clone_into(&mut part.source);
+        // Whether percentiles were refused, and how many calls were never sent, in each repeat of the
+        // last mix: the rows of its operations follow it, and do not tell.
+        let mut of_mix: Vec<(bool, u64)> = Vec::new();
+        for row in &mut part.rows {
+            let own: Vec<(bool, u64)> = row.repeats.iter().map(schedule).collect();
+            let schedule = if row.workload.of_mix { of_mix.clone() } else { own };
+            for (number, repeat) in row.repeats.iter().enumerate() {
+                let (is_refused, never_sent) = schedule.get(number).copied().unwrap_or_default();
+                let samples = repeat.samples.latency.len();
+                let problem = match is_credible(repeat) {
+                    false => "it has a figure below 0 or above 1e18",
+                    true if samples == repeat.calls || (is_refused && samples == 0) => "",
+                    true => "its histogram lacks calls",
+                };
+                if !problem.is_empty() {
+                    return Err(format!("{source}: {}: {problem}", row.name));
+                }
+                row.never_sent.push(never_sent);
+            }
+            if !row.workload.mix.is_empty() {
+                of_mix = schedule;
+            }
+        }
+        Ok(part)
+    }
+
+    /// Returns whether both reports have a measurement in common, which a sum would count twice.
+    fn overlaps(&self, other: &Self) -> bool {
+        self.ids.iter().any(|id| other.ids.contains(id))
+    }
+
+    /// The row of the same workload. Ranks may have seeds of their own.
+    fn row_like(&self, row: &PartRow) -> Option<&PartRow> {
+        let without_seed = |row: &PartRow| Workload { seed: 0, ..row.workload };
+        self.rows.iter().find(|other| without_seed(other) == without_seed(row))
+    }
+}
+
+/// Returns whether an open loop refused percentiles, and the number of its calls that were never sent.
+fn schedule(repeat: &Measurement) -> (bool, u64) {
+    repeat.open.map_or((false, 0), |open| (open.refused.is_some(), open.never_sent))
+}
+
+fn is_credible(repeat: &Measurement) -> bool {
+    let open = || repeat.open.iter();
+    let counts = [repeat.calls, repeat.lost]
+        .into_iter()
+        .chain(open().flat_map(|o| [o.intended, o.late, o.overran, o.never_sent]));
+    let rates = [repeat.calls_per_second, repeat.bytes_per_second, repeat.start_unix_s];
+    let of_open =
+        open().flat_map(|o| [o.target_per_second, o.achieved_per_second, o.adherence_percent]);
+    let times = [repeat.elapsed_s, repeat.carried_in_ns];
+    let mut figures = rates.into_iter().chain(of_open).chain(times);
+    let cores = || repeat.client_cores.iter().chain(&repeat.server_cores).chain(&repeat.server);
+    counts.into_iter().all(|count| count <= COUNT_MAX)
+        && figures.all(|figure| figure.is_nan() || (0.0..=FIGURE_MAX).contains(&figure))
+        && cores().all(|core| core.counts().iter().all(|count| *count <= COUNT_MAX))
+}
+
+type Summand<'a> = (&'a str, &'a Measurement);
+
+fn common_s(summands: &[Summand<'_>]) -> Result<f64, Failure> {
+    let ended = |one: &Measurement| one.start_unix_s + one.elapsed_s;
+    let last = summands.iter().max_by(|a, b| a.1.start_unix_s.total_cmp(&b.1.start_unix_s));
+    let first = summands.iter().min_by(|a, b| ended(a.1).total_cmp(&ended(b.1)));
+    let (Some(last), Some(first)) = (last, first) else { return Ok(0.0) };
+    let common_s = ended(first.1) - last.1.start_unix_s;
+    if common_s <= 0.0 {
+        let (gap_s, last, first) = (-common_s, last.0, first.0);
+        return Err(Failure::Measurement(format!(
+            "the reports are not of the same time: {last} began {gap_s:.3} s after {first} ended; \
+             start all clients together (--ranks)"
+        )));
+    }
+    Ok(common_s)
+}
+
+/// The calls that were `never_sent` rank as slower than all others.
+fn measurement(
+    summands: &[Summand<'_>],
+    never_sent: u64,
+    [start_unix_s, elapsed_s]: [f64; 2],
+) -> Result<Measurement, Failure> {
+    let repeats = || summands.iter().map(|(_, repeat)| *repeat);
+    let (calls, lost) = (repeats().map(|r| r.calls).sum(), repeats().map(|r| r.lost).sum());
+    let mut latency = nanoseconds()?;
+    for repeat in repeats() {
+        let added = latency.add(&repeat.samples.latency);
+        added.map_err(|error| Failure::Measurement(format!("adding histograms: {error}")))?;
+    }
+    let is_refused = repeats().any(|one| one.samples.latency.is_empty() && one.calls > 0);
+    if is_refused {
+        latency.reset();
+    }
+    // The server counts the calls of all clients; the report that saw most of them has its figures.
+    let seen = repeats().max_by_key(|one| one.server.map_or(0, |server| server.calls));
+    let client_cores: Vec<CoreUse> = repeats().flat_map(|one| one.client_cores.clone()).collect();
+    let loops: Vec<OpenLoop> = repeats().filter_map(|one| one.open).collect();
+    let target = loops.iter().map(|one| one.target_per_second).sum();
+    let achieved = total(loops.iter().map(|one| one.achieved_per_second));
+    let interval = Interval { start_s: 0.0, elapsed_s, histogram: latency.clone() };
+    Ok(Measurement {
+        calls,
+        lost,
+        elapsed_s,
+        calls_per_second: total(repeats().map(|one| one.calls_per_second)),
+        bytes_per_second: total(repeats().map(|one| one.bytes_per_second)),
+        start_unix_s,
+        carried_in_ns: repeats().map(|one| one.carried_in_ns).fold(0.0, f64::max),
+        latency: match is_refused {
+            true => LatencySummary { missing: lost + never_sent, ..LatencySummary::refused(calls) },
+            false => LatencySummary::of(&latency, 1.0, lost + never_sent),
+        },
+        service: None,
+        open: OpenLoop::sum(&loops, [target, achieved]),
+        client: CoreUse::sum(&client_cores),
+        client_cores,
+        server: seen.and_then(|one| one.server),
+        server_cores: seen.map(|one| one.server_cores.clone()).unwrap_or_default(),
+        samples: Samples { latency, intervals: vec![interval] },
+        cut_short: CutShort::default(),
+    })
+}
+
+/// The sum of the known values; NaN if there are none.
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    values.filter(|value| !value.is_nan()).reduce(|sum, value| sum + value).unwrap_or(f64::NAN)
+}
+
 const MERGED: &str = "MERGED: histograms and calls are added up, never percentiles averaged";
 /// Minimum common part of the measured time for rates to add up.
 const COMMON_LEAST: f64 = 95.0;
 /// Facts that differ between any two processes. Machines have a note of their own.
 const OF_EACH_PROCESS: &str =
     " host_name started_unix_s cores core_nodes load_average steal_ms_before doctor ";
+/// Far more than any run has, and too little for a sum of reports to overflow.
+const COUNT_MAX: u64 = 1 << 48;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Mix, Operation, Share, Workload};
+    use crate::load::{Mix, Operation, Share};
     use crate::report::tests::{empty, sampled_at};
 
     /// A report of one repeat of these latencies in nanoseconds, starting at this time.
