@@ -349,15 +349,6 @@ mod tests {
         (state, done)
     }
 
-    #[test]
-    fn a_disconnect_before_the_establishment_ends_it_once() {
-        let events = [Event::ReceivesPosted, Event::Disconnected, Event::Established];
-        let ended = run(State::AwaitingReceives, events);
-        assert_eq!(ended, (State::Over, vec!["Accept".into(), "End".into()]));
-        let given_up = run(State::AwaitingAnswer, [Event::Disconnected, Event::Established]);
-        assert_eq!(given_up, (State::Gone, vec!["GiveUp".into()]));
-    }
-
     /// Lose ESTABLISHED, or have it late. Expect that the first message stands for it, and that the deadline does not end
     /// the connection.
     #[test]
@@ -366,21 +357,6 @@ mod tests {
         let late = [Event::DeadlinePassed, Event::Established];
         let told = run(State::AwaitingReceives, events.into_iter().chain(late));
         assert_eq!(told, (State::Established, vec!["Accept".into(), "TellOfMessage".into()]));
-    }
-
-    #[test]
-    fn a_device_that_goes_twice_ends_a_connection_once() {
-        let removed = [Event::DeviceRemoved, Event::Disconnected, Event::DeviceRemoved];
-        assert_eq!(run(State::Established, removed), (State::Over, vec!["End".into()]));
-    }
-
-    #[test]
-    fn an_ended_connection_hears_nothing_but_its_core() {
-        let late = events()
-            .into_iter()
-            .filter(|event| !matches!(event, Event::DestroyWanted | Event::LinkDropped));
-        assert_eq!(run(State::Over, late.clone()), (State::Over, vec![]));
-        assert_eq!(run(State::Destroyed, late), (State::Destroyed, vec![]));
     }
 
     #[test]
