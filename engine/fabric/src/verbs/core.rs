@@ -206,9 +206,6 @@ impl CoreShared {
     }
 
     /// The protection domain that connections of a device share; `make` makes it for the first of them (control thread).
-    ///
-    /// # Errors
-    /// Those of `make`.
     pub(super) fn share_domain(
         &self,
         context: Context,

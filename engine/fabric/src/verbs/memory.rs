@@ -142,9 +142,6 @@ impl LinkMemory {
 
     /// Registers slabs of the application, for windows: the keys of other modes outlive calls, and their blocks are
     /// copied. Before the core has the connection.
-    ///
-    /// # Errors
-    /// The error of the registration.
     pub(super) fn lend(&mut self, slabs: &[Slab]) -> Result<(), FabricError> {
         if self.registration != Registration::Window {
             return Ok(());
@@ -190,9 +187,6 @@ impl LinkMemory {
 
     /// The key of the block that a Read fills, where the peer is told it; `None`: the region's will do. The first time the
     /// block may have to be registered (system call).
-    ///
-    /// # Errors
-    /// The error of the registration.
     pub(super) fn sink_key(&mut self, into: &Lease) -> Result<Option<u32>, FabricError> {
         if !self.has_own_sinks || into.region_id() != self.pool.region_id() {
             return Ok(None);
@@ -219,9 +213,6 @@ impl LinkMemory {
 
     /// The key for work requests of this side, of memory in the region `id`, which `hold` keeps. The
     /// first time it may have to be registered (system call).
-    ///
-    /// # Errors
-    /// The error of the registration.
     #[inline]
     pub(super) fn local_key(
         &mut self,

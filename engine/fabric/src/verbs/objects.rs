@@ -14,6 +14,7 @@ use crate::sync::lock;
 use crate::sys::journal::event;
 use rdma_sys::*;
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
@@ -51,11 +52,6 @@ fn prefers_relaxed_order(cpus: &str) -> bool {
     is_amd && is_zen || value("CPU implementer") == "0x46"
 }
 
-/// The error of the C library's last call on this thread.
-fn failed(op: &str) -> FabricError {
-    with_error(op, io::Error::last_os_error())
-}
-
 pub(super) fn with_error(op: &str, error: io::Error) -> FabricError {
     FabricError { op: op.into(), reason: shortage::explain(&error), source: Some(error) }
 }
@@ -73,6 +69,50 @@ pub(super) fn checked(result: c_int) -> io::Result<()> {
 fn report(what: &'static str, error: c_int) {
     if let Err(error) = checked(error) {
         event!(WARN, %error, what, "could not free what a device keeps for us");
+    }
+}
+
+/// An object of the library, which is freed when its owner is dropped. All that is made with it holds a reference to the
+/// owner, and nothing that is posted names it any more then, by the order in which a connection ends.
+struct Owned<T> {
+    raw: NonNull<T>,
+    what: &'static str,
+    free: unsafe extern "C" fn(*mut T) -> c_int,
+}
+
+// SAFETY: the library's objects may be used and freed from any thread: it keeps their counts under locks, and drivers lock
+// their queues. The one driver that can be told not to is not used then: see `unlocked_driver`.
+unsafe impl<T> Send for Owned<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Owned<T> {}
+
+impl<T> Owned<T> {
+    /// The object that was just made, or what the library says of its failure.
+    fn new(
+        raw: *mut T,
+        what: &'static str,
+        free: unsafe extern "C" fn(*mut T) -> c_int,
+    ) -> io::Result<Self> {
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { raw, what, free })
+    }
+
+    #[inline]
+    fn as_ptr(&self) -> *mut T {
+        self.raw.as_ptr()
+    }
+}
+
+impl<T> fmt::Debug for Owned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:p}", self.what, self.raw)
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: it was made by the library, and this is its one owner.
+        report(self.what, unsafe { (self.free)(self.raw.as_ptr()) });
     }
 }
 
@@ -105,14 +145,16 @@ unsafe fn has_operation(extended: NonNull<verbs_context>, offset: usize) -> bool
 }
 
 /// Object that memory and queue pairs must share to work together.
+///
+/// The order of the fields is that of the end.
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
-    raw: NonNull<ibv_pd>,
     thread: Option<ThreadDomain>,
     /// Registrations that its connections share, as long as one of them is there.
     shared: Mutex<Vec<(RegionId, Weak<MemoryRegion>)>>,
     /// Windows that are bound to nothing, left by connections that have ended.
     spare_windows: Mutex<Vec<MemoryWindow>>,
+    raw: Owned<ibv_pd>,
 }
 
 /// A promise that one thread at a time posts, by which some drivers leave out their locks.
@@ -124,11 +166,10 @@ struct ThreadDomain {
     free: unsafe extern "C" fn(*mut ibv_td) -> c_int,
 }
 
-// SAFETY: the library's objects may be used from any thread; their contents are only changed by
-// creating and freeing.
-unsafe impl Send for ProtectionDomain {}
+// SAFETY: as for `Owned`.
+unsafe impl Send for ThreadDomain {}
 // SAFETY: as above.
-unsafe impl Sync for ProtectionDomain {}
+unsafe impl Sync for ThreadDomain {}
 
 impl ProtectionDomain {
     /// A domain of the device, with a thread domain if that is asked for and the device has them.
@@ -140,15 +181,13 @@ impl ProtectionDomain {
         thread_domain: bool,
     ) -> Result<Self, FabricError> {
         // SAFETY: the caller vouches for the context.
-        let raw = NonNull::new(unsafe { ibv_alloc_pd(context) });
-        let raw = raw.ok_or_else(|| failed("allocate a protection domain"))?;
-        let mut domain =
-            Self { raw, thread: None, shared: Mutex::default(), spare_windows: Mutex::default() };
-        if thread_domain {
-            // SAFETY: both are of this open device.
-            domain.thread = unsafe { ThreadDomain::new(context, raw) };
-        }
-        Ok(domain)
+        let raw = unsafe { ibv_alloc_pd(context) };
+        let raw = Owned::new(raw, "protection domain", ibv_dealloc_pd)
+            .map_err(|error| with_error("allocate a protection domain", error))?;
+        // SAFETY: both are of this open device.
+        let join = || unsafe { ThreadDomain::new(context, raw.raw) };
+        let thread = thread_domain.then(join).flatten();
+        Ok(Self { thread, shared: Mutex::default(), spare_windows: Mutex::default(), raw })
     }
 
     pub(super) fn as_ptr(&self) -> *mut ibv_pd {
@@ -156,9 +195,6 @@ impl ProtectionDomain {
     }
 
     /// The registration of a region that all connections of the domain use; `register` makes it for the first of them.
-    ///
-    /// # Errors
-    /// Those of `register`.
     pub(super) fn share(
         &self,
         id: RegionId,
@@ -179,22 +215,12 @@ impl ProtectionDomain {
     }
 
     pub(super) fn for_queue_pair(&self) -> *mut ibv_pd {
-        self.thread.as_ref().map_or(self.raw, |thread| thread.parent).as_ptr()
+        self.thread.as_ref().map_or(self.raw.raw, |thread| thread.parent).as_ptr()
     }
 }
 
 fn known(shared: &[(RegionId, Weak<MemoryRegion>)], id: RegionId) -> Option<Arc<MemoryRegion>> {
     shared.iter().find(|(other, region)| *other == id && region.strong_count() > 0)?.1.upgrade()
-}
-
-impl Drop for ProtectionDomain {
-    fn drop(&mut self) {
-        self.thread = None;
-        lock(&self.spare_windows).clear();
-        // SAFETY: everything made with it holds a reference, so it is the last of them.
-        let error = unsafe { ibv_dealloc_pd(self.raw.as_ptr()) };
-        report("protection domain", error);
-    }
 }
 
 impl ThreadDomain {
@@ -245,14 +271,7 @@ impl Drop for ThreadDomain {
 
 /// Channel on which armed completion queues report that they are no longer empty.
 #[derive(Debug)]
-pub(super) struct CompletionChannel {
-    raw: NonNull<ibv_comp_channel>,
-}
-
-// SAFETY: a file descriptor and a reference count that the library keeps under a lock.
-unsafe impl Send for CompletionChannel {}
-// SAFETY: as above.
-unsafe impl Sync for CompletionChannel {}
+pub(super) struct CompletionChannel(Owned<ibv_comp_channel>);
 
 impl CompletionChannel {
     /// A channel whose events are taken without blocking.
@@ -261,11 +280,13 @@ impl CompletionChannel {
     /// `context` is that of an open device, which stays open as long as the channel lives.
     pub(super) unsafe fn new(context: *mut ibv_context) -> Result<Self, FabricError> {
         // SAFETY: the caller vouches for the context.
-        let raw = NonNull::new(unsafe { ibv_create_comp_channel(context) });
-        let channel = Self { raw: raw.ok_or_else(|| failed("make a completion channel"))? };
-        rustix::io::ioctl_fionbio(&channel, true)
-            .map_err(|error| with_error("make a completion channel", error.into()))?;
-        Ok(channel)
+        let raw = unsafe { ibv_create_comp_channel(context) };
+        let made = Owned::new(raw, "completion channel", ibv_destroy_comp_channel).map(Self);
+        let made = made.and_then(|channel| {
+            rustix::io::ioctl_fionbio(&channel, true)?;
+            Ok(channel)
+        });
+        made.map_err(|error| with_error("make a completion channel", error))
     }
 
     /// Takes the events there are, for queues of any number; says how many. A queue that reported
@@ -274,7 +295,7 @@ impl CompletionChannel {
         let mut taken = 0;
         let (mut cq, mut context) = (null_mut(), null_mut());
         // SAFETY: the channel is alive; both results have a place. It does not block.
-        while unsafe { ibv_get_cq_event(self.raw.as_ptr(), &mut cq, &mut context) } == 0 {
+        while unsafe { ibv_get_cq_event(self.0.as_ptr(), &mut cq, &mut context) } == 0 {
             // SAFETY: a queue waits with its end until its events are acknowledged, so it is alive.
             unsafe { ibv_ack_cq_events(cq, 1) };
             taken += 1;
@@ -286,15 +307,7 @@ impl CompletionChannel {
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the channel lives.
-        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
-    }
-}
-
-impl Drop for CompletionChannel {
-    fn drop(&mut self) {
-        // SAFETY: each queue that reports here holds a reference, so it is the last of them.
-        let error = unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) };
-        report("completion channel", error);
+        unsafe { BorrowedFd::borrow_raw(self.0.raw.as_ref().fd) }
     }
 }
 
@@ -312,7 +325,7 @@ pub(super) fn blank_completions<const COUNT: usize>() -> Box<[ibv_wc; COUNT]> {
 
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
-    raw: NonNull<ibv_cq>,
+    raw: Owned<ibv_cq>,
     poll: PollCq,
     request_notify: RequestNotify,
     /// Completions it has room for: as many as asked for, or more.
@@ -320,12 +333,6 @@ pub(super) struct CompletionQueue {
     /// Channel on which it reports once it is armed.
     pub(super) channel: Arc<CompletionChannel>,
 }
-
-// SAFETY: the drivers lock their queues, as those of the control thread's queue pairs may be polled
-// by a core meanwhile. The one that can be told not to is not used then: see `unlocked_driver`.
-unsafe impl Send for CompletionQueue {}
-// SAFETY: as above.
-unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     /// A queue for `depth` completions at least, which reports to `channel`, by the interrupt that `core` has of the
@@ -346,17 +353,16 @@ impl CompletionQueue {
         // SAFETY: the caller vouches for the context and the channel.
         let (raw, ops) = unsafe {
             let vector = interrupt(core, (*context).num_comp_vectors);
-            let channel = channel.raw.as_ptr();
+            let channel = channel.0.as_ptr();
             (ibv_create_cq(context, wanted, null_mut(), channel, vector), (*context).ops)
         };
-        let raw = NonNull::new(raw).ok_or_else(|| failed(OP))?;
+        let raw = Owned::new(raw, "completion queue", ibv_destroy_cq)
+            .map_err(|error| with_error(OP, error))?;
         let (Some(poll), Some(request_notify)) = (ops.poll_cq, ops.req_notify_cq) else {
-            // SAFETY: it is not in use.
-            unsafe { ibv_destroy_cq(raw.as_ptr()) };
             return Err(with_error(OP, io::ErrorKind::Unsupported.into()));
         };
         // SAFETY: it was just made.
-        let depth = unsafe { raw.as_ref().cqe }.unsigned_abs();
+        let depth = unsafe { raw.raw.as_ref().cqe }.unsigned_abs();
         Ok(Self { raw, poll, request_notify, depth, channel: Arc::clone(channel) })
     }
 
@@ -389,24 +395,12 @@ impl CompletionQueue {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CqBroken;
 
-impl Drop for CompletionQueue {
-    fn drop(&mut self) {
-        // SAFETY: each queue pair that completes here holds a reference, so it is the last of them.
-        let error = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
-        report("completion queue", error);
-    }
-}
-
+/// Memory that the device knows. Its keys never change.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
-    raw: NonNull<ibv_mr>,
+    raw: Owned<ibv_mr>,
     _domain: Arc<ProtectionDomain>,
 }
-
-// SAFETY: its keys never change, and freeing it may be done from any thread.
-unsafe impl Send for MemoryRegion {}
-// SAFETY: as above.
-unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
     /// Registers `bytes` bytes from `first` on (system call: pins them).
@@ -428,7 +422,7 @@ impl MemoryRegion {
         let try_with = |access| {
             // SAFETY: the domain is alive, and the caller vouches for the memory.
             let raw = unsafe { ibv_reg_mr_iova2(domain.as_ptr(), first, bytes, at, access) };
-            NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+            Owned::new(raw, "memory region", ibv_dereg_mr)
         };
         // The library leaves relaxed order out where the kernel does not know it, but drivers of some kernels refuse it:
         // mana before June 2024, rxe of the first half of 2023.
@@ -448,27 +442,19 @@ impl MemoryRegion {
 
     pub(super) fn first_address(&self) -> usize {
         // SAFETY: it is alive, and the field never changes.
-        unsafe { self.raw.as_ref().addr }.addr()
+        unsafe { self.raw.raw.as_ref().addr }.addr()
     }
 
     #[inline]
     pub(super) fn local_key(&self) -> u32 {
         // SAFETY: it is alive, and the field never changes.
-        unsafe { self.raw.as_ref().lkey }
+        unsafe { self.raw.raw.as_ref().lkey }
     }
 
     #[inline]
     pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: it is alive, and the field never changes.
-        unsafe { self.raw.as_ref().rkey }
-    }
-}
-
-impl Drop for MemoryRegion {
-    fn drop(&mut self) {
-        // SAFETY: nothing that is posted names it any more, by the order in which a connection ends.
-        let error = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
-        report("memory region", error);
+        unsafe { self.raw.raw.as_ref().rkey }
     }
 }
 
@@ -663,7 +649,7 @@ mod tests {
         context.ops.alloc_mw = Some(alloc_mw);
         context.ops.dealloc_mw = Some(dealloc_mw);
         raw.context = &raw mut context;
-        let raw = NonNull::from(&mut raw);
+        let raw = Owned::new(&raw mut raw, "domain", ibv_dealloc_pd).unwrap();
         let (thread, shared, spare_windows) = Default::default();
         let domain = Arc::new(ProtectionDomain { raw, thread, shared, spare_windows });
         let counts = || [&THERE, &MADE].map(|count| count.load(Ordering::Relaxed));
