@@ -34,7 +34,7 @@ pub use spinrpc_proto::version::Versions;
 pub use value::{Choice, Value};
 
 use crate::mem::LINE_BYTES;
-use crate::mem::budget::SendBudget;
+use crate::mem::budget::Budget;
 use crate::sync::ring::RingPlace;
 use crate::sys::mmap::HugePages;
 use spinrpc_proto::alignment::Alignment;
@@ -452,29 +452,31 @@ impl Config {
 
     /// Send buffers of a connection that this side makes calls on, and answers calls in reverse, if
     /// there may be any.
-    pub fn requester_send_budget(&self) -> SendBudget {
+    pub fn requester_send_budget(&self) -> Budget {
         self.send_budget(self.credits(), self.reverse_calls())
     }
 
     /// Send buffers of a connection that this side answers calls on, and makes calls in reverse, if
     /// there may be any.
-    pub fn responder_send_budget(&self) -> SendBudget {
+    pub fn responder_send_budget(&self) -> Budget {
         self.send_budget(self.reverse_calls(), self.credits())
     }
 
     /// Send buffers of a connection for these numbers of calls of this side and of its peer.
-    pub(crate) fn send_budget(&self, calls: usize, serves: usize) -> SendBudget {
+    pub(crate) fn send_budget(&self, calls: usize, serves: usize) -> Budget {
         // A requester's RDMA_DONEs use credits of calls, except for the one call that may be sent
         // in addition to RDMA_DONEs already sent.
         let of_requester = self.protocol().has_reads_in_replies() && calls > 0;
         let of_responder = if self.protocol().has_done_after_calls() { serves as u32 } else { 0 };
-        SendBudget {
-            replies: serves as u32,
-            calls: calls as u32,
-            errors: SEND_ERRORS,
-            dones: u32::from(of_requester) + of_responder,
-            unreported: self.unreported_sends_max(),
-        }
+        Budget([
+            // One for each credit granted, and one for each slot of the requester.
+            ("replies", serves as u32),
+            ("calls", calls as u32),
+            ("errors", SEND_ERRORS),
+            ("dones", u32::from(of_requester) + of_responder),
+            // Messages that are sent, which the driver has not said yet: it does for several at a time.
+            ("unreported", self.unreported_sends_max()),
+        ])
     }
 
     /// Sends that have completed without the driver knowing: of so many in a row the last one says so for all. With fewer

@@ -165,9 +165,7 @@ fn an_application_that_keeps_all_second_buffers_is_served_on_without() {
     let server = KeepServer::start(padding(small()));
     let mut caller = padding_caller(&server.address, all_words);
     // Twice as many second buffers as receives: so many are posted, and so many can be kept.
-    let budget = server.engine.config().recv_budget();
-    let forward = budget.credits + budget.behind_sends + budget.slack + budget.dones;
-    let receives = (forward + budget.reverse) as usize;
+    let receives = server.engine.config().recv_budget().total() as usize;
     let calls = 2 * receives as u32 + 20;
     for seed in 0..calls {
         keep(&mut caller, seed, 3000, true);

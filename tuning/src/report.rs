@@ -134,7 +134,7 @@ fn derived(profile: &Profile) -> [(&'static str, &'static str, usize); 7] {
     ]
 }
 
-fn buffers(budget: &impl Budget) -> usize {
+fn buffers(budget: &Budget) -> usize {
     usize::try_from(budget.total()).unwrap_or(usize::MAX)
 }
 

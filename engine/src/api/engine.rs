@@ -24,7 +24,6 @@ use crate::fabric::shm::{ShmConfig, ShmConnector};
 use crate::fabric::sim::{Device, SimConnector};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector};
-use crate::mem::budget::Budget;
 use crate::mem::{Slab, SlabLayout};
 use crate::reactor::pending::panic_log::message_of;
 use crate::reactor::words::memory;

@@ -2,7 +2,6 @@
 //! ones.
 
 use super::*;
-use crate::mem::budget::Budget;
 use spinrpc_proto::profile::Profile;
 
 fn host(allowed: &[usize], isolated: &[usize], siblings: &[&[usize]]) -> Host {

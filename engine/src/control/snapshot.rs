@@ -91,13 +91,11 @@ fn settings(raw: &RawConfig) -> BTreeMap<&'static str, String> {
 
 /// Purposes of a connection's message buffers, on either side of it.
 fn budget(config: &Config) -> Value {
-    fn holders(budget: &impl Budget) -> BTreeMap<&'static str, u32> {
-        budget.explain().collect()
-    }
+    let holders = |Budget(holders)| BTreeMap::from_iter(holders);
     json!({
-        "receives": holders(&config.recv_budget()),
-        "sends_of_clients": holders(&config.requester_send_budget()),
-        "sends_of_servers": holders(&config.responder_send_budget()),
+        "receives": holders(config.recv_budget()),
+        "sends_of_clients": holders(config.requester_send_budget()),
+        "sends_of_servers": holders(config.responder_send_budget()),
     })
 }
 

@@ -4,7 +4,6 @@ use crate::host::{Process, Tree};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::Config;
 use spinrpc::config::Registration;
-use spinrpc::mem::budget::Budget;
 
 /// RLIMIT_MEMLOCK of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, FabricError, Peer, QpId, SHORT_BYTES_MAX};
-use crate::mem::budget::Budget;
 use crate::mem::{Buf, BufPool, Region, Share};
 use crate::reactor::pending::call_table::{CallHold, CallTable, FencedReply};
 use crate::reactor::pending::deferred::Caller;

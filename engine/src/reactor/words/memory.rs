@@ -2,7 +2,6 @@
 
 use crate::config::{Config, Want};
 use crate::fabric::FabricError;
-use crate::mem::budget::Budget;
 use crate::mem::{BufPool, BulkClass, BulkPool, Region, Slab, SlabLayout};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use crate::sys::topology::Topology;

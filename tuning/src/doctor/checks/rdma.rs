@@ -8,7 +8,6 @@ use crate::rdma::{Port, Transport};
 use crate::text::shell_word;
 use spinrpc::config::{Config, Host, Registration};
 use spinrpc::fabric::adapters::{self, Fault};
-use spinrpc::mem::budget::Budget;
 use spinrpc::sys::affinity::CpuSet;
 
 pub(super) fn devices(input: &CheckInput<'_>) -> Finding {
