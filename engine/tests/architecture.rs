@@ -56,7 +56,8 @@ const LAYERS: &[Layers] = &[
         &[
             "caller stats throttle",
             "answer file_system",
-            "containment errors exports handle nodes open_syncs unix",
+            "errors",
+            "containment exports handle nodes open_syncs unix",
             "rights",
             "client_table tcp threads",
             "cephfs directory kerberos memory mount site",

@@ -204,7 +204,8 @@ impl Hostile {
         let connector = setup.world.connector(device);
         let mut fabric = connector.fabric(0).unwrap();
         let request = ConnectRequest::new("server", std::time::Duration::from_secs(1));
-        let endpoint = connector.connect(&request.private_data(&PRIVATE_DATA)).unwrap();
+        let endpoint =
+            connector.connect(&ConnectRequest { private_data: &PRIVATE_DATA, ..request }).unwrap();
         let qp = fabric.adopt(endpoint).unwrap();
         let bytes = BufPool::region_bytes(4096, 256).unwrap() + 64;
         let region = Region::from_boxed(vec![0; bytes].into());

@@ -39,7 +39,6 @@ mod writer;
 
 #[doc(hidden)]
 pub use connector::CaptureConnector;
-pub(super) use connector::Opening;
 #[doc(hidden)]
 pub use driver::Capture;
 pub use session::{CaptureCounters, CaptureSink};

@@ -38,8 +38,7 @@ pub mod verbs;
 mod wr;
 
 pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
-use any::DriverLink;
-pub use any::{AnyConnector, AnyFabric};
+pub use any::AnyFabric;
 // The shapes of the short lane, and of ring slots, are the engine's: hidden where they are defined, as a crate that exports this
 // module shows what only its uses hide.
 pub use ends::{Alone, Ends, NextShort, ShortEnds, ShortLane};
@@ -54,6 +53,7 @@ pub use wr::{
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region, Slab};
 use crate::sys::clock::{Clock, Ticks};
 use crate::sys::random::Random;
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub enum Access {
 /// A driver's data plane. One core owns it; no method blocks, allocates or makes a system call,
 /// except where it says so. The [`ShortLane`] of a driver is its second, shorter way for messages.
 ///
-/// The reactor has an [`AnyFabric`], by which the methods of each message are called without a table.
+/// The reactor has an [`AnyFabric`], by which the methods of each message are called without the table, over shared memory.
 pub trait Fabric: ShortLane + 'static {
     /// Capabilities of this driver.
     fn caps(&self) -> &Caps;
@@ -248,17 +248,30 @@ pub struct Endpoint {
     /// RDMA Reads that both ends agreed may be outstanding from this side (ORD): no more than
     /// [`Caps::reads_max`].
     pub reads_max: u16,
-    link: DriverLink,
+    /// The driver's part, whose type the driver knows. Boxed also because letters are moved often.
+    link: Box<dyn Any + Send>,
+}
+
+/// An endpoint's link, if it is that of the driver with this type of links.
+fn link_of<L: 'static>(link: Box<dyn Any + Send>) -> Result<Box<L>, FabricError> {
+    let foreign = "another driver made it";
+    link.downcast().map_err(|_| FabricError::because("adopt a connection", foreign, None))
 }
 
 /// A connection that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectRequest<'a> {
-    pub(crate) address: &'a str,
-    pub(crate) core: usize,
-    pub(crate) private_data: &'a [u8],
-    pub(crate) timeout: Duration,
-    pub(crate) lent: &'a [Slab],
+    /// Where to.
+    pub address: &'a str,
+    /// Number of the core on whose behalf to connect.
+    pub core: usize,
+    /// Bytes that the peer gets with the request.
+    pub private_data: &'a [u8],
+    /// Longest time until it is there.
+    pub timeout: Duration,
+    /// The peer may read all of these slabs by the connection, where the driver lets a call use them in place. Where
+    /// it does not, they are memory as any other.
+    pub lent: &'a [Slab],
 }
 
 impl<'a> ConnectRequest<'a> {
@@ -267,33 +280,18 @@ impl<'a> ConnectRequest<'a> {
     pub fn new(address: &'a str, timeout: Duration) -> Self {
         Self { address, core: 0, private_data: &[], timeout, lent: &[] }
     }
-
-    /// Sets the number of the core on whose behalf to connect.
-    #[must_use]
-    pub fn core(self, core: usize) -> Self {
-        Self { core, ..self }
-    }
-
-    /// Bytes that the peer gets with the request.
-    #[must_use]
-    pub fn private_data(self, private_data: &'a [u8]) -> Self {
-        Self { private_data, ..self }
-    }
-
-    /// The peer may read all of these slabs by the connection, where the driver lets a call use them in place. Where
-    /// it does not, they are memory as any other.
-    #[must_use]
-    pub fn lend(self, lent: &'a [Slab]) -> Self {
-        Self { lent, ..self }
-    }
 }
 
 /// An address to accept connections at.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenRequest<'a> {
-    pub(crate) address: &'a str,
-    pub(crate) private_data: &'a [u8],
-    pub(crate) lent: &'a [Slab],
+    /// The address.
+    pub address: &'a str,
+    /// Bytes that each peer gets with its acceptance.
+    pub private_data: &'a [u8],
+    /// Peers that accept these slabs may read all of them, where the driver lets peers fetch results from there. Where
+    /// it does not, they are memory as any other.
+    pub lent: &'a [Slab],
 }
 
 impl<'a> ListenRequest<'a> {
@@ -301,25 +299,14 @@ impl<'a> ListenRequest<'a> {
     pub fn new(address: &'a str) -> Self {
         Self { address, private_data: &[], lent: &[] }
     }
-
-    /// Bytes that each peer gets with its acceptance.
-    #[must_use]
-    pub fn private_data(self, private_data: &'a [u8]) -> Self {
-        Self { private_data, ..self }
-    }
-
-    /// Peers that accept these slabs may read all of them, where the driver lets peers fetch results from there. Where
-    /// it does not, they are memory as any other.
-    #[must_use]
-    pub fn lend(self, lent: &'a [Slab]) -> Self {
-        Self { lent, ..self }
-    }
 }
 
 /// A driver's control plane: shared by all threads of an engine, may block.
 pub trait Connector: Send + Sync + 'static {
     /// The data plane it makes connections for.
-    type Fabric: Fabric;
+    type Fabric: Fabric
+    where
+        Self: Sized;
 
     /// True if its data planes understand Send With Invalidate; peers are told.
     fn remote_invalidate(&self) -> bool;
@@ -337,7 +324,12 @@ pub trait Connector: Send + Sync + 'static {
 
     /// Makes the data plane of core number `core`. Called once per core, on the core's own thread,
     /// so that memory is local to it.
-    fn fabric(&self, core: usize) -> Result<Self::Fabric, FabricError>;
+    fn fabric(&self, core: usize) -> Result<Self::Fabric, FabricError>
+    where
+        Self: Sized;
+
+    /// The same, for callers that do not know the driver.
+    fn any_fabric(&self, core: usize) -> Result<AnyFabric, FabricError>;
 
     /// Makes a connection; blocks for the request's timeout at most.
     fn connect(&self, request: &ConnectRequest<'_>) -> Result<Endpoint, FabricError>;

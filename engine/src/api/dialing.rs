@@ -7,7 +7,7 @@
 
 use super::errors::EngineError;
 use crate::config::{BulkView, Config};
-use crate::fabric::{AnyConnector, ConnectRequest, FabricError};
+use crate::fabric::{ConnectRequest, Connector, FabricError};
 use crate::mem::Slab;
 use crate::reactor::Negotiated;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
@@ -44,23 +44,23 @@ pub(super) struct Request {
 
 /// Establishes connections, with the private data of the client that asks.
 pub(super) struct Dialer {
-    pub(super) connector: Arc<AnyConnector>,
+    pub(super) connector: Arc<dyn Connector>,
     pub(super) config: Config,
 }
 
 impl Dialer {
     pub(super) fn connect(&self, request: &Request) -> Mail {
-        let Request { core, number, address, timeout, instance, lent } = request;
+        let &Request { core, number, ref address, timeout, instance, ref lent } = request;
         let invalidate = self.connector.remote_invalidate();
-        let private_data = Negotiated::private_data(&self.config, invalidate, *instance);
+        let private_data = Negotiated::private_data(&self.config, invalidate, instance);
         let lent = match self.config.bulk_view() {
             BulkView::Lent => &lent[..],
             BulkView::Copy => &[],
         };
-        let asked = ConnectRequest::new(address, *timeout).core(*core);
-        let result: Result<_, FabricError> =
-            self.connector.connect(&asked.private_data(&private_data).lend(lent));
-        Mail::Connected { request: *number, result: result.map(Box::new) }
+        let private_data = &private_data;
+        let asked = ConnectRequest { address, core, private_data, timeout, lent };
+        let result: Result<_, FabricError> = self.connector.connect(&asked);
+        Mail::Connected { request: number, result: result.map(Box::new) }
     }
 }
 

@@ -17,7 +17,7 @@ use super::service::Service;
 #[cfg(feature = "verbs")]
 use crate::config;
 use crate::config::{Config, Driver};
-use crate::fabric::AnyConnector;
+use crate::fabric::Connector;
 use crate::fabric::capture::{CaptureConnector, CaptureSink};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
 #[cfg(feature = "sim")]
@@ -95,7 +95,7 @@ impl Engine {
         config: Config,
         node: impl FnOnce(Device) -> SimConnector,
     ) -> Result<Self, EngineError> {
-        let connector = AnyConnector::Sim(node(sim_device(&config)));
+        let connector = Arc::new(node(sim_device(&config)));
         Ok(Self(Runtime::launch(connector, config, Threads::Callers)?))
     }
 
@@ -112,16 +112,15 @@ impl Engine {
     fn with_driver(config: Config, capture: Option<CaptureSink>) -> Result<Self, EngineError> {
         // The calling thread may already own a core, whose CPU other threads must not inherit.
         pinning::off_the_cores(|| {
-            let mut connector = match config.driver() {
-                Driver::Shm => AnyConnector::Shm(ShmConnector::new(shm_config(&config))?),
+            let mut connector: Arc<dyn Connector> = match config.driver() {
+                Driver::Shm => Arc::new(ShmConnector::new(shm_config(&config))?),
                 #[cfg(feature = "verbs")]
-                Driver::Verbs => AnyConnector::Verbs(VerbsConnector::new(verbs_config(&config))?),
+                Driver::Verbs => Arc::new(VerbsConnector::new(verbs_config(&config))?),
                 #[cfg(not(feature = "verbs"))]
                 Driver::Verbs => return Err(EngineError::Host(NO_VERBS.into())),
             };
             if let Some(sink) = capture {
-                let capturing = CaptureConnector::new(connector, sink)?;
-                connector = AnyConnector::Captured(Box::new(capturing));
+                connector = Arc::new(CaptureConnector::new(connector, sink)?);
             }
             Runtime::launch(connector, config, Threads::Own).map(Self)
         })

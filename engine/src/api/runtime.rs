@@ -24,7 +24,7 @@ use super::spread::Spread;
 use super::versions::Responders;
 use crate::config::{BulkView, Config, StatsExport};
 use crate::control::ControlSocket;
-use crate::fabric::{AnyConnector, ConnId, ListenRequest};
+use crate::fabric::{ConnId, Connector, ListenRequest};
 use crate::reactor::pending::drain::DrainRequest;
 use crate::reactor::pending::mailbox::{Inbox, Mail};
 use crate::reactor::pending::panic_log::PanicLog;
@@ -87,7 +87,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const POST_EVERY: Duration = Duration::from_millis(1);
 
 pub(super) struct Runtime {
-    connector: Arc<AnyConnector>,
+    connector: Arc<dyn Connector>,
     pub(super) config: Config,
     private_data: [u8; Negotiated::PRIVATE_DATA_BYTES],
     cores: Vec<CorePlace>,
@@ -127,11 +127,10 @@ struct CorePlace {
 
 impl Runtime {
     pub(super) fn launch(
-        connector: AnyConnector,
+        connector: Arc<dyn Connector>,
         config: Config,
         threads: Threads,
     ) -> Result<Arc<Self>, EngineError> {
-        let connector = Arc::new(connector);
         let (config, claims) = claim_cpus(config, threads);
         let is_pinned = threads == Threads::Own && config.pins_cores();
         let polled = is_pinned.then(|| PolledCpus::register(config.cpus()));
@@ -392,7 +391,7 @@ impl Runtime {
         };
         let shared = |core: &CorePlace| (Arc::clone(&core.inbox), Arc::clone(&core.cells));
         let spread = Box::new(Spread::over(self.cores.iter().map(shared), options.admission()));
-        let request = ListenRequest::new(address).private_data(&self.private_data).lend(lent);
+        let request = ListenRequest { address, private_data: &self.private_data, lent };
         let guard = self.connector.listen(&request, spread)?;
         // Another thread may have shut the engine down meanwhile.
         lock(&self.listeners).as_mut().ok_or_else(no_more_connections)?.push(guard);
@@ -412,7 +411,7 @@ impl Runtime {
         // Before services are made, because these may make calls.
         place.calls.attach();
         let mut unstarted = Unstarted(Some(Arc::clone(&place.calls)));
-        let fabric = self.connector.fabric(index)?;
+        let fabric = self.connector.any_fabric(index)?;
         let pool = memory::core_pool(&self.config, cpu)?;
         let calls = Arc::clone(&place.calls);
         let context = CoreContext { index, pool: pool.clone(), calls };

@@ -51,7 +51,8 @@ impl RawPeer {
     pub(crate) fn connect(address: &str) -> Self {
         let connector = ShmConnector::new(ShmConfig::default()).unwrap();
         let fabric = connector.fabric(0).unwrap();
-        let request = ConnectRequest::new(address, LIMIT).private_data(&PRIVATE_DATA);
+        let request =
+            ConnectRequest { private_data: &PRIVATE_DATA, ..ConnectRequest::new(address, LIMIT) };
         let endpoint = connector.connect(&request).unwrap();
         Self::adopt(fabric, endpoint)
     }
@@ -318,7 +319,10 @@ impl RawListener {
         let connector = ShmConnector::new(ShmConfig::default()).unwrap();
         let (hand, accepted) = channel();
         let listening = connector
-            .listen(&ListenRequest::new(address).private_data(&PRIVATE_DATA), Box::new(Hand(hand)))
+            .listen(
+                &ListenRequest { private_data: &PRIVATE_DATA, ..ListenRequest::new(address) },
+                Box::new(Hand(hand)),
+            )
             .unwrap();
         Self { connector, accepted, _listening: listening }
     }

@@ -85,8 +85,9 @@ impl Hostile {
         Self::new(world, rng, |connector, waker| {
             let accepted = Accepted::default();
             let hand = Box::new(Hand(Arc::clone(&accepted), waker));
-            let listening =
-                connector.listen(&ListenRequest::new(address).private_data(&said), hand).ok()?;
+            let listening = connector
+                .listen(&ListenRequest { private_data: &said, ..ListenRequest::new(address) }, hand)
+                .ok()?;
             Some(Role::Server { accepted, _listening: listening })
         })
     }
@@ -173,9 +174,10 @@ impl Hostile {
 
     fn connect(&mut self) {
         let Role::Client { address, said } = &self.role else { return };
-        let made = self
-            .connector
-            .connect(&ConnectRequest::new(address, Duration::ZERO).private_data(said));
+        let made = self.connector.connect(&ConnectRequest {
+            private_data: said,
+            ..ConnectRequest::new(address, Duration::ZERO)
+        });
         if let Ok(endpoint) = made {
             self.adopt(endpoint);
         }

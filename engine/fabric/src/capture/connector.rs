@@ -2,8 +2,8 @@
 //! made.
 
 use super::super::{
-    Acceptor, AnyConnector, ConnectRequest, Connector, DriverLink, Endpoint, FabricError,
-    ListenRequest, Peer,
+    Acceptor, AnyFabric, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest, Peer,
+    link_of,
 };
 use super::driver::Capture;
 use super::record::Kind;
@@ -11,11 +11,12 @@ use super::session::{CaptureSink, Session};
 use super::wire::BothPrivateData;
 use crate::attempt::PrivateData;
 use crate::sys::random::Random;
+use std::any::Any;
 use std::sync::Arc;
 
 /// A driver's control plane whose cores are captured, all into one file.
 pub struct CaptureConnector {
-    inner: AnyConnector,
+    inner: Arc<dyn Connector>,
     session: Arc<Session>,
 }
 
@@ -25,7 +26,7 @@ impl CaptureConnector {
     ///
     /// # Errors
     /// [`FabricError`] if there can be no thread.
-    pub fn new(inner: AnyConnector, sink: CaptureSink) -> Result<Self, FabricError> {
+    pub fn new(inner: Arc<dyn Connector>, sink: CaptureSink) -> Result<Self, FabricError> {
         Ok(Self { inner, session: Arc::new(Session::new(sink)?) })
     }
 }
@@ -42,8 +43,12 @@ impl Connector for CaptureConnector {
     }
 
     fn fabric(&self, core: usize) -> Result<Capture, FabricError> {
-        let inner = self.inner.fabric(core)?;
+        let inner = self.inner.any_fabric(core)?;
         Ok(Capture::new(inner, Session::tape(&self.session, core)?))
+    }
+
+    fn any_fabric(&self, core: usize) -> Result<AnyFabric, FabricError> {
+        Ok(AnyFabric::Other(Box::new(self.fabric(core)?)))
     }
 
     fn connect(&self, request: &ConnectRequest<'_>) -> Result<Endpoint, FabricError> {
@@ -63,27 +68,27 @@ impl Connector for CaptureConnector {
     }
 }
 
+/// A driver's own link, and how its connection began.
+type Marked = (Box<dyn Any + Send>, Opening);
+
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opening {
+pub(super) struct Opening {
     kind: Kind,
     own_private_data: PrivateData,
 }
 
 impl Opening {
     fn mark(self, endpoint: Endpoint) -> Endpoint {
-        let link = DriverLink::Captured(Box::new(endpoint.link), self);
-        Endpoint { link, ..endpoint }
+        Endpoint { link: Box::new((endpoint.link, self)), ..endpoint }
     }
 
     /// The driver's own endpoint, and how the connection began.
     pub(super) fn take(
         endpoint: Endpoint,
     ) -> Result<(Endpoint, (Kind, BothPrivateData)), FabricError> {
-        let DriverLink::Captured(link, Self { kind, own_private_data }) = endpoint.link else {
-            return Err(DriverLink::foreign());
-        };
+        let (link, Self { kind, own_private_data }) = *link_of::<Marked>(endpoint.link)?;
         let private_data = [own_private_data, padded(&endpoint.peer_private_data)];
-        Ok((Endpoint { link: *link, ..endpoint }, (kind, private_data)))
+        Ok((Endpoint { link, ..endpoint }, (kind, private_data)))
     }
 }
 

@@ -47,10 +47,6 @@ pub struct ShmConfig {
     /// smaller: for short turns lower both. There is no other connection to hold up, and each step of a copy costs
     /// a turn of the core, about 1 % of a transfer of 1 MiB.
     pub copy_bytes_alone: usize,
-    /// Have the pages of the rings in place before they are used: those of the first messages when a connection is
-    /// made, and all others when these are used up, by the core. A connection that is never used then holds three
-    /// pages, and no message takes a page fault but the one for which the others come.
-    pub prefault: bool,
     /// Have the memory of a connection on the NUMA node of its core: its arena, and the ring that it sends on. What both
     /// sides write is on the connector's.
     pub near_cores: bool,
@@ -81,7 +77,6 @@ impl Default for ShmConfig {
             idle_polls: 2048,
             copy_bytes_per_flush: 256 << 10,
             copy_bytes_alone: 1 << 20,
-            prefault: true,
             near_cores: true,
             // Longer than a host pauses a virtual CPU.
             handshake_timeout: Duration::from_secs(5),

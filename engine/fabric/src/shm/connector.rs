@@ -1,13 +1,15 @@
 //! The control plane: makes data planes, connects and listens.
 
-use super::super::{Acceptor, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest};
+use super::super::{
+    Acceptor, AnyFabric, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest,
+};
 use super::address::Address;
 use super::budget::{MemoryBudget, MemoryLease};
 use super::config::ShmConfig;
-use super::control::{self, Control, Listener, Watch};
+use super::control::{self, Control, Listener};
 use super::core::CoreShared;
 use super::driver::ShmFabric;
-use super::endpoint::{Link, PeerState, endpoint};
+use super::endpoint::Made;
 use super::handshake::{self, HandshakeError, Kind, Own, Packet, Refusal, Theirs};
 use super::layout::{Layout, Side};
 use super::socket;
@@ -181,6 +183,10 @@ impl Connector for ShmConnector {
         Ok(ShmFabric::new(shared, Arc::clone(&self.control), config.clone(), layout))
     }
 
+    fn any_fabric(&self, core: usize) -> Result<AnyFabric, FabricError> {
+        self.fabric(core).map(AnyFabric::Shm)
+    }
+
     fn connect(&self, request: &ConnectRequest<'_>) -> Result<Endpoint, FabricError> {
         let ConnectRequest { address, core, private_data, timeout, lent } = *request;
         let deadline = Instant::now() + timeout;
@@ -194,18 +200,12 @@ impl Connector for ShmConnector {
         let (mut socket, credentials) = attempt.connect(&address, deadline)?;
         let layout = attempt.await_ready(&mut socket, environment, lent, deadline)?;
         let own = Own::new(&core, &config.arena).map_err(|error| attempt.no_memory(error))?;
-        let (rings, connection) = attempt.make_rings(layout, config.prefault, &core)?;
+        let (window, connection) = attempt.make_rings(layout, &core)?;
         let slab_limits = environment.slab_limits_now(core_index, credentials, layout);
         let hello = Packet {
-            kind: Kind::Hello,
-            slots: layout.slots(),
-            place: own.place.index(),
-            arena_bytes: own.arena_bytes as u64,
-            slabs: lent.len() as u32,
-            slab_bytes: handshake::bytes_of(lent),
             slabs_max: slab_limits.count,
             slab_bytes_max: slab_limits.bytes,
-            private_data,
+            ..own.packet(Kind::Hello, layout, lent, private_data)
         };
         let fds = [connection.as_fd(), own.arena.as_fd(), core.bell_fd.as_fd()];
         attempt.send(&socket, &hello, fds.into_iter().chain(lent.iter().map(Slab::fd)))?;
@@ -221,31 +221,12 @@ impl Connector for ShmConnector {
             .take_memory(core_index, credentials, layout, bytes)
             .ok_or_else(|| attempt.cannot(MEMORY_LIMIT, None))?;
         let theirs = Theirs::map(&accept, fds, slabs, arena_max).map_err(refused)?;
-        if config.prefault {
-            theirs.slabs.iter().for_each(BorrowedMemory::prefault);
-        }
+        theirs.slabs.iter().for_each(BorrowedMemory::prefault);
         handshake::take(&socket).map_err(|error| refused(error.into()))?;
         socket.refuse_descriptors();
-        let peer = Arc::new(PeerState::default());
-        let place = own.place.index();
-        let watch = Watch { socket, peer: Arc::clone(&peer), core, place, credentials };
-        let link = Link {
-            side: Side::Connector,
-            layout,
-            window: rings,
-            bulk: own.bulk,
-            peer_arena: theirs.arena,
-            lent: lent.into(),
-            peer_slabs: theirs.slabs,
-            peer_bell: theirs.bell,
-            peer_place: accept.place,
-            peer,
-            closed: false,
-            watch: self.control.watch(watch),
-            place: own.place,
-            memory,
-        };
-        Ok(endpoint(link, accept.private_data, credentials))
+        let (side, lent) = (Side::Connector, lent.into());
+        let made = Made { side, layout, window, own, theirs, lent, memory, socket, credentials };
+        Ok(made.watched(&self.control.mailbox, &accept))
     }
 
     fn listen(
@@ -416,7 +397,6 @@ impl Attempt {
     fn make_rings(
         &self,
         layout: Layout,
-        prefault: bool,
         core: &CoreShared,
     ) -> Result<(Window, OwnedFd), FabricError> {
         let name = "spinrpc-connection";
@@ -424,9 +404,7 @@ impl Attempt {
             .map_err(|error| self.cannot("no shared memory", Some(error)))?;
         let rings = Window::new(Arc::new(memory));
         handshake::place_near(&rings, layout, Side::Connector, core.node());
-        if prefault {
-            handshake::prefault_idle(&rings, layout, Side::Connector);
-        }
+        handshake::prefault_idle(&rings, layout, Side::Connector);
         Ok((rings, fd))
     }
 

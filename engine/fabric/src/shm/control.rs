@@ -8,8 +8,9 @@ mod listener;
 pub(super) use listener::{Listener, listen};
 
 use super::core::CoreShared;
-use super::endpoint::{Link, PeerState};
+use super::endpoint::Link;
 use super::socket;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::next_number;
 use crate::sys::credentials::{Credentials, ProcessIdentity};
 use crate::sys::journal::event;
@@ -40,11 +41,6 @@ pub(super) fn run() -> io::Result<Arc<Control>> {
 }
 
 impl Control {
-    /// Has an established connection watched, as long as the lease lives.
-    pub(super) fn watch(&self, watch: Watch) -> WatchLease {
-        WatchLease::new(&self.mailbox, watch)
-    }
-
     /// Has a connection's memory given up elsewhere, as that takes long.
     pub(super) fn retire(&self, link: Link) {
         self.mailbox.leave(move |_| drop(link));
@@ -59,7 +55,7 @@ pub(super) struct WatchLease {
 }
 
 impl WatchLease {
-    fn new(mailbox: &Arc<Mailbox<State>>, watch: Watch) -> Self {
+    pub(super) fn new(mailbox: &Arc<Mailbox<State>>, watch: Watch) -> Self {
         let token = next_number();
         mailbox.leave(move |state| state.watch(token, watch));
         Self { token, mailbox: Arc::clone(mailbox) }
@@ -77,7 +73,7 @@ impl Drop for WatchLease {
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) socket: PeerSocket,
-    pub(super) peer: Arc<PeerState>,
+    pub(super) peer_is_gone: Arc<AtomicBool>,
     pub(super) core: Arc<CoreShared>,
     pub(super) place: u32,
     pub(super) credentials: Credentials,
@@ -85,7 +81,7 @@ pub(super) struct Watch {
 
 impl Watch {
     fn report(&self) {
-        self.peer.set_gone();
+        self.peer_is_gone.store(true, Ordering::Release);
         self.core.notify(self.place);
     }
 }

@@ -12,13 +12,14 @@ mod looks;
 mod sending;
 
 use super::super::{
-    Access, Caps, CompletionKind, Completions, ConnMemory, DownCause, DriverLink, Endpoint, Ends,
-    ExposeError, Fabric, FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked,
-    SendWr, Short, ShortLane, Wake, WrError, WrId,
+    Access, Caps, CompletionKind, Completions, ConnMemory, DownCause, Endpoint, Ends, ExposeError,
+    Fabric, FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short,
+    ShortLane, Wake, WrError, WrId, link_of,
 };
 use super::config::ShmConfig;
 use super::control::Control;
 use super::core::CoreShared;
+use super::endpoint::Link;
 use super::ends::{Listed, ShmEnds};
 use super::fetch::FETCH_COST_BYTES;
 use super::layout::Layout;
@@ -603,7 +604,7 @@ impl Fabric for ShmFabric {
     fn adopt(&mut self, endpoint: Endpoint) -> Result<QpId, FabricError> {
         let failed =
             |reason, source| FabricError::because("adopt a shm connection", reason, source);
-        let DriverLink::Shm(link) = endpoint.link else { return Err(DriverLink::foreign()) };
+        let link = link_of::<Link>(endpoint.link)?;
         if !Arc::ptr_eq(link.place.core(), &self.core) {
             return Err(failed("it was made for another core", None));
         }

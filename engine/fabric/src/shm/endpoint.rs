@@ -1,56 +1,89 @@
 //! A finished connection on its way to its core, and the part of it that lives as long as it does.
 
-use super::super::{DriverLink, Endpoint, Peer};
+use super::super::{Endpoint, Peer};
 use super::budget::MemoryLease;
-use super::control::WatchLease;
-use super::core::{PeerBell, PlaceLease};
+use super::control::{State, Watch, WatchLease};
+use super::core::PlaceLease;
+use super::handshake::{Own, Packet, Theirs};
 use super::layout::{Layout, Side};
 use super::queue_pair::CLOSED_IN_GOOD_ORDER;
 use super::window::Window;
-use crate::attempt::PrivateData;
 use crate::mem::{BulkPool, Slab};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::AtomicBool;
 use crate::sync::ring::Producer;
 use crate::sys::credentials::Credentials;
-use crate::sys::mmap::BorrowedMemory;
+use crate::sys::mailbox::Mailbox;
+use crate::sys::peer_socket::PeerSocket;
 use std::sync::Arc;
 
-/// Facts of the control thread about the process at the other end.
-#[derive(Debug, Default)]
-pub(super) struct PeerState {
-    gone: AtomicBool,
+/// A connection whose handshake is over.
+pub(super) struct Made {
+    pub(super) side: Side,
+    pub(super) layout: Layout,
+    pub(super) window: Window,
+    pub(super) own: Own,
+    pub(super) theirs: Theirs,
+    pub(super) lent: Box<[Slab]>,
+    pub(super) memory: MemoryLease,
+    pub(super) socket: PeerSocket,
+    pub(super) credentials: Credentials,
 }
 
-impl PeerState {
-    pub(super) fn set_gone(&self) {
-        // Release pairs with the Acquire of `gone`: what the peer wrote before is visible; the
-        // kernel has ordered its writes before the end of the socket.
-        self.gone.store(true, Ordering::Release);
-    }
-
-    pub(super) fn gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+impl Made {
+    /// The connection for its core, with what the peer has said in `packet`. The control thread watches the peer from
+    /// now on.
+    pub(super) fn watched(self, control: &Arc<Mailbox<State>>, packet: &Packet) -> Endpoint {
+        let Self { side, layout, window, own, theirs, lent, memory, socket, credentials } = self;
+        let peer_is_gone = Arc::default();
+        let watch = Watch {
+            socket,
+            peer_is_gone: Arc::clone(&peer_is_gone),
+            core: Arc::clone(own.place.core()),
+            place: own.place.index(),
+            credentials,
+        };
+        let link = Link {
+            side,
+            layout,
+            window,
+            bulk: own.bulk,
+            theirs,
+            lent,
+            peer_place: packet.place,
+            peer_is_gone,
+            closed: false,
+            watch: WatchLease::new(control, watch),
+            place: own.place,
+            memory,
+        };
+        let Credentials { uid, pid, process } = credentials;
+        Endpoint {
+            peer_private_data: packet.private_data.into(),
+            peer: Peer::Process { uid, pid },
+            peer_identity: u64::from(uid) << 32 | u64::from(process.low_bits()),
+            reads_max: u16::MAX,
+            link: Box::new(link),
+        }
     }
 }
 
 /// Both sides' memory and the watch over the peer. Dropping it ends the connection.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(super) struct Link {
     pub(super) side: Side,
     pub(super) layout: Layout,
     pub(super) window: Window,
     /// Memory that the peer may reach.
     pub(super) bulk: BulkPool,
-    /// Memory of the peer that this side may reach.
-    pub(super) peer_arena: Window,
+    /// Memory of the peer that this side may reach. The queue pair has the slabs while it lives, and puts them back.
+    pub(super) theirs: Theirs,
     /// Slabs that the peer may read. Leases on their blocks keep them, too.
     pub(super) lent: Box<[Slab]>,
-    /// The peer's, which we may read. The queue pair has them while it lives, and puts them back.
-    pub(super) peer_slabs: Box<[BorrowedMemory]>,
-    pub(super) peer_bell: PeerBell,
     /// Our place at the peer's core: what we ring.
     pub(super) peer_place: u32,
-    pub(super) peer: Arc<PeerState>,
+    /// Set by the control thread, with Release: what the peer wrote before is visible, as the kernel has ordered its
+    /// writes before the end of the socket.
+    pub(super) peer_is_gone: Arc<AtomicBool>,
     pub(super) closed: bool,
     /// The control thread watches the peer as long as this lives. Given up before the place is.
     #[expect(dead_code, reason = "held to be dropped")]
@@ -67,7 +100,7 @@ impl Link {
         let producer = Producer::new(self.window.clone(), self.layout.ring(self.side));
         if let (false, Some(producer)) = (self.closed, producer) {
             producer.close(reason);
-            self.peer_bell.ring(self.peer_place);
+            self.theirs.bell.ring(self.peer_place);
         }
         self.closed = true;
     }
@@ -76,15 +109,5 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.close(CLOSED_IN_GOOD_ORDER);
-    }
-}
-
-pub(super) fn endpoint(link: Link, private_data: PrivateData, peer: Credentials) -> Endpoint {
-    Endpoint {
-        peer_private_data: private_data.into(),
-        peer: Peer::Process { uid: peer.uid, pid: peer.pid },
-        peer_identity: u64::from(peer.uid) << 32 | u64::from(peer.process.low_bits()),
-        reads_max: u16::MAX,
-        link: DriverLink::Shm(Box::new(link)),
     }
 }

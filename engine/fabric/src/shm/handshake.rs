@@ -293,9 +293,30 @@ impl Own {
         let bulk = BulkPool::new(Region::from_shared(Arc::new(memory)), classes);
         Ok(Self { arena, arena_bytes, bulk: bulk.map_err(io::Error::other)?, place })
     }
+
+    /// The packet that tells the peer of this, and of the slabs that it is lent.
+    pub(super) fn packet(
+        &self,
+        kind: Kind,
+        layout: Layout,
+        lent: &[Slab],
+        private_data: PrivateData,
+    ) -> Packet {
+        Packet {
+            kind,
+            slots: layout.slots(),
+            place: self.place.index(),
+            arena_bytes: self.arena_bytes as u64,
+            slabs: lent.len() as u32,
+            slab_bytes: bytes_of(lent),
+            private_data,
+            ..Packet::EMPTY
+        }
+    }
 }
 
 /// Memory of the peer, apart from that of the connection.
+#[derive(Debug)]
 pub(super) struct Theirs {
     pub(super) arena: Window,
     pub(super) bell: PeerBell,
@@ -322,8 +343,8 @@ pub(super) fn place_near(window: &Window, layout: Layout, side: Side, node: Opti
     }
 }
 
-/// Brings into being what a connection touches with its first messages, as far as this side does. The rest comes when
-/// there are more.
+/// Brings into being what a connection touches with its first messages, as far as this side does. The core brings in the
+/// rest when there are more: a connection that is never used holds three pages.
 pub(super) fn prefault_idle(window: &Window, layout: Layout, side: Side) {
     for part in layout.idle_parts(side).into_iter().filter(|part| !part.is_empty()) {
         // Without it the core takes page faults; nothing else is lost.

@@ -36,7 +36,6 @@ pub use address::check_address;
 pub use config::ShmConfig;
 pub use connector::ShmConnector;
 pub use driver::ShmFabric;
-pub(super) use endpoint::Link as ShmLink;
 pub use ends::ShmEnds;
 #[doc(hidden)]
 pub use handshake::fuzz as fuzz_handshake;

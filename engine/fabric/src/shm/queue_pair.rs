@@ -92,18 +92,14 @@ impl QueuePair {
     ) -> io::Result<Self> {
         let Link { side, layout, ref window, ref lent, .. } = link;
         let ends = ShmEnds::new(id, &link, layout, listed).ok_or(io::ErrorKind::InvalidInput)?;
-        let ring_open = !config.prefault;
-        if !ring_open {
-            ends.tx.hold_back(OPENING_SLOTS);
-        }
-        let send_queue_depth = if ring_open { config.send_queue_depth.into() } else { 0 };
+        ends.tx.hold_back(OPENING_SLOTS);
         ends.allow(config.send_queue_depth.into(), true);
         let arena = link.bulk.region_id();
         let slabs = lent.iter().map(Slab::region_id).collect();
         let exposures = Exposures::new(window.clone(), layout.table(side), arena, slabs)?;
         let (window, peer_table) = (window.clone(), layout.table(side.peer()));
-        let peer_slabs = std::mem::take(&mut link.peer_slabs);
-        let peer_table = PeerTable::new(window, peer_table, link.peer_arena.clone(), peer_slabs);
+        let peer_slabs = std::mem::take(&mut link.theirs.slabs);
+        let peer_table = PeerTable::new(window, peer_table, link.theirs.arena.clone(), peer_slabs);
         let limits = Limits {
             recv_queue_depth: config.recv_queue_depth.into(),
             send_queue_depth: config.send_queue_depth.into(),
@@ -111,9 +107,9 @@ impl QueuePair {
         Ok(Self {
             id,
             ends: Rc::new(ends),
-            ring_open,
+            ring_open: false,
             recv_queue: Vec::with_capacity(limits.recv_queue_depth),
-            send_queue: VecDeque::with_capacity(send_queue_depth),
+            send_queue: VecDeque::new(),
             reads: 0,
             is_not_ready: false,
             waits: 0,
@@ -323,7 +319,7 @@ impl QueuePair {
     /// Called when nothing was found; what was sent before the end is taken first.
     pub(super) fn check_end(&self) -> Result<(), DownCause> {
         // Gone first: a peer that closes and then goes has closed by the time we look.
-        let gone = self.link.peer.gone();
+        let gone = self.link.peer_is_gone.load(Ordering::Acquire);
         match self.ends.rx.closed() {
             0 if gone => Err(DownCause::PeerDied),
             0 => Ok(()),
@@ -573,7 +569,7 @@ impl QueuePair {
 
     #[cold]
     pub(super) fn ring(&self) {
-        self.link.peer_bell.ring(self.link.peer_place);
+        self.link.theirs.bell.ring(self.link.peer_place);
     }
 
     pub(super) fn memory(&self) -> &BulkPool {
@@ -648,7 +644,7 @@ impl QueuePair {
     /// included.
     pub(super) fn into_link(self) -> Link {
         let mut link = self.link;
-        link.peer_slabs = self.peer_table.into_slabs();
+        link.theirs.slabs = self.peer_table.into_slabs();
         link
     }
 }
@@ -669,7 +665,7 @@ impl From<Corrupt> for DownCause {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use super::super::super::{ConnectRequest, Connector, DriverLink, ListenRequest};
+    use super::super::super::{ConnectRequest, Connector, ListenRequest, link_of};
     use super::super::ShmConnector;
     use super::*;
     use crate::tests::conformance::accept_into_channel;
@@ -687,14 +683,12 @@ mod tests {
         let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
         let slab = slab(4096, 2);
         let lent = std::slice::from_ref(&slab);
-        let request = ConnectRequest::new(&address, PATIENCE).lend(lent);
+        let request = ConnectRequest { lent, ..ConnectRequest::new(&address, PATIENCE) };
         let _client = connector.connect(&request).unwrap();
-        let DriverLink::Shm(link) = endpoints.recv_timeout(PATIENCE).unwrap().link else {
-            panic!()
-        };
+        let link = link_of::<Link>(endpoints.recv_timeout(PATIENCE).unwrap().link).unwrap();
         let pair = QueuePair::new(QpId::new(0, 0), *link, &config, Listed::new(1)).unwrap();
         let link = pair.into_link();
-        let bytes: Vec<usize> = link.peer_slabs.iter().map(|slab| slab.len()).collect();
+        let bytes: Vec<usize> = link.theirs.slabs.iter().map(|slab| slab.len()).collect();
         assert_eq!(bytes, [slab.bytes()]);
     }
 }

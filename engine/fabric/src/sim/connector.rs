@@ -1,7 +1,7 @@
 //! A node's control plane: connects and accepts at once, on the caller's thread.
 
 use super::super::{
-    Acceptor, ConnectRequest, Connector, DriverLink, Endpoint, FabricError, ListenRequest, Peer,
+    Acceptor, AnyFabric, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest, Peer,
     Wake,
 };
 use super::config::Device;
@@ -101,7 +101,7 @@ impl SimConnector {
             peer: Peer::Simulated(side.peer()),
             peer_identity: peer.identity,
             reads_max: u16::MAX,
-            link: DriverLink::Sim(SimLink { world: Arc::clone(&self.world), side, adopted: false }),
+            link: Box::new(SimLink { world: Arc::clone(&self.world), side, adopted: false }),
         };
         let far = endpoint(id.peer(), &self.device, ours);
         Ok((endpoint(id, listening, theirs), far))
@@ -137,6 +137,10 @@ impl Connector for SimConnector {
 
     fn fabric(&self, core: usize) -> Result<SimFabric, FabricError> {
         Ok(SimFabric::new(Arc::clone(&self.world), Arc::clone(&self.device), self.waker(core)))
+    }
+
+    fn any_fabric(&self, core: usize) -> Result<AnyFabric, FabricError> {
+        Ok(AnyFabric::Other(Box::new(self.fabric(core)?)))
     }
 
     fn connect(&self, request: &ConnectRequest<'_>) -> Result<Endpoint, FabricError> {
@@ -201,7 +205,7 @@ impl Drop for Listening {
 
 /// A side that no core has adopted yet; dropping it closes the connection.
 #[derive(Debug)]
-pub(crate) struct SimLink {
+pub(super) struct SimLink {
     pub(super) world: Arc<Shared>,
     pub(super) side: SideId,
     pub(super) adopted: bool,
@@ -210,10 +214,7 @@ pub(crate) struct SimLink {
 impl Endpoint {
     /// The identity of this end in the world's record, if it is of a simulation.
     pub fn side(&self) -> Option<SideId> {
-        match &self.link {
-            DriverLink::Sim(link) => Some(link.side),
-            _ => None,
-        }
+        self.link.downcast_ref().map(|link: &SimLink| link.side)
     }
 }
 

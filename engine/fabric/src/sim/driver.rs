@@ -1,12 +1,12 @@
 //! The data plane of one core of a node: the buffers it holds, and its calls into the world.
 
 use super::super::{
-    Access, Caps, CompletionKind, Completions, DownCause, DriverLink, Endpoint, Ends, ExposeError,
-    Fabric, FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short,
-    ShortEnds, ShortLane, Wake, WrError,
+    Access, Caps, CompletionKind, Completions, DownCause, Endpoint, Ends, ExposeError, Fabric,
+    FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, ShortEnds,
+    ShortLane, Wake, WrError, link_of,
 };
 use super::config::Device;
-use super::connector::Waker;
+use super::connector::{SimLink, Waker};
 use super::ends::SimEnds;
 use super::observed::{SideId, What};
 use super::rng::Rng;
@@ -400,7 +400,7 @@ impl Fabric for SimFabric {
     }
 
     fn adopt(&mut self, endpoint: Endpoint) -> Result<QpId, FabricError> {
-        let DriverLink::Sim(mut link) = endpoint.link else { return Err(DriverLink::foreign()) };
+        let mut link = link_of::<SimLink>(endpoint.link)?;
         let free = self.places.iter().position(|place| place.borrow().side.is_none());
         let index = free.unwrap_or(self.places.len());
         if index >= self.device.conns_max {

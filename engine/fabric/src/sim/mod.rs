@@ -27,7 +27,6 @@ mod tests;
 mod world;
 
 pub use config::{Device, EarlyCompletion, Network};
-pub(super) use connector::SimLink;
 pub use connector::{SimConnector, Waker};
 pub use driver::SimFabric;
 pub use ends::SimEnds;

@@ -2,13 +2,14 @@
 
 use super::super::address::RdmaAddress;
 use super::super::{
-    Acceptor, ConnectRequest, Connector, DriverLink, Endpoint, FabricError, ListenRequest,
+    Acceptor, AnyFabric, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest,
 };
 use super::config::{Registration, VerbsConfig};
 use super::control::{self, Control, Waiting};
 use super::core::CoreShared;
 use super::device::{self, DeviceCaps, DeviceInfo};
 use super::driver::VerbsFabric;
+use super::link::Link;
 use crate::attempt::{Attempt, Cores, runs_already};
 use crate::sync::atomic::Ordering;
 use crate::sys::journal::event;
@@ -174,6 +175,10 @@ impl Connector for VerbsConnector {
         Ok(VerbsFabric::new(shared, config, *remote_invalidate))
     }
 
+    fn any_fabric(&self, core: usize) -> Result<AnyFabric, FabricError> {
+        Ok(AnyFabric::Other(Box::new(self.fabric(core)?)))
+    }
+
     /// Looks up names on the calling thread, for as long as the system's resolver takes. Each address
     /// of a name is tried, with a fair share of the time; the first one's error is told.
     fn connect(&self, request: &ConnectRequest<'_>) -> Result<Endpoint, FabricError> {
@@ -192,7 +197,7 @@ impl Connector for VerbsConnector {
             let ask = |deadline| self.ask(&attempt, peer, &core, private_data, deadline);
             match with_another_port(now + share, ask) {
                 Ok(mut endpoint) => {
-                    if let DriverLink::Verbs(link) = &mut endpoint.link {
+                    if let Some(link) = endpoint.link.downcast_mut::<Link>() {
                         link.memory.lend(lent)?;
                     }
                     return Ok(endpoint);

@@ -5,13 +5,14 @@
 //! Connections that end make progress in the poll, too, as the control thread reports.
 
 use super::super::{
-    Access, Caps, Completion, Completions, ConnMemory, DownCause, DriverLink, Endpoint, Ends,
-    ExposeError, Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr,
-    ShortLane, Wake,
+    Access, Caps, Completion, Completions, ConnMemory, DownCause, Endpoint, Ends, ExposeError,
+    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortLane, Wake,
+    link_of,
 };
 use super::config::VerbsConfig;
 use super::core::{CoreShared, Notice};
 use super::ends::DirtyPairs;
+use super::link::Link;
 use super::objects::{CompletionQueue, CqBroken, blank_completions};
 use super::park::Sleeper;
 use super::poll::{Outbox, Outcome, arrived, is_message};
@@ -454,7 +455,7 @@ impl Fabric for VerbsFabric {
 
     fn adopt(&mut self, endpoint: Endpoint) -> Result<QpId, FabricError> {
         let failed = |reason: &str| FabricError::because("adopt an RDMA connection", reason, None);
-        let DriverLink::Verbs(link) = endpoint.link else { return Err(DriverLink::foreign()) };
+        let link = link_of::<Link>(endpoint.link)?;
         let table = &mut self.table;
         let place = *table.free.last().ok_or_else(|| failed("all places are taken"))?;
         let id = QpId::new(place, table.places[place as usize].generation);

@@ -85,7 +85,7 @@ impl LinkState {
 /// A holder of `queue` or `domain` gives them up before the link: the device's context goes with
 /// its last connection.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(super) struct Link {
     /// Alive until [`LinkState::is_destroyed`], and after that not to be touched.
     pub(super) qp: NonNull<ibv_qp>,
     /// This link's name in notices; never used twice in a process.

@@ -34,7 +34,6 @@ pub use connector::VerbsConnector;
 pub use device::{DeviceCaps, DeviceInfo, devices};
 pub use driver::VerbsFabric;
 pub use ends::VerbsEnds;
-pub(super) use link::Link as VerbsLink;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

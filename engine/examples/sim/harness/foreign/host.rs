@@ -133,7 +133,8 @@ impl Host {
         let units = (self.inline_bytes / 1024 - 1) as u8;
         let said = [0xf6, 0xab, 0x0e, 0x18, 1, 1, units, units];
         let request = ConnectRequest::new(address, Duration::ZERO);
-        let endpoint = self.connector.connect(&request.private_data(&said)).ok()?;
+        let endpoint =
+            self.connector.connect(&ConnectRequest { private_data: &said, ..request }).ok()?;
         let side = endpoint.side()?;
         let qp = self.fabric.adopt(endpoint).ok()?;
         for _ in 0..self.plan.window {

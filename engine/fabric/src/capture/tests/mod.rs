@@ -9,7 +9,6 @@ mod losses;
 mod reader;
 
 use super::{CaptureConnector, CaptureSink};
-use crate::AnyConnector;
 use crate::shm::tests::conformance::Shm;
 use crate::sync::lock;
 use crate::tests::conformance::{Limits, Pair, Provider};
@@ -25,7 +24,7 @@ impl Provider for Captured {
 
     fn connector(&self) -> Self::Connector {
         let sink = lock(&self.0).take().unwrap_or_else(|| CaptureSink::new(io::sink()));
-        CaptureConnector::new(AnyConnector::Shm(Shm.connector()), sink).unwrap()
+        CaptureConnector::new(Arc::new(Shm.connector()), sink).unwrap()
     }
 
     fn address(&self) -> String {

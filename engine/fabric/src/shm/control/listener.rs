@@ -3,13 +3,12 @@
 use super::super::super::{Acceptor, FabricError, Peer};
 use super::super::budget::MemoryLease;
 use super::super::connector::Environment;
-use super::super::core::CoreShared;
-use super::super::endpoint::{Link, PeerState, endpoint};
+use super::super::endpoint::Made;
 use super::super::handshake::{self, HandshakeError, Kind, Own, Packet, Refusal, Theirs};
 use super::super::layout::Side;
 use super::super::socket;
 use super::super::window::Window;
-use super::{Control, State, Watch, WatchLease};
+use super::{Control, State};
 use crate::attempt::PrivateData;
 use crate::mem::Slab;
 use crate::sync::next_number;
@@ -196,52 +195,20 @@ impl State {
         })?;
         handshake::take(&socket)?;
         socket.refuse_descriptors();
-        let Seat { core_index, core, own, memory } = seat;
-        let peer = Arc::new(PeerState::default());
+        let Seat { core_index, own, memory } = seat;
         let lent: Box<[Slab]> = if hello.accepts(&listener.lent) {
             listener.lent.clone()
         } else {
             event!(INFO, peer = credentials.pid, "it accepts fewer slabs, and is lent none");
             Box::default()
         };
-        let answer = Packet {
-            kind: Kind::Accept,
-            slots: hello.slots,
-            place: own.place.index(),
-            arena_bytes: own.arena_bytes as u64,
-            slabs: lent.len() as u32,
-            slab_bytes: handshake::bytes_of(&lent),
-            private_data: listener.private_data,
-            ..Packet::EMPTY
-        };
-        let own_fds = [own.arena.as_fd(), core.bell_fd.as_fd()];
+        let (side, layout) = (Side::Listener, listener.environment.layout);
+        let answer = own.packet(Kind::Accept, layout, &lent, listener.private_data);
+        let own_fds = [own.arena.as_fd(), own.place.core().bell_fd.as_fd()];
         let fds: Vec<_> = own_fds.into_iter().chain(lent.iter().map(Slab::fd)).collect();
         socket::write(socket.as_fd(), &answer.encode(), &fds)?;
-        let watch = Watch {
-            socket,
-            peer: Arc::clone(&peer),
-            core: Arc::clone(&core),
-            place: own.place.index(),
-            credentials,
-        };
-        let link = Link {
-            side: Side::Listener,
-            layout: listener.environment.layout,
-            window,
-            bulk: own.bulk,
-            peer_arena: theirs.arena,
-            lent,
-            peer_slabs: theirs.slabs,
-            peer_bell: theirs.bell,
-            peer_place: hello.place,
-            peer,
-            closed: false,
-            watch: WatchLease::new(&self.mailbox, watch),
-            place: own.place,
-            memory,
-        };
-        let endpoint = endpoint(link, hello.private_data, credentials);
-        listener.acceptor.accepted(core_index, endpoint);
+        let made = Made { side, layout, window, own, theirs, lent, memory, socket, credentials };
+        listener.acceptor.accepted(core_index, made.watched(&self.mailbox, &hello));
         Ok(())
     }
 
@@ -286,21 +253,19 @@ fn accept_hello(
     // Both are within limits of this side, which are of its own size type.
     let bytes = hello.arena_bytes.saturating_add(hello.slab_bytes) as usize;
     let seat = take_seat(environment, listener.acceptor.as_mut(), peer, bytes)?;
-    let window = handshake::map_connection(connection, layout, &seat.core)?;
+    let core = seat.own.place.core();
+    let window = handshake::map_connection(connection, layout, core)?;
     let theirs = Theirs::map(&hello, [arena, bell], slabs, hello.arena_bytes as usize)?;
-    handshake::place_near(&window, layout, Side::Listener, seat.core.node());
-    if environment.config.prefault {
-        // Those of the connector exist, if it does as it should.
-        handshake::prefault_idle(&window, layout, Side::Connector);
-        handshake::prefault_idle(&window, layout, Side::Listener);
-    }
+    handshake::place_near(&window, layout, Side::Listener, core.node());
+    // Those of the connector exist, if it does as it should.
+    handshake::prefault_idle(&window, layout, Side::Connector);
+    handshake::prefault_idle(&window, layout, Side::Listener);
     Ok((hello, window, theirs, seat))
 }
 
 /// Resources of a core for a connection: a place, and memory.
 struct Seat {
     core_index: usize,
-    core: Arc<CoreShared>,
     own: Own,
     memory: MemoryLease,
 }
@@ -335,7 +300,7 @@ fn try_seat(
     let memory = memory.ok_or(Refusal::Memory)?;
     let core = environment.core(core_index).map_err(|_: FabricError| Refusal::Resources)?;
     let own = Own::new(&core, &environment.config.arena)?;
-    Ok(Seat { core_index, core, own, memory })
+    Ok(Seat { core_index, own, memory })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -62,7 +62,8 @@ impl Lending {
         let slab = slab(BLOCK_BYTES, FETCHES_MAX + 40);
         let (acceptor, endpoints) = accept_into_channel(Some(0));
         let lent = std::slice::from_ref(&slab);
-        let listener = far.listen(&ListenRequest::new(&address).lend(lent), acceptor).unwrap();
+        let request = ListenRequest { lent, ..ListenRequest::new(&address) };
+        let listener = far.listen(&request, acceptor).unwrap();
         let mut near = End::new(near.fabric(0).unwrap());
         let far = End::new(far.fabric(0).unwrap());
         near.accept_shorts();

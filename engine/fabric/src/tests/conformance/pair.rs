@@ -312,7 +312,13 @@ impl<C: Connector> Pair<C> {
         let address = provider.address();
         let (acceptor, endpoints) = accept_into_channel(Some(1));
         let listener = connector
-            .listen(&ListenRequest::new(&address).private_data(b"from the listener"), acceptor)
+            .listen(
+                &ListenRequest {
+                    private_data: b"from the listener",
+                    ..ListenRequest::new(&address)
+                },
+                acceptor,
+            )
             .unwrap();
         let mut near = End::new(connector.fabric(0).unwrap());
         let mut far = End::new(connector.fabric(1).unwrap());
@@ -346,9 +352,10 @@ impl<C: Connector> Pair<C> {
         let Self { connector, address, endpoints, far, .. } = self;
         std::thread::scope(|scope| {
             let connect = || {
-                connector.connect(
-                    &ConnectRequest::new(address, PATIENCE).private_data(b"from the connector"),
-                )
+                connector.connect(&ConnectRequest {
+                    private_data: b"from the connector",
+                    ..ConnectRequest::new(address, PATIENCE)
+                })
             };
             let connecting = scope.spawn(connect);
             let Ok(endpoint) = endpoints.recv_timeout(PATIENCE) else {

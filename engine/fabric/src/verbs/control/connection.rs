@@ -1,6 +1,6 @@
 //! One connection: its id, its parts on the device, and the calls that its state machine asks for.
 
-use super::super::super::{DownCause, DriverLink, Endpoint, FabricError, Peer};
+use super::super::super::{DownCause, Endpoint, FabricError, Peer};
 use super::super::cm::{CmEvent, CmId};
 use super::super::config::VerbsConfig;
 use super::super::core::{Context, CoreShared};
@@ -238,7 +238,7 @@ impl Connection {
             peer: Peer::Socket(self.peer),
             peer_identity: hasher.finish().max(1),
             reads_max: link.limits.reads_out,
-            link: DriverLink::Verbs(Box::new(link)),
+            link: Box::new(link),
         })
     }
 

@@ -2,10 +2,11 @@
 
 use super::{RXE_HOST, SIW_HOST, address, config, connector};
 use crate::verbs::control::Event;
-use crate::verbs::{Registration, VerbsConfig, VerbsConnector, VerbsFabric, VerbsLink, devices};
+use crate::verbs::link::Link;
+use crate::verbs::{Registration, VerbsConfig, VerbsConnector, VerbsFabric, devices};
 use crate::{
-    Acceptor, Access, Completions, ConnectRequest, Connector, DownCause, DriverLink, Endpoint,
-    ExposeError, Fabric, FabricError, ListenRequest,
+    Acceptor, Access, Completions, ConnectRequest, Connector, DownCause, Endpoint, ExposeError,
+    Fabric, FabricError, ListenRequest,
 };
 use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_query_qp};
 use std::collections::HashSet;
@@ -61,24 +62,28 @@ impl Loop {
         let address = address(host);
         let (acceptor, endpoints) = answering(Some(1));
         let listener = connector
-            .listen(&ListenRequest::new(&address).private_data(b"from the listener"), acceptor)
+            .listen(
+                &ListenRequest {
+                    private_data: b"from the listener",
+                    ..ListenRequest::new(&address)
+                },
+                acceptor,
+            )
             .unwrap();
         Self { connector, address, endpoints, listener }
     }
 
     fn connect(&self) -> (Endpoint, Endpoint) {
-        let near = self.connector.connect(
-            &ConnectRequest::new(&self.address, PATIENCE).private_data(b"from the connector"),
-        );
+        let near = self.connector.connect(&ConnectRequest {
+            private_data: b"from the connector",
+            ..ConnectRequest::new(&self.address, PATIENCE)
+        });
         (near.unwrap(), self.endpoints.recv_timeout(PATIENCE).unwrap())
     }
 }
 
-fn link(end: &Endpoint) -> &VerbsLink {
-    match &end.link {
-        DriverLink::Verbs(link) => link,
-        _ => unreachable!("of another driver"),
-    }
+fn link(end: &Endpoint) -> &Link {
+    end.link.downcast_ref().unwrap()
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
