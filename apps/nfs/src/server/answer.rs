@@ -47,7 +47,6 @@ impl<'call, 'a> Answer<'call, 'a> {
     }
 
     /// Defers the answer; returns it if that is not possible.
-    #[expect(clippy::result_large_err, reason = "the answer itself comes back")]
     pub(super) fn defer(self) -> Result<Deferred, Self> {
         match self.to {
             To::Call(call) => call.try_defer().map_err(|call| Self { to: To::Call(call), ..self }),

@@ -259,8 +259,8 @@ impl GssWork {
         &mut self,
         conn: Option<ConnId>,
     ) -> Option<Box<DeferredReply>> {
-        let is_meant = |reply: &Box<DeferredReply>| conn.is_none_or(|conn| reply.conn() == conn);
-        let index = self.put_off.iter().position(is_meant)?;
+        let is_meant = |reply: &DeferredReply| conn.is_none_or(|conn| reply.conn() == conn);
+        let index = self.put_off.iter().position(|reply| is_meant(reply))?;
         self.put_off.remove(index)
     }
 

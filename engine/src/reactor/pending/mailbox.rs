@@ -139,7 +139,6 @@ impl<E> Inbox<E> {
 
     /// Posts mail; returns it when the mailbox is full, or, for a connection that a peer opens or that is to be closed, when
     /// the fraction [`ACCEPTED_PART`] is full.
-    #[expect(clippy::result_large_err, reason = "the letter itself comes back")]
     pub(crate) fn post(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
         let is_bounded = matches!(mail, Mail::Accepted(_) | Mail::Close(_));
         if is_bounded && self.queue.len() >= self.queue.capacity() / ACCEPTED_PART {
@@ -149,7 +148,6 @@ impl<E> Inbox<E> {
     }
 
     #[inline]
-    #[expect(clippy::result_large_err, reason = "the letter itself comes back")]
     fn push(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
         self.queue.push(mail)?;
         self.wake();
