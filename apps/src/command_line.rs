@@ -9,7 +9,7 @@ use signal_hook::consts::SIGXFSZ;
 use spinrpc::config::Host;
 use spinrpc::fabric::check_address;
 use spinrpc::{Config, driver_of};
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 use spinrpc_tuning::{Loader, ProfileArgs, manual};
 use std::error::Error;
 use std::fmt::Display;

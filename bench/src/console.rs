@@ -4,7 +4,7 @@
 //! output, which is then for programs: text for people goes to standard error.
 
 use crate::failure::Failure;
-use spinrpc_tuning::text::printable_lines;
+use spinrpc_tuning::printable::printable_lines;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};

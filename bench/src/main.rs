@@ -14,6 +14,7 @@ mod cli;
 mod compare;
 mod console;
 mod cores;
+mod default_run;
 mod env;
 mod fabric;
 mod failure;
@@ -24,7 +25,6 @@ mod interrupt;
 mod job;
 mod latency;
 mod load;
-mod main_job;
 mod merge;
 mod metrics;
 mod modes;
@@ -47,7 +47,7 @@ use clap::CommandFactory;
 use cli::{Cli, Command};
 use failure::Failure;
 use signal_hook::consts::SIGXFSZ;
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -84,6 +84,6 @@ fn obey(cli: Cli) -> Result<(), Failure> {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Top(args)) => top::run(&args),
         Some(Command::Metrics(args)) => metrics::run(&args),
-        None => main_job::run(&cli.main_job),
+        None => default_run::run(&cli.main_job),
     }
 }

@@ -6,31 +6,31 @@
 //! package. May use `sys` (which CPUs there are), `mem::budget` and the limits of `proto`; `api`,
 //! `reactor` and the tools call it.
 
-mod choices;
 mod cores;
 mod credits;
 mod device;
-mod fixed;
+mod enums;
 mod keys;
-mod limits;
+mod ranges;
 mod schema;
+mod test_settings;
 mod value;
 
-pub use choices::{
-    BulkView, ConfigRole, Driver, IdlePolicy, OnPanic, Registration, StatsExport, Want,
-};
 pub use cores::{CoreList, Host};
 pub use device::DeviceName;
-#[doc(hidden)]
-pub use fixed::Fixed;
+pub use enums::{
+    BulkView, ConfigRole, Driver, IdlePolicy, OnPanic, Registration, StatsExport, Want,
+};
 pub use keys::{
     KEYS, RawConfig, RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm,
     RawStats, RawVerbs,
 };
-pub use limits::{Limits, Step};
+pub use ranges::{Limits, Step};
 pub use schema::{Field, Key};
 pub use spinrpc_proto::config_proto::Protection;
 pub use spinrpc_proto::version::Versions;
+#[doc(hidden)]
+pub use test_settings::Fixed;
 pub use value::{Choice, Value};
 
 use crate::mem::LINE_BYTES;

@@ -12,7 +12,7 @@ use spinrpc::fabric::sim::{Network, World};
 use spinrpc::{
     CallError, CallSpec, Client, ConnectionEvent, DownCause, Engine, ReplyData, Token, blocking,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;

@@ -20,7 +20,7 @@ use spinrpc::{
     AuthSys, Bulk, Call, CallSpec, Data, DecodeError, Engine, Procedure, Reply, ReplyData, Service,
     StatsSnapshot, Token,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::rpc::Groups;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};

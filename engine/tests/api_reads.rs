@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::{BulkView, RawConfig};
 use spinrpc::{CallError, CallSpec, ConnectionEvent, Data, DownCause, ReplyData, Token, blocking};
-use spinrpc_proto::output::PeerMisbehaved;
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::PeerMisbehaved;
 use spinrpc_proto::rdma::RdmaError;
 use std::sync::atomic::Ordering;
 

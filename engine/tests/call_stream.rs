@@ -17,7 +17,7 @@ use spinrpc::{
     AcceptStatus, AuthFlavor, AuthSys, CallError, CallSpec, CallStream, Client, ConnectOptions,
     Core, Encoder, Engine, Groups, IncomingCall, Procedure, ReverseOptions, Token,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::cell::RefCell;
 use std::task::{Context, Poll, Waker};
 

@@ -13,7 +13,7 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::fabric::{Access, RemoteSlice, WrError};
 use spinrpc::sync::lock;
 use spinrpc::{DownCause, Procedure};
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 
 const MSGP: u32 = 2;
 /// Accept statuses (RFC 5531 section 9).

@@ -13,8 +13,8 @@ use common::{Server, pattern, small_with};
 use spinrpc::config::RawConfig;
 use spinrpc::fabric::{Access, RemoteSlice, WrError};
 use spinrpc::{CallError, DownCause, Procedure};
-use spinrpc_proto::output::PeerMisbehaved;
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::PeerMisbehaved;
 use std::sync::atomic::Ordering;
 
 fn server(change: impl FnOnce(&mut RawConfig)) -> Server {

@@ -17,7 +17,7 @@ use spinrpc::{
     CallError, CallSpec, Client, ConnectOptions, Core, DownCause, Engine, Procedure,
     ReverseOptions, Token,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -16,8 +16,8 @@ use spinrpc::{
     Backpressure, CallEnded, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine,
     Token,
 };
-use spinrpc_proto::output::PeerMisbehaved;
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::PeerMisbehaved;
 use spinrpc_proto::rdma::RdmaError;
 use std::collections::HashMap;
 use std::sync::mpsc::channel;

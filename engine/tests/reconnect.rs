@@ -18,7 +18,7 @@ use spinrpc::{
     ConnectionEvent, DownCause, Engine, Procedure, Program, Reconnect, Reply, ReplyHandler, Resend,
     Token,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::error::Error;
 use std::time::{Duration, Instant};
 

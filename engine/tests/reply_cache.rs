@@ -19,7 +19,7 @@ use spinrpc::{
     ConnectionId, Core, CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Reconnect,
     Reply, ReplyData, Resend, Service, Token,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

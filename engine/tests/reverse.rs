@@ -17,7 +17,7 @@ use spinrpc::{
     Deferred, Engine, NoReverse, Procedure, Reconnect, Reply, ReplyHandler, ReverseOptions,
     Service, Token, TransportVersion, async_service,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};

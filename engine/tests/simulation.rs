@@ -14,7 +14,7 @@ use spinrpc::{
     AcceptStatus, Bulk, Call, CallError, CallSpec, Client, Config, ConnectError, ConnectionEvent,
     Core, Engine, Procedure, Program, Reply, ReplyData, ReplyHandler, Token, Version,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;

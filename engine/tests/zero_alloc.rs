@@ -16,7 +16,7 @@ use spinrpc::{
     Config, ConnectOptions, Core, Encoder, Engine, EngineError, PendingCall, Reply, ReplyHandler,
     Results, ReverseOptions, Slab, SlabLayout, Token, Version, async_service,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

@@ -2,7 +2,7 @@
 //! are checked elsewhere.
 
 use crate::error::{Location, Problem};
-use crate::nearest::unknown_key;
+use crate::suggest::unknown_key;
 use spinrpc::config::{Key, RawConfig, Value};
 use std::ops::Range;
 use std::sync::Arc;

@@ -38,24 +38,24 @@ pub mod host;
 pub mod keytab;
 mod loader;
 pub mod manual;
-mod nearest;
-pub mod pair;
+pub mod printable;
 mod profile;
 mod program;
 mod propose;
 pub mod rdma;
 mod reference;
 mod shipped;
-pub mod text;
+mod suggest;
+pub mod thread_pair;
 mod without_effect;
 
 pub use error::{Location, Problem, ProfileError};
 pub use loader::{Loader, load};
-pub use nearest::{did_you_mean, unknown_key};
 pub use profile::{Profile, Setting, Source};
 pub use program::{DEFAULT_PROFILE, ProfileArgs, load_for_program};
 pub use propose::propose;
 pub use reference::{markdown, reference};
 pub use shipped::{Shipped, shipped};
+pub use suggest::{did_you_mean, unknown_key};
 
 pub use spinrpc::config::Config;

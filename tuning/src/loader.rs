@@ -2,10 +2,10 @@
 
 use crate::document::{self, Document, Entry};
 use crate::error::{Location, Problem, ProfileError, SHIPPED};
-use crate::nearest::{did_you_mean, unknown_key};
+use crate::printable::read_bounded;
 use crate::profile::{Profile, Source};
 use crate::shipped::{self, Shipped, shipped};
-use crate::text::read_bounded;
+use crate::suggest::{did_you_mean, unknown_key};
 use spinrpc::config::{ConfigError, Host, Key, RawConfig};
 use std::collections::BTreeMap;
 use std::fs::File;

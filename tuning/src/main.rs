@@ -4,16 +4,16 @@
 
 #![forbid(unsafe_code)]
 
-mod adjust;
-mod begin;
-mod examine;
+mod apply;
+mod diagnose;
+mod init;
 mod report;
-mod tell;
+mod show;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use spinrpc::config::{CoreList, Host};
 use spinrpc_tuning::fit::FitError;
-use spinrpc_tuning::text::{printable, printable_lines};
+use spinrpc_tuning::printable::{printable, printable_lines};
 use spinrpc_tuning::{Loader, Profile, ProfileError, manual};
 use std::io::{self, Write};
 use std::path::Path;
@@ -49,39 +49,39 @@ or root that does not exist, and an invalid value for --set, are usage errors.";
 #[derive(Subcommand)]
 enum Command {
     /// Print every key of a profile with its value, unit and origin
-    #[command(after_help = tell::SHOW_EXAMPLES)]
-    Show(tell::ShowArguments),
+    #[command(after_help = show::SHOW_EXAMPLES)]
+    Show(show::ShowArguments),
     /// Print the names of the shipped profiles
-    #[command(after_help = tell::LIST_EXAMPLES)]
-    List(tell::ListArguments),
+    #[command(after_help = show::LIST_EXAMPLES)]
+    List(show::ListArguments),
     /// Check profiles; print problems with their locations, and settings without effect
-    #[command(after_help = tell::CHECK_EXAMPLES)]
-    Check(tell::CheckArguments),
+    #[command(after_help = show::CHECK_EXAMPLES)]
+    Check(show::CheckArguments),
     /// Print what a key does, its allowed values and its default; without KEY, all keys as a
     /// profile
-    #[command(after_help = tell::EXPLAIN_EXAMPLES)]
-    Explain(tell::ExplainArguments),
+    #[command(after_help = show::EXPLAIN_EXAMPLES)]
+    Explain(show::ExplainArguments),
     /// Check whether this host suits a profile, and print problems with remedies
-    Doctor(examine::DoctorArguments),
+    Doctor(diagnose::DoctorArguments),
     /// Write a profile for this host, with the reason for each value
-    #[command(after_help = begin::EXAMPLES)]
-    Init(begin::InitArguments),
+    #[command(after_help = init::EXAMPLES)]
+    Init(init::InitArguments),
     /// Print a script that applies a profile to this host; changes nothing
-    #[command(after_help = adjust::PLAN_EXAMPLES)]
-    Plan(adjust::PlanArguments),
+    #[command(after_help = apply::PLAN_EXAMPLES)]
+    Plan(apply::PlanArguments),
     /// Apply a profile to this host until the next boot (root); keeps the previous values
-    #[command(after_help = adjust::APPLY_EXAMPLES)]
-    Apply(adjust::PlanArguments),
+    #[command(after_help = apply::APPLY_EXAMPLES)]
+    Apply(apply::PlanArguments),
     /// Undo the changes of apply (root)
-    #[command(after_help = adjust::REVERT_EXAMPLES)]
-    Revert(adjust::RevertArguments),
+    #[command(after_help = apply::REVERT_EXAMPLES)]
+    Revert(apply::RevertArguments),
     /// Save what this host reports in sysfs and procfs, for analysis elsewhere
     ///
     /// The record is a text file with exactly what doctor reads. It contains names and addresses of
     /// RDMA devices and of the host, and the name of its Kerberos realm: review it before you share it.
     /// Of keytabs it has mode and owner only, and the path.
-    #[command(after_help = examine::RECORD_EXAMPLES)]
-    Record(examine::RecordArguments),
+    #[command(after_help = diagnose::RECORD_EXAMPLES)]
+    Record(diagnose::RecordArguments),
 }
 
 /// Overrides and host that a profile is resolved for.
@@ -192,16 +192,16 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Answer {
     match command {
-        Command::Show(arguments) => tell::show(&arguments),
-        Command::List(arguments) => tell::list(&arguments),
-        Command::Check(arguments) => tell::check(&arguments),
-        Command::Explain(arguments) => tell::explain(&arguments),
-        Command::Doctor(arguments) => examine::doctor(&arguments),
-        Command::Init(arguments) => begin::init(&arguments),
-        Command::Plan(arguments) => adjust::plan(&arguments),
-        Command::Apply(arguments) => adjust::apply(&arguments),
-        Command::Revert(arguments) => adjust::revert(&arguments),
-        Command::Record(arguments) => examine::record(&arguments),
+        Command::Show(arguments) => show::show(&arguments),
+        Command::List(arguments) => show::list(&arguments),
+        Command::Check(arguments) => show::check(&arguments),
+        Command::Explain(arguments) => show::explain(&arguments),
+        Command::Doctor(arguments) => diagnose::doctor(&arguments),
+        Command::Init(arguments) => init::init(&arguments),
+        Command::Plan(arguments) => apply::plan(&arguments),
+        Command::Apply(arguments) => apply::apply(&arguments),
+        Command::Revert(arguments) => apply::revert(&arguments),
+        Command::Record(arguments) => diagnose::record(&arguments),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use spinrpc::config::{Host, Key, Value};
 use spinrpc::mem::budget::Budget;
-use spinrpc_tuning::text::{self, printable};
+use spinrpc_tuning::printable::{self, printable};
 use spinrpc_tuning::{Profile, Setting, Source, load, shipped};
 use std::collections::BTreeMap;
 
@@ -165,7 +165,7 @@ pub(crate) fn json_list<T: Serialize>(name: &'static str, items: &[T]) -> String
 /// Serializes a document. All values written here have a JSON form.
 pub(crate) fn to_json(document: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(document);
-    text::json(&text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())))
+    printable::json(&text.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string())))
         + "\n"
 }
 

@@ -308,7 +308,7 @@ fn nothing_of_a_record_commands_a_terminal() {
         for said in [text(output.stdout), text(output.stderr)] {
             let obeyed = said
                 .chars()
-                .find(|&letter| letter != '\n' && !spinrpc_tuning::text::is_harmless(letter));
+                .find(|&letter| letter != '\n' && !spinrpc_tuning::printable::is_harmless(letter));
             assert_eq!(obeyed, None, "{command:?}: {said:?}");
         }
     }

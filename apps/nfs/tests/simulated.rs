@@ -24,7 +24,7 @@ use spinrpc_nfs::nfs3;
 use spinrpc_nfs::server::exports::{
     Client as Host_, Export, ExportOptions, Exports, Flavor, NamedHosts, Squash,
 };
-use spinrpc_nfs::server::memory::{Memory, MemoryOptions};
+use spinrpc_nfs::server::memfs::{Memory, MemoryOptions};
 use spinrpc_nfs::server::{Server, ServerOptions};
 use std::cell::RefCell;
 use std::collections::VecDeque;

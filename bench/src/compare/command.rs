@@ -5,7 +5,7 @@ use crate::console::{Sink, is_standard_output, say_to_people};
 use crate::failure::Failure;
 use clap::Args;
 use serde_json::Value;
-use spinrpc_tuning::text;
+use spinrpc_tuning::printable;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -69,7 +69,7 @@ fn compare(
         [one] => Ok(serde_json::to_value(one)?),
         all => set_to_json(all),
     };
-    json.write(|| document().map(|document| text::json(&format!("{document:#}\n"))))?;
+    json.write(|| document().map(|document| printable::json(&format!("{document:#}\n"))))?;
     let is_output_taken = args.json.as_deref().is_some_and(is_standard_output);
     say_to_people(is_output_taken, &table::render_all(&comparisons))?;
     verdict_of_all(&comparisons)

@@ -8,7 +8,7 @@ use crate::report::{Report, SCHEMA};
 use serde::Deserialize;
 use serde::de::Error;
 use serde_json::{Map, Value};
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;

@@ -12,7 +12,7 @@ use crate::interrupt;
 use crate::progress::Progress;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde_json::Value;
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -14,7 +14,7 @@ use crate::cores::CorePair;
 use crate::failure::Failure;
 use crate::units::show_size;
 use serde::Serialize;
-use spinrpc_tuning::pair;
+use spinrpc_tuning::thread_pair;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -123,13 +123,13 @@ impl Probe {
     }
 }
 
-/// Runs `answer` on the server's core and `ask` on the client's; see [`pair::on_two_cpus`].
+/// Runs `answer` on the server's core and `ask` on the client's; see [`thread_pair::on_two_cpus`].
 fn on_two_cores<T: Send>(
     cores: CorePair,
     answer: impl FnOnce(&AtomicBool) + Send,
     ask: impl FnOnce() -> T + Send,
 ) -> Result<T, Failure> {
-    pair::on_two_cpus(cores.into(), Duration::MAX, answer, ask).map_err(not_measured)
+    thread_pair::on_two_cpus(cores.into(), Duration::MAX, answer, ask).map_err(not_measured)
 }
 
 /// Round trip of a cache line between these cores, in nanoseconds.
@@ -138,7 +138,7 @@ fn line_round_trip_ns(
     duration: Duration,
     patience: Duration,
 ) -> Result<f64, Failure> {
-    pair::cache_line_ns(cores.into(), duration, patience).map_err(not_measured)
+    thread_pair::cache_line_ns(cores.into(), duration, patience).map_err(not_measured)
 }
 
 fn not_measured(error: std::io::Error) -> Failure {

@@ -3,7 +3,7 @@
 //! peer is checked against bounds before use.
 
 use super::driver::Tally;
-use super::encoded;
+use super::hdr_encoding;
 use super::measurement::nanoseconds;
 use super::outcome::to_nanoseconds;
 use super::program::{REFUSAL_BYTES_MAX, SHARES_MAX};
@@ -194,12 +194,12 @@ impl Figures {
     pub(super) fn encode(&self, results: &mut Encoder<'_>) {
         results.u64(self.elapsed_ns);
         results.u64(self.lost);
-        results.opaque(&encoded::to_bytes(&self.latency));
+        results.opaque(&hdr_encoding::to_bytes(&self.latency));
     }
 
     pub(super) fn decode(mut results: Decoder<'_>) -> Result<Self, DecodeError> {
         let (elapsed_ns, lost) = (results.u64()?, results.u64()?);
-        let latency = encoded::from_bytes(results.opaque(HISTOGRAM_BYTES_MAX)?);
+        let latency = hdr_encoding::from_bytes(results.opaque(HISTOGRAM_BYTES_MAX)?);
         let latency =
             latency.ok_or(DecodeError::LimitExceeded { what: "a histogram of spinperf" })?;
         Ok(Self { elapsed_ns, lost, latency })

@@ -15,7 +15,7 @@
 //! the latency would be that of their number.
 
 use super::callers::Caller;
-use super::open::{Open, OpenTally};
+use super::open_loop::{Open, OpenTally};
 use super::schedule::{Drive, Mixer, Phase, Schedule};
 use super::slot::Slot;
 use super::workload::Workload;

@@ -1,6 +1,6 @@
 //! Results of a measurement. Plain data: `session` and `fleet` fill it, reports print it.
 
-use super::encoded;
+use super::hdr_encoding;
 use crate::failure::Failure;
 use crate::latency::LatencySummary;
 use hdrhistogram::Histogram;
@@ -28,7 +28,7 @@ pub(crate) struct Measurement {
     pub(crate) server: Option<CoreUse>,
     pub(crate) client_cores: Vec<CoreUse>,
     pub(crate) server_cores: Vec<CoreUse>,
-    #[serde(rename = "histogram", with = "encoded")]
+    #[serde(rename = "histogram", with = "hdr_encoding")]
     pub(crate) samples: Samples,
     /// Reason why the measurement is incomplete and the last one.
     #[serde(skip)]

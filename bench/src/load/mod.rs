@@ -6,17 +6,17 @@
 //! `fleet` several, `outcome` combines their results; `back` is the server's loop of a connection that is measured in both
 //! directions.
 
-mod back;
 mod callers;
 mod control;
 mod driver;
-mod encoded;
 mod fleet;
+mod hdr_encoding;
 mod measurement;
-mod open;
+mod open_loop;
 mod outcome;
 mod program;
 mod rendezvous;
+mod reverse_load;
 mod schedule;
 mod server;
 mod session;

@@ -5,7 +5,7 @@ use super::driver::Tally;
 use super::measurement::{
     CoreUse, CutShort, Interval, Measurement, OpenLoop, REFUSED, Samples, nanoseconds,
 };
-use super::open::OpenTally;
+use super::open_loop::OpenTally;
 use super::workload::{Ends, Limits, Workload};
 use crate::failure::Failure;
 use crate::latency::{LatencySummary, Recorded};

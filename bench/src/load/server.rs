@@ -1,12 +1,12 @@
 //! The server's end: one service per core, which holds only the data it serves.
 
-use super::back::Backs;
 use super::control::{BackPlan, Intent, Welcome};
 use super::program::{
     BACK, BACK_END, Check, ECHO, HOLDINGS, INTENT, JOIN, NONE_WRONG, NULL, PROGRAM, READ,
     READ_WINDOW_BYTES, SERVED_SEED, STATUS, VERSION, WRITE,
 };
 use super::rendezvous::{Join, Rendezvous};
+use super::reverse_load::Backs;
 use super::status::Status;
 use crate::env::{ThreadTimes, holdings};
 use crate::failure::Failure;

@@ -14,7 +14,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use spinrpc::control::{LATENCY_BUCKETS, latency_bounds_ns};
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 

@@ -20,7 +20,7 @@ use crate::interrupt;
 use crate::units::{joined, parse_time};
 use clap::Args;
 use spinrpc::config::{Choice, IdlePolicy};
-use spinrpc_tuning::text;
+use spinrpc_tuning::printable;
 use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ fn show(args: &TopArgs, before: &[Found], now: &[Found]) -> Result<bool, Failure
     let view = View::between(before, now, args.sort);
     let lines = || table::lines(&view, usize::from(args.connections));
     let text = if args.json {
-        text::json(&serde_json::to_string(&view)?) + "\n"
+        printable::json(&serde_json::to_string(&view)?) + "\n"
     } else if io::stdout().is_terminal() {
         redrawn(&lines())
     } else {

@@ -12,7 +12,7 @@ use spinrpc::config::{Choice, IdlePolicy};
 use spinrpc::control::{LATENCY_SCHEMA, NAME_PREFIX, SCHEMA};
 use spinrpc::sys::credentials::Credentials;
 use spinrpc::sys::peer_socket::PeerSocket;
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 use std::collections::HashMap;
 use std::fs;
 use std::io;

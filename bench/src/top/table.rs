@@ -4,7 +4,7 @@ use super::snapshot::Core;
 use super::target::total;
 use super::view::{BlocksView, ConnectionView, CoreView, EngineView, View};
 use crate::units::{show_count, show_size};
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 
 /// Everything that is watched; with this many connections for each core.
 pub(super) fn lines(view: &View<'_>, connections: usize) -> Vec<String> {

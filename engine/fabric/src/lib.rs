@@ -13,18 +13,18 @@
 pub mod adapters;
 mod address;
 mod any;
-mod attempt;
 pub mod capture;
-mod ends;
+mod connector_common;
+mod limit_scope;
 #[doc(hidden)]
 pub mod mem;
-mod origin;
 mod peer;
 #[cfg(any(feature = "sim", feature = "verbs"))]
 mod send_queue;
 mod setting;
 pub mod shm;
 mod short;
+mod short_endpoint;
 #[cfg(feature = "sim")]
 pub mod sim;
 #[doc(hidden)]
@@ -41,10 +41,10 @@ pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
 pub use any::AnyFabric;
 // The shapes of the short lane, and of ring slots, are the engine's: hidden where they are defined, as a crate that exports this
 // module shows what only its uses hide.
-pub use ends::{Alone, Ends, NextShort, ShortEnds, ShortLane};
-pub use origin::Origin;
+pub use limit_scope::Origin;
 pub use peer::Peer;
 pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short};
+pub use short_endpoint::{Alone, Ends, NextShort, ShortEnds, ShortLane};
 pub use wr::{
     Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
     WrError, WrId,

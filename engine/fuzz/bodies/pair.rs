@@ -5,12 +5,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::chunking::{Beside, CallChunks, ChunkOffer, Found, Placement, StreamReader};
 use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{DeliveredReply, ReadRequest, ReplyStream, SlotId, WriteSource};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::{DeliveredReply, ReadRequest, ReplyStream, SlotId, WriteSource};
-use spinrpc_proto::payload::{Beside, CallChunks, ChunkOffer, Found, Placement, StreamReader};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView, MessageType};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, ReplyRepr, Segment, set_credits};

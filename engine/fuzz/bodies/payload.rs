@@ -2,10 +2,10 @@
 //! chunks stays within them, and finds again whatever a writer took out or padded.
 
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::payload::{
+use spinrpc_proto::chunking::{
     Beside, Encoded, Found, Item, Placement, Reduced, StreamReader, StreamWriter,
 };
+use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::xdr::{Padding, Reader, roundup4};
 
 use crate::script::Script;

@@ -2,10 +2,10 @@
 //! and the streams that they make.
 
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::chunking::{Encoded, Found, Item, Placement, StreamReader, StreamWriter};
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::payload::{Encoded, Found, Item, Placement, StreamReader, StreamWriter};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1;
 use spinrpc_proto::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use spinrpc_proto::xdr::{Padding, Reader};

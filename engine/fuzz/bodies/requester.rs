@@ -4,12 +4,12 @@
 //! connection keeps its XID.
 
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
 use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{CallFailure, DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::{CallFailure, DeliveredReply, ReplyStream, SlotId};
-use spinrpc_proto::payload::{CallChunks, ChunkOffer};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView, MessageType};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};

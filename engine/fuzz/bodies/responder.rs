@@ -5,10 +5,10 @@
 use std::collections::VecDeque;
 
 use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::{SlotId, WriteRequest, WriteSource};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::{self, HeaderView, MessageType, VERSION};
 use spinrpc_proto::rdma::{RdmaError, ReadSegment, ReplyRepr, Segment};

@@ -2,11 +2,11 @@
 //! peer says, each of our calls ends once, no more are in flight than one until a version is settled,
 //! an error or a reply is never answered, and each call of the peer is answered in its version.
 
+use spinrpc_proto::chunking::CallChunks;
 use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::SlotId;
-use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::rdma::{Body, HeaderView, MessageType, RdmaError, Segment, emit_msg_header};
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Pulled, ReplyShape, Responder, ServeSlot};
@@ -228,7 +228,7 @@ impl End {
         let requester = &mut self.connection.requester;
         if requester.pull_plan(slot).is_some() {
             self.ends[token as usize] += 1;
-            let failure = spinrpc_proto::output::CallFailure::NoMemory;
+            let failure = spinrpc_proto::events::CallFailure::NoMemory;
             requester.give_up_pull(slot, failure, &mut out);
         }
         assert!(requester.end_pull(slot, &mut [0; 16]).is_some());

@@ -1,8 +1,8 @@
 //! Messages as bytes, and chunk lists that own their segments.
 
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::{
     Body, HeaderRepr, HeaderView, Lists, MessageType, RdmaError, ReadSegment, ReplyRepr, Segment,
     emit_error, v1,

@@ -6,8 +6,8 @@ use sha2::{Sha256, Sha384};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::cipher::{BLOCK_BYTES, Chain, EncryptKey};
-use crate::compression::Compression;
 use crate::mac::{HmacKey, TAG_MAX_BYTES};
+use crate::short_hash::Compression;
 
 /// Longest key of an encryption type.
 pub const KEY_MAX_BYTES: usize = 32;

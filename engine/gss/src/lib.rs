@@ -15,7 +15,6 @@
 
 mod body;
 mod cipher;
-mod compression;
 pub mod context;
 mod enctype;
 #[cfg(feature = "krb5-library")]
@@ -24,10 +23,11 @@ mod mac;
 pub mod mechanism;
 mod message;
 pub mod random;
+mod short_hash;
 pub mod table;
-mod token;
 #[cfg(test)]
-mod vectors;
+mod test_vectors;
+mod token;
 
 /// The example of the README.
 #[cfg(doctest)]

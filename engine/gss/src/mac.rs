@@ -6,8 +6,8 @@ use std::hint::black_box;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::compression::Compression;
 use crate::enctype::{Enctype, Purpose, SessionKey};
+use crate::short_hash::Compression;
 
 /// Longest truncated HMAC: that of encryption type 20.
 pub(crate) const TAG_MAX_BYTES: usize = 24;

@@ -29,10 +29,10 @@
 //! reverse answers each of version two with a refusal ([`Connection::refusing_reverse`]): PROG_UNAVAIL,
 //! BAD_HEADER where the call has chunk lists (RFC 8167 section 5), INVALID_OPTION for any extension.
 
+use crate::dialect::Profile;
+use crate::events::{Dropped, Output, PeerMisbehaved};
 use crate::ids::Xid;
 use crate::limits::Limits;
-use crate::output::{Dropped, Output, PeerMisbehaved};
-use crate::profile::Profile;
 use crate::rdma::RdmaError;
 use crate::rdma::{HeaderError, HeaderView, MessageType};
 use crate::requester::{CallSlot, Requester};

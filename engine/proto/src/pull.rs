@@ -2,9 +2,9 @@
 //! 3.5 and 3.7, both drafts section 3.4, RFC 8166 section 3.4.5). The responder fetches those of calls with it, the requester
 //! those of replies.
 
+use crate::dialect::Profile;
+use crate::events::{Output, ReadRequest, SlotId};
 use crate::limits::READ_CHUNKS_MAX;
-use crate::output::{Output, ReadRequest, SlotId};
-use crate::profile::Profile;
 use crate::rdma::ReadSegment;
 use crate::rdma::v1::{HeaderView, MessageType};
 

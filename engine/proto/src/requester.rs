@@ -31,14 +31,14 @@ mod plain;
 mod resend;
 mod reserve;
 
+use crate::chunking::{CallChunks, ChunkOffer, ResultChunks};
 use crate::credit::Credits;
-use crate::ids::{Instant, Xid};
-use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
-use crate::output::{
+use crate::dialect::Profile;
+use crate::events::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
-use crate::payload::{CallChunks, ChunkOffer, ResultChunks};
-use crate::profile::Profile;
+use crate::ids::{Instant, Xid};
+use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
 use crate::pull::Pull;
 use crate::rdma::{
     Body, HeaderRepr, HeaderView, Lists, MessageType, RdmaError, ReadSegment, Segment, WriteChunk,

@@ -17,9 +17,9 @@
 //! It keeps no message bytes: the caller holds the message of each call by its slot and gives its
 //! header back when the call goes on, so that lists are read where they arrived.
 
+use crate::dialect::Profile;
+use crate::events::{Dropped, Output, SlotId, WriteRequest, WriteSource};
 use crate::ids::Xid;
-use crate::output::{Dropped, Output, SlotId, WriteRequest, WriteSource};
-use crate::profile::Profile;
 use crate::pull::inline_bytes;
 pub use crate::pull::{Pull, PullChunk, Pulled};
 use crate::rdma::{

@@ -34,7 +34,7 @@
 //! [`Requester::negotiate`]: crate::requester::Requester::negotiate
 //! [`Requester::negotiation`]: crate::requester::Requester::negotiation
 //! [`Requester::verdict`]: crate::requester::Requester::verdict
-//! [`PeerMisbehaved::NoCommonVersion`]: crate::output::PeerMisbehaved::NoCommonVersion
+//! [`PeerMisbehaved::NoCommonVersion`]: crate::events::PeerMisbehaved::NoCommonVersion
 //!
 //! # What version two leaves open
 //!
@@ -80,7 +80,7 @@
 //! * RDMA_MSGP, RDMA_DONE and Read lists in replies: *not in version two, whatever the profile:
 //!   [`Profile::under`]*. The first two have no type there, and the last needs RDMA_DONE.
 //!
-//! [`Profile::under`]: crate::profile::Profile::under
+//! [`Profile::under`]: crate::dialect::Profile::under
 
 use crate::limits::{INLINE_THRESHOLD_MIN_BYTES, INLINE_THRESHOLD_TWO_BYTES};
 use crate::rdma::{v1, v2};

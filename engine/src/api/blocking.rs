@@ -1,12 +1,12 @@
 //! A client for tools and tests: one connection, one call at a time, on the calling thread.
 
-use super::arrived::Arrived;
 use super::client::{Client as CoreClient, Reply, ReplyHandler, Token};
 use super::codec::{Decoder, Encoder};
 use super::core::Core;
 use super::driver::driver_of;
 use super::engine::Engine;
 use super::errors::{CallError, ConnectError};
+use super::owned_reply::Arrived;
 use super::service::ConnectionEvent;
 use crate::config::Config;
 use crate::mem::{Bulk, ExposedBulk};

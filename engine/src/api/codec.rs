@@ -1,16 +1,16 @@
 //! Reading arguments and results, wherever their bytes came to lie.
 
 use crate::mem::{Bulk, ExposedBulk};
-use crate::reactor::words::rfc5666::{PulledChunks, Spill};
+use crate::reactor::types::rfc5666::{PulledChunks, Spill};
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::payload::{Beside, Found, StreamReader};
+use spinrpc_proto::chunking::{Beside, Found, StreamReader};
 use spinrpc_proto::xdr::{DecodeError, Reader};
 
 /// Writes arguments or results: plain XDR, and [`bulk`](Encoder::bulk) in the place of an
 /// `opaque<>` whose bytes are in a registered buffer given with the stream. It never fails: a
 /// stream that does not fit a short message continues in longer memory. The closure that writes
 /// runs at most once.
-pub use spinrpc_proto::payload::StreamWriter as Encoder;
+pub use spinrpc_proto::chunking::StreamWriter as Encoder;
 
 /// A data item of an argument or a result.
 #[derive(Debug)]

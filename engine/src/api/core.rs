@@ -1,7 +1,7 @@
 //! The handle of a core, owned by its thread.
 
 use super::client::{Client, Link, LinkState, ReplyHandler};
-use super::client_entry::ConnectTo;
+use super::client_state::ConnectTo;
 use super::errors::ConnectError;
 use super::handle::ClientHandle;
 use super::handle::pool::Pool;
@@ -10,7 +10,7 @@ use super::runtime::{Runner, Runtime};
 use crate::config::IdlePolicy;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::Progress;
-use crate::reactor::words::idle::{Idle, IdleSwitch, Rest};
+use crate::reactor::types::idle::{Idle, IdleSwitch, Rest};
 use crate::sys::clock::Clock;
 use crate::sys::pinning::Pin;
 use spinrpc_proto::ids::{Program, Version};

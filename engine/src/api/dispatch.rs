@@ -1,13 +1,13 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
-mod first;
+mod first_connect;
 mod lookup;
 
 use super::call::{Arguments, CallState, Called, Home};
+use super::catch_panic::{ContainedService, Found};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
-use super::client_entry::ClientEntry;
-use super::contained::{ContainedService, Found};
+use super::client_state::ClientEntry;
 use super::errors::{CallError, ConnectError};
 #[cfg(feature = "gss")]
 use super::gss::{GssCore, Securing};
@@ -17,17 +17,17 @@ use super::reply_status::reply_status;
 use super::reverse::Reverse;
 use super::rfc5666::{Asking, padded_reply_status};
 use super::service::{ConnectionEvent, ConnectionId, Service};
-use super::versions::{Offer, Responders};
+use super::version_cache::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
-use crate::reactor::pending::serving::Serving;
-use crate::reactor::pending::sinks::Sinks;
-use crate::reactor::pending::upcalls::{CallFrame, CoreEvent, Upcalls};
+use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{
+use crate::reactor::types::calls::{
     Admitted, CallEnd, CallKey, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
 };
-use crate::reactor::words::rfc5666::Padded;
+use crate::reactor::types::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
 use spinrpc_proto::ids::{Program, Version};

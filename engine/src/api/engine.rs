@@ -3,16 +3,16 @@
 
 #[cfg(feature = "async")]
 use super::asynchronous::stream::Feeders;
+use super::at_most_once::ServeOnce;
 use super::core::{Core, CoreContext};
-use super::directory::Directory;
 use super::errors::{ConnectError, EngineError};
 #[cfg(feature = "gss")]
 use super::gss::{GssAcceptor, GssStats};
 use super::handle::ClientHandle;
 use super::listening::ListenOptions;
-use super::once::ServeOnce;
 use super::reconnect::ConnectOptions;
 use super::runtime::{Runtime, Threads};
+use super::served_programs::Directory;
 use super::service::Service;
 #[cfg(feature = "verbs")]
 use crate::config;
@@ -25,8 +25,8 @@ use crate::fabric::sim::{Device, SimConnector};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector};
 use crate::mem::{Slab, SlabLayout};
-use crate::reactor::pending::panic_log::message_of;
-use crate::reactor::words::memory;
+use crate::reactor::in_flight::panic_log::message_of;
+use crate::reactor::types::memory;
 use crate::reactor::{HandlerPanic, StatsSnapshot};
 use crate::sys::pinning;
 use spinrpc_proto::ids::{Program, Version};

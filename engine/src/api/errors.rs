@@ -4,7 +4,7 @@ use crate::config::ConfigError;
 use crate::fabric::{AddressError, DownCause, FabricError};
 use crate::mem::SLABS_MAX;
 use crate::reactor::Backpressure;
-use spinrpc_proto::output::{CallFailure, PeerMisbehaved};
+use spinrpc_proto::events::{CallFailure, PeerMisbehaved};
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rpc::{AcceptStatus, RejectStatus};
 use spinrpc_proto::xdr::DecodeError;

@@ -4,18 +4,19 @@
 //! May use the reactor and protocol types; of the drivers it knows only which one to start, in
 //! `engine.rs`. Nothing here is generic over a driver.
 
-mod arrived;
 #[cfg(feature = "async")]
 mod asynchronous;
+mod at_most_once;
 pub mod blocking;
 mod call;
+mod catch_panic;
 mod client;
-mod client_entry;
+mod client_state;
 mod codec;
-mod contained;
+mod connection_setup;
 mod core;
+mod core_balancing;
 mod dialing;
-mod directory;
 mod dispatch;
 mod driver;
 mod engine;
@@ -23,21 +24,20 @@ mod errors;
 #[cfg(feature = "gss")]
 pub mod gss;
 mod handle;
-mod helper;
+mod helper_thread;
 mod identity;
 mod listening;
 mod metrics;
 mod observer;
-mod once;
-mod opening;
+mod owned_reply;
 mod reconnect;
 mod reply_status;
 mod reverse;
 mod rfc5666;
 mod runtime;
+mod served_programs;
 mod service;
-mod spread;
-mod versions;
+mod version_cache;
 
 #[cfg(feature = "async")]
 pub use asynchronous::{
@@ -47,14 +47,14 @@ pub use call::{Call, Deferred};
 pub use client::{CallEnded, Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder, ExposedData, Span};
 pub use core::{Core, CoreContext, Work};
-pub use directory::Directory;
 pub use driver::driver_of;
 pub use engine::{Engine, Running};
 pub use errors::{CallError, ConnectError, EngineError, Failure, HostError};
 pub use handle::{Answer, AnswerQueue, ClientHandle, OnAnswer, PendingCall};
-pub use helper::spawn_helper;
+pub use helper_thread::spawn_helper;
 pub use identity::Identity;
 pub use listening::ListenOptions;
 pub use reconnect::{ConnectOptions, Reconnect};
 pub use reverse::ReverseOptions;
+pub use served_programs::Directory;
 pub use service::{ConnectionEvent, ConnectionId, Service};

@@ -2,18 +2,18 @@
 //! published, and asks each core by mail for the facts that only the core has. Runs on the socket's
 //! thread and does not keep an engine alive.
 
-use super::directory::Directory;
 use super::metrics::Metrics;
+use super::served_programs::Directory;
 use crate::config::{Config, IdlePolicy};
 use crate::control::{
     CoreFacts, CoreLatencies, EngineFacts, Inside, LATENCY_LEASE, MetricSeries, Source, render,
     render_latencies,
 };
 use crate::reactor::StatsCells;
-use crate::reactor::pending::latency::Latencies;
-use crate::reactor::pending::mailbox::{Inbox, Mail};
-use crate::reactor::pending::observation::Observation;
-use crate::reactor::words::idle::IdleSwitch;
+use crate::reactor::in_flight::latency::Latencies;
+use crate::reactor::in_flight::mailbox::{Inbox, Mail};
+use crate::reactor::in_flight::observation::Observation;
+use crate::reactor::types::idle::IdleSwitch;
 use spinrpc_proto::ids::{Program, Version};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};

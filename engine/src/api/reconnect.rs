@@ -8,7 +8,7 @@ use super::service::ConnectionEvent;
 use crate::config::{Config, Versions};
 use crate::fabric::DownCause;
 use crate::mem::{SLABS_MAX, Slab};
-use crate::reactor::words::instance::Instance;
+use crate::reactor::types::peer_id::Instance;
 use crate::sys::random::Random;
 use std::sync::Arc;
 use std::time::Duration;

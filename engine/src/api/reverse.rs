@@ -4,7 +4,7 @@
 
 use super::call::Call;
 use super::client::{Client, Link, LinkState, ReplyHandler};
-use super::client_entry::ClientEntry;
+use super::client_state::ClientEntry;
 use super::core::Core;
 use super::handle::ClientHandle;
 use super::handle::pool::{Called, Pool};

@@ -1,9 +1,9 @@
 //! The internals of an engine: the control thread, the mailboxes and the creation of cores.
 
-use super::client_entry::ConnectTo;
+use super::client_state::ConnectTo;
 use super::core::{Core, CoreContext};
+use super::core_balancing::Spread;
 use super::dialing::{Dialer, Dialing, Job, Request};
-use super::directory::Directory;
 use super::dispatch::{Dispatch, ServiceEntry};
 use super::errors::{ConnectError, EngineError};
 #[cfg(feature = "gss")]
@@ -11,7 +11,7 @@ use super::gss::{GssCore, GssShared};
 use super::handle::ClientHandle;
 use super::handle::core::HandleCore;
 use super::handle::pool::Pool;
-use super::helper::run_journal;
+use super::helper_thread::run_journal;
 use super::listening::ListenOptions;
 use super::metrics::Metrics;
 #[cfg(feature = "gss")]
@@ -19,28 +19,28 @@ use super::observer::ReadContexts;
 use super::observer::{Observed, Observer, Served};
 use super::reconnect::ConnectOptions;
 use super::rfc5666::{Asking, ConfigService, SERVED_AS};
+use super::served_programs::Directory;
 use super::service::Service;
-use super::spread::Spread;
-use super::versions::Responders;
+use super::version_cache::Responders;
 use crate::config::{BulkView, Config, StatsExport};
 use crate::control::ControlSocket;
 use crate::fabric::{ConnId, Connector, ListenRequest};
-use crate::reactor::pending::drain::DrainRequest;
-use crate::reactor::pending::mailbox::{Inbox, Mail};
-use crate::reactor::pending::panic_log::PanicLog;
-use crate::reactor::pending::reply_cache::ReplyCache;
+use crate::reactor::in_flight::drain::DrainRequest;
+use crate::reactor::in_flight::mailbox::{Inbox, Mail};
+use crate::reactor::in_flight::panic_log::PanicLog;
+use crate::reactor::in_flight::reply_cache::ReplyCache;
 use crate::reactor::state::core::{ConnectRequests, CoreCell, Reactor};
 use crate::reactor::turn::ArrivedMessages;
-use crate::reactor::words::idle::IdleSwitch;
-use crate::reactor::words::instance::Instance;
-use crate::reactor::words::memory;
+use crate::reactor::types::idle::IdleSwitch;
+use crate::reactor::types::memory;
+use crate::reactor::types::peer_id::Instance;
 use crate::reactor::{Negotiated, Progress, StatsCells, StatsSnapshot};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::cpu_claim::{self, CpuClaim};
 use crate::sys::journal::{self, event};
-use crate::sys::latency::{self, WakeLimit};
 use crate::sys::pinning::{Pin, PolledCpus};
+use crate::sys::pm_qos::{self, WakeLimit};
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::Cell;
 use std::io;
@@ -584,11 +584,11 @@ fn claim_cpus(config: Config, threads: Threads) -> (Config, Vec<CpuClaim>) {
 
 /// Applies `host.cpu_dma_latency_us`.
 fn wake_limit(config: &Config) -> Result<Option<WakeLimit>, EngineError> {
-    let hold = |at_most| WakeLimit::hold(Path::new(latency::DEVICE), at_most);
+    let hold = |at_most| WakeLimit::hold(Path::new(pm_qos::DEVICE), at_most);
     config.cpu_dma_latency().map(hold).transpose().map_err(|error| {
         let what = format!(
             "host.cpu_dma_latency_us: let this user write to {}, or set the key to \"off\"",
-            latency::DEVICE
+            pm_qos::DEVICE
         );
         EngineError::host(what, error)
     })

@@ -2,18 +2,18 @@
 //! key stands here and nowhere else: the documentation of its field, checks, messages, help, the reference of keys and
 //! the profile `base` come from it.
 
-use super::choices::{
-    BulkView, ConfigRole, Driver, IdlePolicy, OnPanic, Registration, StatsExport, Want,
-};
 use super::cores::CoreList;
 use super::device::DeviceName;
-use super::fixed::Fixed;
-use super::limits::{Limits, Step};
+use super::enums::{
+    BulkView, ConfigRole, Driver, IdlePolicy, OnPanic, Registration, StatsExport, Want,
+};
+use super::ranges::{Limits, Step};
 use super::schema::{AUTO, Field, Key, OFF};
+use super::test_settings::Fixed;
 use super::{Config, mib_to_bytes, to_u16, to_usize};
 use spinrpc_proto::config_proto::Protection;
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::limits::SEGMENTS_MAX;
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::version::Versions;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use super::ConfigError;
 use super::cores::CoreList;
 use super::device::DeviceName;
 use super::keys::{KEYS, RawConfig};
-use super::limits::Limits;
+use super::ranges::Limits;
 use super::value::{Choice, Value};
 
 /// One key of the configuration.

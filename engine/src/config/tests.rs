@@ -2,7 +2,7 @@
 //! ones.
 
 use super::*;
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 
 fn host(allowed: &[usize], isolated: &[usize], siblings: &[&[usize]]) -> Host {
     Host {

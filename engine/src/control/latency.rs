@@ -2,8 +2,8 @@
 //! module documents the members.
 
 use super::{LATENCY_HISTOGRAMS_MAX, LATENCY_LEASE, LATENCY_SCHEMA};
+use crate::reactor::in_flight::latency::Measured;
 use crate::reactor::latency_bounds_ns;
-use crate::reactor::pending::latency::Measured;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 

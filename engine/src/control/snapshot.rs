@@ -7,7 +7,7 @@ use crate::config::{Choice, Config, IdlePolicy, KEYS, RawConfig};
 use crate::mem::ClassStats;
 use crate::mem::budget::Budget;
 use crate::reactor::StatsSnapshot;
-use crate::reactor::pending::observation::{Buffers, ConnRow};
+use crate::reactor::in_flight::observation::{Buffers, ConnRow};
 use crate::sys::clock::Clock;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Letters to a core, and the connections that come by them. Called by the turn.
 
 use crate::fabric::{ConnId, DownCause, Endpoint, FabricError, Peer};
-use crate::reactor::pending::mailbox::Mail;
-use crate::reactor::pending::roles::Roles;
-use crate::reactor::pending::upcalls::{CoreEvent, Upcalls};
+use crate::reactor::in_flight::mailbox::Mail;
+use crate::reactor::in_flight::roles::Roles;
+use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::negotiate::Negotiated;
+use crate::reactor::types::negotiate::Negotiated;
 use crate::sys::journal::event;
 use spinrpc_proto::connection::Side;
 

@@ -1,7 +1,7 @@
 //! The reactor: one per core, between the drivers below and the api above.
 //!
 //! May use everything below it and `proto`, never the api: it reaches the application through
-//! [`pending::upcalls::Upcalls`], and the api reaches it through the operations of [`state::core::CoreCell`].
+//! [`in_flight::upcalls::Upcalls`], and the api reaches it through the operations of [`state::core::CoreCell`].
 //!
 //! Its layers, each of which imports only those before it, and calls no method of a core or a connection that is
 //! defined in a later one (`tests/architecture.rs`):
@@ -37,31 +37,31 @@ macro_rules! getters {
 
 mod client;
 mod common;
-mod lane;
-mod mail;
+mod fast_path;
 #[cfg(feature = "gss")]
-mod opened;
+mod gss_steps;
+pub(crate) mod in_flight;
+mod mail;
 mod operations;
-pub(crate) mod pending;
-mod reads;
+mod retry_queue;
 mod rfc5666;
 mod server;
-mod starts;
+mod start_call;
 pub(crate) mod state;
 pub(crate) mod turn;
-pub(crate) mod words;
+pub(crate) mod types;
 
-pub use pending::latency::PROCEDURES_MEASURED;
-pub use pending::panic_log::{HandlerKind, HandlerPanic};
-pub use pending::roles::NoReverse;
-pub use words::calls::{Backpressure, CallId, CallSpec, Progress, Resend};
-pub use words::latency::{
+pub use in_flight::latency::PROCEDURES_MEASURED;
+pub use in_flight::panic_log::{HandlerKind, HandlerPanic};
+pub use in_flight::roles::NoReverse;
+pub use types::calls::{Backpressure, CallId, CallSpec, Progress, Resend};
+pub use types::latency::{
     BUCKETS as LATENCY_BUCKETS, Durations, Histogram as LatencyHistogram,
     bounds_ns as latency_bounds_ns,
 };
-pub use words::negotiate::Negotiated;
+pub use types::negotiate::Negotiated;
 #[cfg(any(test, fuzzing))]
-pub(crate) use words::negotiate::fuzz as fuzz_private_data;
-pub use words::reply_plan::ReplyData;
-pub(crate) use words::stats::StatsCells;
-pub use words::stats::StatsSnapshot;
+pub(crate) use types::negotiate::fuzz as fuzz_private_data;
+pub use types::reply_plan::ReplyData;
+pub(crate) use types::stats::StatsCells;
+pub use types::stats::StatsSnapshot;

@@ -2,7 +2,7 @@
 
 use crate::fabric::ConnId;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::negotiate::Negotiated;
+use crate::reactor::types::negotiate::Negotiated;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 
 impl CoreCell {

@@ -8,15 +8,15 @@ use crate::fabric::{
     Alone, CompletionKind, Completions, ConnId, DownCause, Ends, QpId, Received, Short,
 };
 use crate::mem::Buf;
-use crate::reactor::pending::upcalls::{CallFrame, CoreEvent, Upcalls};
-use crate::reactor::state::conn_lane::ConnLane;
+use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
+use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{CallEnd, CallKey, Progress};
-use crate::reactor::words::messages::SYSTEM_ERR;
-use crate::reactor::words::sink::{Event, EventSink};
+use crate::reactor::types::calls::{CallEnd, CallKey, Progress};
+use crate::reactor::types::header_bytes::SYSTEM_ERR;
+use crate::reactor::types::receive_event::{Event, EventSink};
 use crate::sys::journal::event;
-use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved, SlotId};
+use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved, SlotId};
 use std::cell::RefMut;
 use std::rc::Rc;
 

@@ -4,7 +4,7 @@ use super::common::caller::{Caller, MixCall, client_config};
 use super::common::{Server, small_with};
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::{Backpressure, ConnectionEvent, Negotiated};
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 
 fn pair(
     server: impl FnOnce(&mut RawConfig),

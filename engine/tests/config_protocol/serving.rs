@@ -10,7 +10,7 @@ use super::*;
 use spinrpc::Engine;
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::fabric::{Access, RemoteSlice};
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::sync::atomic::Ordering;
 
 fn serving_with(change: impl FnOnce(&mut RawConfig)) -> Server {

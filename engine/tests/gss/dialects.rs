@@ -15,8 +15,8 @@ use spinrpc::{AcceptStatus, AuthFlavor, CallError, CallSpec, OpaqueAuth, Procedu
 use spinrpc_gss::mechanism::{Mechanism, Negotiation};
 use spinrpc_gss::sealed_bytes;
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rpc::{
     CallHeader, GssCredential, GssInitResult, GssProcedure, ReplyBody, ReplyHeader,
 };

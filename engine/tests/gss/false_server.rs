@@ -8,8 +8,8 @@ use crate::{ECHO, WHO};
 use spinrpc::gss::Enctype;
 use spinrpc::{Backpressure, CallError, CallSpec, Token};
 use spinrpc_gss::sealed_bytes;
+use spinrpc_proto::events::PeerMisbehaved;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::PeerMisbehaved;
 use spinrpc_proto::rpc::GssService;
 
 fn start(client: &mut Caller<Vec<u8>>, token: u64) -> Result<(), Backpressure> {

@@ -14,7 +14,7 @@ use spinrpc::sync::lock;
 use spinrpc::{AcceptStatus, AuthStat, CallError, CallSpec};
 use spinrpc::{RejectStatus, Token};
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::rpc::CallHeader;
 
 const MIB: usize = 1 << 20;

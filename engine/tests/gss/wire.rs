@@ -14,9 +14,9 @@ use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
 use spinrpc::{
     AuthFlavor, AuthStat, CallSpec, ConnectOptions, OpaqueAuth, Procedure, RejectStatus, Token,
 };
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rpc::{CallHeader, GssCredential, GssProcedure, ReplyBody, ReplyHeader};
 

@@ -2,7 +2,7 @@
 //! so in the part of a turn that comes after the handles were polled.
 
 use super::*;
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 
 /// Bytes of a result that no message has room for.
 const RESULT_BYTES: u32 = 20_001;

@@ -1,7 +1,7 @@
 //! Reports for people: one line for each check, a summary, and remedies, the worst first.
 
 use super::{Check, Report, Verdict};
-use crate::text::printable;
+use crate::printable::printable;
 use std::fmt::Write;
 
 impl Report {

@@ -4,7 +4,7 @@
 use super::item::Item;
 use super::site::{READ, Site, is_value, regular};
 use super::{FitError, plan::Change};
-use crate::text::read_bounded;
+use crate::printable::read_bounded;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

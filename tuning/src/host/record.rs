@@ -12,7 +12,7 @@
 //! comments, except the first.
 
 use super::tree::Permissions;
-use crate::text::is_harmless;
+use crate::printable::is_harmless;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;

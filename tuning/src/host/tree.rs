@@ -6,7 +6,7 @@
 
 use super::record::{Entry, Record};
 use super::root::Root;
-use crate::text::is_harmless;
+use crate::printable::is_harmless;
 use rustix::fs::{Access, OFlags};
 use spinrpc::sys::affinity::CpuSet;
 use std::cell::RefCell;

@@ -11,16 +11,16 @@ mod directory;
 mod engine;
 mod error;
 mod files;
+mod jukebox_retry;
 mod load;
 mod mount;
-mod patience;
+mod pipeline;
 mod read;
 mod round_trips;
 mod security;
 mod target;
 mod user;
 mod walk;
-mod window;
 mod write;
 
 pub use caller::{Caller, Waiting};
@@ -37,7 +37,7 @@ pub use write::Source;
 
 use crate::nfs3::{self, PROCEDURES};
 use crate::protocol::{Nfsstat3, ProcedureId};
-use patience::Patience;
+use jukebox_retry::Patience;
 use spinrpc::fabric::Address;
 use spinrpc::{
     CallError, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder, Engine,

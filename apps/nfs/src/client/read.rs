@@ -1,7 +1,7 @@
 //! Reads whole files: several READs in flight, whose data the server places directly (a Write chunk
 //! each, RFC 8267 section 2), delivered in order.
 
-use super::window::{Piece, Window};
+use super::pipeline::{Piece, Window};
 use super::{Error, Found, Nfs, Root, add};
 use crate::nfs3::{READ_RESULT_HEAD_BYTES, outcome};
 use crate::protocol::{FileHandle, Nfsstat3, ProcedureId, Read3args, Read3resok};

@@ -1,7 +1,7 @@
 //! Writes whole files: several WRITEs in flight, UNSTABLE, then COMMIT. Data that a server lost in
 //! between are written again (RFC 1813 sections 3.3.7 and 3.3.21).
 
-use super::window::{Piece, Window};
+use super::pipeline::{Piece, Window};
 use super::{Error, Nfs, Root, add};
 use crate::nfs3::{PLAIN_RESULT_BYTES_MAX, owned_outcome};
 use crate::protocol::{FileHandle, ProcedureId, StableHow, Write3args, Write3resok, Writeverf3};

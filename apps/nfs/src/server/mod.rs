@@ -6,19 +6,19 @@
 
 mod answer;
 mod caller;
+mod catch_panic;
 #[cfg(feature = "cephfs")]
 pub mod cephfs;
 pub mod client_table;
-mod containment;
 mod data;
-pub mod directory;
 mod errors;
 pub mod exports;
 pub mod file_system;
 pub mod handle;
 #[cfg(feature = "krb5")]
 pub mod kerberos;
-pub mod memory;
+pub mod local_fs;
+pub mod memfs;
 pub mod mount;
 mod nodes;
 mod open_syncs;

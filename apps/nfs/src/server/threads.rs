@@ -1,7 +1,7 @@
 //! Threads for operations that may block. They take jobs from a queue. Used by `pool` for calls, and by
 //! `directory` for the data requests of cores.
 
-use super::containment::contained;
+use super::catch_panic::contained;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, unbounded};
 use std::fmt;
 use std::io;

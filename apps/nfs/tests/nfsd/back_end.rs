@@ -1,9 +1,9 @@
 //! The file systems that the suite runs on.
 
 use crate::gate::{Gate, Gated};
-use spinrpc_nfs::server::directory::{Directory, DirectoryOptions, IoMode, KeyMode};
 use spinrpc_nfs::server::file_system::FileSystem;
-use spinrpc_nfs::server::memory::{Memory, MemoryOptions};
+use spinrpc_nfs::server::local_fs::{Directory, DirectoryOptions, IoMode, KeyMode};
+use spinrpc_nfs::server::memfs::{Memory, MemoryOptions};
 use std::any::Any;
 use std::fs;
 use std::path::PathBuf;

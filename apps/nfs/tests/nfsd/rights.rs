@@ -8,7 +8,7 @@ use nfs3_types::nfs3::{
     Nfs3Option, createhow3, devicedata3, mknoddata3, nfs_fh3, nfsstat3, post_op_attr, sattr3,
     set_atime, set_mtime, specdata3,
 };
-use spinrpc_nfs::server::memory::MemoryOptions;
+use spinrpc_nfs::server::memfs::MemoryOptions;
 
 const OWNER: (u32, u32) = (1000, 100);
 const MEMBER: (u32, u32) = (1001, 100);

@@ -5,7 +5,7 @@
 use crate::{ECHO, PROGRAM, TEXT_BYTES_MAX, VERSION};
 use spinrpc::{Config, blocking};
 use spinrpc_apps::command_line::say;
-use spinrpc_tuning::text::printable_lines;
+use spinrpc_tuning::printable::printable_lines;
 use std::error::Error;
 
 pub(crate) fn run(config: Config, address: &str, text: &str) -> Result<(), Box<dyn Error>> {

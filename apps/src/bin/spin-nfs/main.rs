@@ -17,7 +17,7 @@ use files::Local;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use spinrpc_apps::command_line;
 use spinrpc_nfs::client::{Error, Mount, Nfs, Root, Target};
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use spinrpc_nfs::client::{Entry, Found, Nfs, RoundTrips};
 use spinrpc_nfs::protocol::{Fattr3, FileHandle, Ftype3, Nfstime3};
-use spinrpc_tuning::text;
+use spinrpc_tuning::printable;
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -35,7 +35,7 @@ pub(crate) fn json_file(path: &str, found: &Found) -> String {
     let mut object = json_attributes(&found.attributes);
     object.insert("path".to_owned(), path.into());
     object.insert("handle".to_owned(), hex(&found.handle).into());
-    text::json(&Value::Object(object).to_string())
+    printable::json(&Value::Object(object).to_string())
 }
 
 pub(crate) fn entry(entry: &Entry, target: Option<&[u8]>) -> String {
@@ -68,7 +68,7 @@ pub(crate) fn json_entry(entry: &Entry, target: Option<&[u8]>) -> String {
     if let Some(target) = target {
         object.insert("target".to_owned(), String::from_utf8_lossy(target).into());
     }
-    text::json(&Value::Object(object).to_string())
+    printable::json(&Value::Object(object).to_string())
 }
 
 fn json_attributes(a: &Fattr3) -> Map<String, Value> {
@@ -220,7 +220,7 @@ mod tests {
         let name = "a\u{9b}2J\u{202e}\u{7f}\n";
         let entry = Entry { name: name.into(), fileid: 1, attributes: None, handle: None };
         let shown = json_entry(&entry, Some(name.as_bytes()));
-        assert!(shown.chars().all(text::is_harmless), "{shown:?}");
+        assert!(shown.chars().all(printable::is_harmless), "{shown:?}");
         let read: Value = serde_json::from_str(&shown).unwrap();
         assert_eq!((&read["name"], &read["target"]), (&name.into(), &name.into()));
     }

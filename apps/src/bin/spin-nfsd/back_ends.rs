@@ -4,10 +4,10 @@ use crate::export_spec::{ExportSpec, What};
 use crate::failure::{Failure, Failures};
 use crate::names::Names;
 use spinrpc::sys::journal::event;
-use spinrpc_nfs::server::directory::{Directory, DirectoryOptions, Ways, open_files_affordable};
 use spinrpc_nfs::server::exports::{Export, Exports, NamedHosts};
 use spinrpc_nfs::server::file_system::FileSystem;
-use spinrpc_nfs::server::memory::{Memory, MemoryOptions};
+use spinrpc_nfs::server::local_fs::{Directory, DirectoryOptions, Ways, open_files_affordable};
+use spinrpc_nfs::server::memfs::{Memory, MemoryOptions};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use spinrpc_apps::command_line;
 use spinrpc_nfs::server::client_table::ConnectedClient;
 use spinrpc_nfs::server::exports::Exports;
-use spinrpc_tuning::text::printable;
+use spinrpc_tuning::printable::printable;
 use std::time::UNIX_EPOCH;
 
 const LIST: &str = "clients";

@@ -23,7 +23,7 @@ use clap::{CommandFactory, Parser};
 use spinrpc_apps::command_line::one_line;
 use spinrpc_nfs::server::exports::{KEYS, Settings};
 use spinrpc_tuning::did_you_mean;
-use spinrpc_tuning::text::read_bounded;
+use spinrpc_tuning::printable::read_bounded;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;

@@ -9,7 +9,7 @@ use spinrpc::config::{
 use spinrpc::fabric::sim::{Device, EarlyCompletion, Network, Rng};
 use spinrpc::mem::BulkClass;
 use spinrpc::{Reconnect, Resend};
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::time::Duration;
 
 #[derive(Debug)]

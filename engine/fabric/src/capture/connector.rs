@@ -9,7 +9,7 @@ use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::BothPrivateData;
-use crate::attempt::PrivateData;
+use crate::connector_common::PrivateData;
 use crate::sys::random::Random;
 use std::any::Any;
 use std::sync::Arc;

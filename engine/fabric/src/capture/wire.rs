@@ -3,7 +3,7 @@
 use super::super::{QpId, RemoteSlice, SendWr, WrError};
 use super::record::{Family, Kind, NOWHERE, PATH_MTU_BYTES, Record};
 use super::session::Tape;
-use crate::attempt::{PRIVATE_DATA_BYTES, PrivateData};
+use crate::connector_common::{PRIVATE_DATA_BYTES, PrivateData};
 use crate::mem::{Buf, Bulk, Lease};
 use std::collections::VecDeque;
 

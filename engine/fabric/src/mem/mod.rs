@@ -19,9 +19,9 @@ mod keys;
 mod loan;
 mod pool;
 mod region;
+mod secret_memory;
 mod share;
 mod slab;
-mod undumped;
 
 pub use buf::{Buf, Parts};
 pub use bulk::{BulkClass, BulkPool, ClassStats};
@@ -31,9 +31,9 @@ pub use loan::{Bulk, Lease, SharedBulk};
 pub use pool::BufPool;
 pub use region::RegionHold;
 pub use region::{Region, RegionId};
+pub use secret_memory::{Undumped, UndumpedPool};
 pub use share::Share;
 pub use slab::{SLABS_MAX, Slab, SlabLayout};
-pub use undumped::{Undumped, UndumpedPool};
 
 /// Bytes of a cache line, the alignment of buffers.
 pub const LINE_BYTES: usize = 64;

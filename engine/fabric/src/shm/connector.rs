@@ -14,7 +14,7 @@ use super::handshake::{self, HandshakeError, Kind, Own, Packet, Refusal, Theirs}
 use super::layout::{Layout, Side};
 use super::socket;
 use super::window::Window;
-use crate::attempt::{Attempt, Cores, runs_already};
+use crate::connector_common::{Attempt, Cores, runs_already};
 use crate::mem::{BulkPool, Slab};
 use crate::sync::atomic::Ordering;
 use crate::sys::credentials::{self, Credentials};

@@ -8,7 +8,7 @@
 //! its connections once in [`round_time`], busy or parked, and then finds a message or an end whose
 //! ring was lost.
 
-mod looks;
+mod hot_poll;
 mod sending;
 
 use super::super::{
@@ -16,15 +16,15 @@ use super::super::{
     Fabric, FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short,
     ShortLane, Wake, WrError, WrId, link_of,
 };
+use super::cold_poll::{Round, idle_polls, round_time};
 use super::config::ShmConfig;
 use super::control::Control;
+use super::copy_order::FETCH_COST_BYTES;
 use super::core::CoreShared;
 use super::endpoint::Link;
-use super::ends::{Listed, ShmEnds};
-use super::fetch::FETCH_COST_BYTES;
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
-use super::round::{Round, idle_polls, round_time};
+use super::short_endpoint::{Listed, ShmEnds};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::Ordering;
 use crate::sync::doorbell::BELL_BITS;

@@ -11,7 +11,7 @@ use super::config::CONNS_MAX;
 use super::core::{CoreShared, PeerBell, PlaceLease};
 use super::layout::{Layout, Side};
 use super::window::Window;
-use crate::attempt::{PRIVATE_DATA_BYTES, PrivateData};
+use crate::connector_common::{PRIVATE_DATA_BYTES, PrivateData};
 use crate::mem::{BulkClass, BulkPool, Region, SLABS_MAX, Slab};
 use crate::sys::mmap::{AddressPool, BorrowedMemory, SharedMemory};
 use crate::sys::peer_socket::{DESCRIPTORS_MAX, Peeked, PeerFd, PeerSocket};

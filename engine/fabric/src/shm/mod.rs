@@ -13,19 +13,19 @@
 
 mod address;
 mod budget;
+mod cold_poll;
 mod config;
 mod connector;
 mod control;
+mod copy_order;
 mod core;
 mod driver;
 mod endpoint;
-mod ends;
 mod exposure;
-mod fetch;
 mod handshake;
 mod layout;
 mod queue_pair;
-mod round;
+mod short_endpoint;
 mod socket;
 #[cfg(all(test, not(loom)))]
 pub(super) mod tests;
@@ -36,6 +36,6 @@ pub use address::check_address;
 pub use config::ShmConfig;
 pub use connector::ShmConnector;
 pub use driver::ShmFabric;
-pub use ends::ShmEnds;
 #[doc(hidden)]
 pub use handshake::fuzz as fuzz_handshake;
+pub use short_endpoint::ShmEnds;

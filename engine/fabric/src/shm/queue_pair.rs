@@ -8,11 +8,11 @@ use super::super::{
     RemoteSlice, SendWr, Short, ShortEnds, WrError, WrId,
 };
 use super::config::ShmConfig;
+use super::copy_order::{FETCH_COST_BYTES, Fetch, Fetching, Lent};
 use super::endpoint::Link;
-use super::ends::{Listed, ShmEnds};
 use super::exposure::{Exposures, PeerTable};
-use super::fetch::{FETCH_COST_BYTES, Fetch, Fetching, Lent};
 use super::layout::OPENING_SLOTS;
+use super::short_endpoint::{Listed, ShmEnds};
 use super::window::copy_bytes;
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Slab};
 use crate::sync::atomic::{Ordering, fence};

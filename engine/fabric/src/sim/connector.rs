@@ -6,12 +6,12 @@ use super::super::{
 };
 use super::config::Device;
 use super::driver::SimFabric;
+use super::endpoint::Side;
 use super::exposure::Exposures;
-use super::observed::{SideId, What};
-use super::side::Side;
 use super::state::State;
+use super::trace::{SideId, What};
 use super::world::Shared;
-use crate::attempt::{Attempt, PrivateData};
+use crate::connector_common::{Attempt, PrivateData};
 use crate::mem::{BulkPool, KeyGenerator, Region};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;

@@ -7,11 +7,11 @@ use super::super::{
 };
 use super::config::Device;
 use super::connector::{SimLink, Waker};
-use super::ends::SimEnds;
-use super::observed::{SideId, What};
+use super::endpoint::{Flying, Side};
 use super::rng::Rng;
-use super::side::{Flying, Side};
+use super::short_endpoint::SimEnds;
 use super::state::State;
+use super::trace::{SideId, What};
 use super::world::Shared;
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sys::clock::{Clock, Ticks};

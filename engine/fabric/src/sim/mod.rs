@@ -15,21 +15,21 @@
 mod config;
 mod connector;
 mod driver;
-mod early;
-mod ends;
+mod early_completion;
+mod endpoint;
 mod exposure;
-mod observed;
 mod rng;
-mod side;
+mod short_endpoint;
 mod state;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod trace;
 mod world;
 
 pub use config::{Device, EarlyCompletion, Network};
 pub use connector::{SimConnector, Waker};
 pub use driver::SimFabric;
-pub use ends::SimEnds;
-pub use observed::{NO_RECEIVE, Observed, SideId, Violation, What};
 pub use rng::Rng;
+pub use short_endpoint::SimEnds;
+pub use trace::{NO_RECEIVE, Observed, SideId, Violation, What};
 pub use world::{Holding, World};

@@ -3,10 +3,10 @@
 use super::super::{DownCause, RemoteSlice, Revoked, WrError, WrId};
 use super::config::Network;
 use super::connector::{Listener, Waker};
-use super::early::Early;
-use super::observed::{NO_RECEIVE, Observed, SideId, Violation, What};
+use super::early_completion::Early;
+use super::endpoint::{Flying, Side, Source};
 use super::rng::Rng;
-use super::side::{Flying, Side, Source};
+use super::trace::{NO_RECEIVE, Observed, SideId, Violation, What};
 use crate::mem::{Lease, Region};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::mmap::{Mapping, PageRequest};

@@ -2,9 +2,9 @@
 
 use super::config::{Device, Network};
 use super::connector::SimConnector;
-use super::observed::{Observed, SideId, Violation};
-use super::side::Side;
+use super::endpoint::Side;
 use super::state::State;
+use super::trace::{Observed, SideId, Violation};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::lock;
 use std::sync::{Arc, Mutex, MutexGuard};

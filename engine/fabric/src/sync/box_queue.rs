@@ -9,8 +9,8 @@
 #![allow(unsafe_code)]
 
 use super::CachePadded;
-use super::apart::assert_lines;
 use super::atomic::{AtomicU64, Ordering};
+use super::cache_lines::assert_lines;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 

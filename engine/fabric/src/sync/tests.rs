@@ -17,7 +17,7 @@ use super::ring::{
     CONTROL_WORDS, Consumer, Look, ORDER_BYTES, Producer, PushError, RingPlace, SLOT_MESSAGE_AT,
     SLOT_WORDS, SlotImage,
 };
-use super::waiting::Waiting;
+use super::wait_list::Waiting;
 use super::words::{
     CheckedSlots, HeapWords, LINE_REST_WORDS, LINE_WORDS, PADDED_WORDS, Words, head_of,
 };

@@ -6,15 +6,15 @@
 
 pub mod affinity;
 pub mod clock;
-mod closer;
+mod close_thread;
 pub mod cpu_claim;
 pub mod credentials;
 pub mod journal;
-pub mod latency;
 pub(crate) mod mailbox;
 pub mod mmap;
 pub mod peer_socket;
 pub mod pinning;
+pub mod pm_qos;
 pub mod random;
 pub mod socket_file;
 pub mod topology;

@@ -14,7 +14,7 @@
 //!
 //! May be called by everyone; nothing here blocks, except `connect`, which waits until its deadline.
 
-use super::closer::{self, Origin};
+use super::close_thread::{self, Origin};
 use super::credentials::Credentials;
 use rustix::io::Errno;
 use rustix::net::{
@@ -136,12 +136,12 @@ impl PeerSocket {
     /// True if the peer's process keeps so many descriptors from being closed that it should get no
     /// further connection.
     pub fn is_peer_full(&self) -> bool {
-        closer::is_full(self.origin)
+        close_thread::is_full(self.origin)
     }
 
     /// Number of descriptors of the peer's process that are waiting to be closed or being closed.
     pub fn descriptors_closing(&self) -> usize {
-        closer::count_of(self.origin)
+        close_thread::count_of(self.origin)
     }
 
     /// Looks at the first packet that has arrived, or the first bytes of a stream, and leaves it there:
@@ -232,7 +232,7 @@ impl Drop for PeerSocket {
         // more can be sent.
         let _ = net::shutdown(self.as_fd(), Shutdown::Both);
         if self.may_hold && !is_empty(self.as_fd()) {
-            self.fd.take().into_iter().for_each(|fd| closer::close(fd, self.origin));
+            self.fd.take().into_iter().for_each(|fd| close_thread::close(fd, self.origin));
         }
     }
 }
@@ -270,7 +270,7 @@ impl AsFd for PeerFd {
 
 impl Drop for PeerFd {
     fn drop(&mut self) {
-        self.fd.take().into_iter().for_each(|fd| closer::close(fd, self.origin));
+        self.fd.take().into_iter().for_each(|fd| close_thread::close(fd, self.origin));
     }
 }
 
@@ -312,7 +312,7 @@ fn set_flag(socket: BorrowedFd<'_>, option: libc::c_int, value: bool) -> bool {
 
 /// Checks that other users may leave one more socket to close, if the fence is missing.
 fn check_strangers(is_fenced: bool) -> io::Result<()> {
-    match is_fenced || !closer::is_full(Origin::Strangers) {
+    match is_fenced || !close_thread::is_full(Origin::Strangers) {
         true => Ok(()),
         false => Err(io::Error::other("other users keep too many descriptors from closing")),
     }
@@ -599,14 +599,14 @@ mod tests {
         let lingering: Vec<_> = (0..2).map(|_| lingering()).collect();
         let far: Vec<_> = lingering.iter().map(|(_, far)| far.try_clone().unwrap()).collect();
         for (near, _) in lingering {
-            closer::close(near.into(), BLOCKING);
+            close_thread::close(near.into(), BLOCKING);
         }
         for _ in 0..130 {
-            assert!(!closer::is_full(OTHER));
-            closer::close(std::fs::File::open("/dev/null").unwrap().into(), BLOCKING);
+            assert!(!close_thread::is_full(OTHER));
+            close_thread::close(std::fs::File::open("/dev/null").unwrap().into(), BLOCKING);
         }
-        assert!(closer::is_full(BLOCKING));
-        assert_eq!((closer::count_of(BLOCKING), closer::count_of(OTHER)), (132, 0));
+        assert!(close_thread::is_full(BLOCKING));
+        assert_eq!((close_thread::count_of(BLOCKING), close_thread::count_of(OTHER)), (132, 0));
         drop(far);
     }
 }

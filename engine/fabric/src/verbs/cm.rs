@@ -5,7 +5,7 @@
 
 use super::device::{LINK_LAYER_ETHERNET, port_attributes};
 use super::objects::checked;
-use crate::attempt::PRIVATE_DATA_BYTES;
+use crate::connector_common::PRIVATE_DATA_BYTES;
 use crate::sys::journal::event;
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_REQUEST, Type as RawKind};
 use rdma_sys::*;

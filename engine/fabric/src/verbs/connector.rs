@@ -10,7 +10,7 @@ use super::core::CoreShared;
 use super::device::{self, DeviceCaps, DeviceInfo};
 use super::driver::VerbsFabric;
 use super::link::Link;
-use crate::attempt::{Attempt, Cores, runs_already};
+use crate::connector_common::{Attempt, Cores, runs_already};
 use crate::sync::atomic::Ordering;
 use crate::sys::journal::event;
 use std::ffi::OsStr;

@@ -4,13 +4,13 @@
 //! connection manager, events of the devices, and jobs from other threads. Each is an event of one
 //! connection's state machine ([`machine`]), whose answer is one call to make.
 
+mod address_resolution;
 mod connection;
 mod devices;
 mod failure;
 mod listener;
-mod look_up;
 mod machine;
-mod parts;
+mod qp_objects;
 mod reads;
 mod routes;
 
@@ -31,7 +31,7 @@ use connection::Connection;
 use devices::Devices;
 use listener::Listener;
 use machine::{Action, Failure, State, Step};
-use parts::Maker;
+use qp_objects::Maker;
 use rdma_sys::rdma_cm_event_type::*;
 use reads::Reads;
 use rustix::event::epoll;

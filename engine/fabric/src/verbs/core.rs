@@ -6,8 +6,8 @@
 use super::super::{FabricError, Wake};
 use super::objects::{CompletionChannel, CompletionQueue, ProtectionDomain};
 use crate::mem::BulkPool;
-use crate::sync::apart::assert_lines;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::cache_lines::assert_lines;
 use crate::sync::{CachePadded, lock};
 use crossbeam::queue::ArrayQueue;
 use rdma_sys::ibv_context;

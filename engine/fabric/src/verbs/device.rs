@@ -4,7 +4,7 @@ use super::super::FabricError;
 use super::super::adapters::{Adapter, Windows};
 use super::config::{Registration, VerbsConfig};
 use super::objects::{checked, with_error};
-use super::probe::{self, Tried};
+use super::window_probe::{self, Tried};
 use crate::sys::journal::event;
 use rdma_sys::*;
 use std::ffi::CStr;
@@ -198,7 +198,7 @@ impl DeviceCaps {
             interrupts: unsafe { context.as_ref().num_comp_vectors }.unsigned_abs(),
         };
         // SAFETY: the context is open.
-        Ok(caps.with_windows_that_work(|| unsafe { probe::windows(context) }))
+        Ok(caps.with_windows_that_work(|| unsafe { window_probe::windows(context) }))
     }
 
     /// Leaves out windows that the driver cannot use: a kernel reports what the adapter can do, whether or not the

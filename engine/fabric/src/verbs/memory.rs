@@ -14,7 +14,7 @@ use super::objects::{
     LOCAL_WRITE, MemoryRegion, ProtectionDomain, REMOTE_READ, REMOTE_WRITE, WINDOW_BIND,
     WindowTable, with_error,
 };
-use super::shortage;
+use super::resource_limits;
 use crate::mem::{Bulk, BulkClass, BulkPool, Lease, PoolError, Region, RegionHold, RegionId, Slab};
 use crate::sys::mmap::{Mapping, PageRequest};
 use rdma_sys::{ibv_mr, ibv_mw};
@@ -361,7 +361,7 @@ fn windows(
         op: format!("allocate {} memory windows for a connection", config.keys_first.min(count)),
         reason: format!(
             "{}; the device has {} in all",
-            shortage::explain(&error),
+            resource_limits::explain(&error),
             caps.windows_max
         ),
         source: Some(error),

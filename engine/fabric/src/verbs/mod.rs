@@ -13,19 +13,19 @@ mod control;
 mod core;
 mod device;
 mod driver;
-mod ends;
 mod exposure;
+mod iwarp_first_message;
 mod link;
 mod memory;
 mod objects;
 mod park;
 mod poll;
 mod post;
-mod probe;
 mod queue_pair;
 mod recv_queue;
-mod reminder;
-mod shortage;
+mod resource_limits;
+mod short_endpoint;
+mod window_probe;
 mod work_id;
 
 pub use crate::setting::SettingError as VerbsConfigError;
@@ -33,7 +33,7 @@ pub use config::{Registration, VerbsConfig};
 pub use connector::VerbsConnector;
 pub use device::{DeviceCaps, DeviceInfo, devices};
 pub use driver::VerbsFabric;
-pub use ends::VerbsEnds;
+pub use short_endpoint::VerbsEnds;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

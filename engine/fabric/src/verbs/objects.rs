@@ -7,7 +7,7 @@
 //! polling and arming are looked up once, not with each call as the binding's wrappers do.
 
 use super::super::FabricError;
-use super::shortage;
+use super::resource_limits;
 use crate::mem::RegionId;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
@@ -53,7 +53,7 @@ fn prefers_relaxed_order(cpus: &str) -> bool {
 }
 
 pub(super) fn with_error(op: &str, error: io::Error) -> FabricError {
-    FabricError { op: op.into(), reason: shortage::explain(&error), source: Some(error) }
+    FabricError { op: op.into(), reason: resource_limits::explain(&error), source: Some(error) }
 }
 
 /// `-1` and an error number, as the libraries' calls say that they failed.

@@ -14,12 +14,12 @@ use super::super::{
     RemoteSlice, Revoked, SendWr, WrError, WrId,
 };
 use super::control::Event;
-use super::ends::{DirtyPairs, VerbsEnds};
 use super::exposure::{Ended, Exposed, Exposures};
 use super::link::{Link, Side};
 use super::poll::{Arrived, Outbox, Outcome};
 use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
 use super::recv_queue::RecvQueue;
+use super::short_endpoint::{DirtyPairs, VerbsEnds};
 use super::work_id::{Queue, WorkId};
 use crate::mem::{Buf, Bulk, Lease, Region};
 use crate::sys::journal::event;

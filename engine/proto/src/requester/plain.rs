@@ -3,8 +3,8 @@
 
 use super::{CallRefused, CallSlot, INDEX_BITS, Requester, State, index_of, xid_of};
 use crate::credit::Credits;
+use crate::events::SlotId;
 use crate::ids::{Instant, Xid};
-use crate::output::SlotId;
 use crate::plain::PlainReply;
 use crate::version::TransportVersion;
 

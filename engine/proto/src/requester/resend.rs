@@ -8,10 +8,10 @@
 //! section 3.3.3).
 
 use super::{CallRefused, CallSlot, Chunks, NO_SLOT, Requester, SLOTS_MAX, StartedCall, State};
+use crate::chunking::CallChunks;
 use crate::credit::Credits;
+use crate::events::SlotId;
 use crate::ids::Instant;
-use crate::output::SlotId;
-use crate::payload::CallChunks;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Requests only this many credits, though there are more slots. With one slot more than

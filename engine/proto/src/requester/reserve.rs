@@ -3,9 +3,9 @@
 //! lent, and no reply to it is awaited: one that comes is dropped as one without a call.
 
 use super::{CallRefused, CallSlot, Requester, StartedCall, State};
+use crate::chunking::CallChunks;
+use crate::events::{CallFailure, Output, SlotId};
 use crate::ids::Instant;
-use crate::output::{CallFailure, Output, SlotId};
-use crate::payload::CallChunks;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// Takes a slot and a credit for a call that [`Requester::send_reserved`] sends later. Until then it can be cancelled,

@@ -24,8 +24,8 @@
 //! end of a window has freed another slot. Where a result "must be returned as a Read chunk" (both drafts, section
 //! 5.2), a reply beyond the greatest number of exports is kept back as well, for one of them to end.
 
+use crate::events::{Dropped, Output, SlotId};
 use crate::ids::{Instant, Xid};
-use crate::output::{Dropped, Output, SlotId};
 use crate::rdma::{HeaderView, ReadSegment};
 use crate::responder::{
     ReplyRefused, ReplyShape, Responder, ServeSlot, State, refuse, reply_fits, write_chunks,

@@ -9,7 +9,7 @@
 //! config_proto         the Connection Configuration Protocol (section 6)
 //! ```
 //!
-//! [`crate::profile`] is the gate: the state machines ask it for a rule and come here if the rule
+//! [`crate::dialect`] is the gate: the state machines ask it for a rule and come here if the rule
 //! says so.
 
 pub(crate) mod dones;

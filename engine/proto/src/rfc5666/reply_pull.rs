@@ -14,13 +14,13 @@
 //! complete first, because they still write into memory of this end. Slot and credit stay taken
 //! until then; [`crate::credit`] describes when the credit comes back.
 
-use crate::ids::Xid;
-use crate::limits::ITEMS_MAX;
-use crate::output::{
+use crate::chunking::ResultChunks;
+use crate::dialect::Profile;
+use crate::events::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
 };
-use crate::payload::ResultChunks;
-use crate::profile::Profile;
+use crate::ids::Xid;
+use crate::limits::ITEMS_MAX;
 use crate::pull::{Pull, Pulled, inline_bytes};
 use crate::rdma::v1::DONE_BYTES;
 use crate::rdma::{HeaderRepr, HeaderView};

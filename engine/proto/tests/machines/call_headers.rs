@@ -1,8 +1,8 @@
 //! The header of a call offers exactly the chunks it was given (RFC 5666 sections 3.4 to 3.6 and 5,
 //! RFC 8166 sections 3.4 and 4.3).
 
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
 use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX, Limits};
-use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rdma::{ReadSegment, Segment};
 

@@ -1,12 +1,12 @@
 //! Handling of messages with an unusable header by a connection (RFC 5666 section 4.2, RFC 8166
 //! section 4.5).
 
+use spinrpc_proto::chunking::CallChunks;
 use spinrpc_proto::connection::{MALFORMED_MAX, Side};
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{Dropped, PeerMisbehaved};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::{Dropped, PeerMisbehaved};
-use spinrpc_proto::payload::CallChunks;
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 
 use crate::messages::{

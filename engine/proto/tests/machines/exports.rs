@@ -1,9 +1,9 @@
 //! Answers of a responder with a Read list, and the RDMA_DONEs it is owed for them (RFC 5666
 //! sections 3.3, 3.8, 5.2 and 11).
 
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{Dropped, SlotId};
 use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::output::{Dropped, SlotId};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rdma::v1::MessageType;
 use spinrpc_proto::rdma::{ReadSegment, ReplyRepr, set_credits};

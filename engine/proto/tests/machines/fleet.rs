@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use spinrpc_proto::chunking::CallChunks;
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::SlotId;
-use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::rdma::emit_error;
 use spinrpc_proto::version::{Negotiation, Stage, TransportVersion, Verdict, Versions};
 

@@ -1,10 +1,10 @@
 //! Messages of a peer, and a machine that receives them.
 
+use spinrpc_proto::chunking::CallChunks;
 use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::payload::CallChunks;
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, Lists, MessageType, ReadSegment, Segment};
 use spinrpc_proto::requester::{CallSlot, Requester, StartedCall};
 use spinrpc_proto::responder::{Responder, ServeSlot};

@@ -1,12 +1,12 @@
 //! Negotiation of the version between a requester and its responder
 //! (draft-cel-nfsv4-rpcrdma-version-two-01 sections 2.3 and 5).
 
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::{CallFailure, Dropped, PeerMisbehaved};
-use spinrpc_proto::payload::{CallChunks, ChunkOffer};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::requester::{CallRefused, StartedCall};
 use spinrpc_proto::version::TransportVersion::{One, Two};

@@ -1,8 +1,8 @@
 //! RDMA2_OPTIONAL where no extension is known (draft-cel-nfsv4-rpcrdma-version-two-01 sections 3.1 and 4.2).
 
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::events::{CallFailure, Dropped};
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{CallFailure, Dropped};
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rpc::Direction::{Call, Reply};
 use spinrpc_proto::version::Versions;

@@ -4,13 +4,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::connection::Side;
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{DeliveredReply, Dropped, PeerMisbehaved, ReplyStream};
-use spinrpc_proto::payload::{
+use spinrpc_proto::chunking::{
     Beside, CallChunks, ChunkOffer, Found, Item, Placement, StreamReader, StreamWriter,
 };
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::connection::Side;
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{DeliveredReply, Dropped, PeerMisbehaved, ReplyStream};
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of, insert_alignment, strip_padding};
 use spinrpc_proto::rpc::CallHeader;

@@ -1,12 +1,12 @@
 //! Functions for plain calls and replies compared with the general ones: the same ends, slots and
 //! credits.
 
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::plain::{PlainReply, call_head};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::requester::{CallRefused, index_of};
 use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 

@@ -1,9 +1,9 @@
 //! A sink that writes everything down.
 
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{
+use spinrpc_proto::events::{
     CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReadRequest, SlotId, WriteRequest,
 };
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
 

@@ -1,7 +1,7 @@
 //! Replies of a responder (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166 sections 3.4.6 and 4.3).
 
+use spinrpc_proto::events::{SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::rdma::{MessageType, RdmaError, ReplyRepr, Segment};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 

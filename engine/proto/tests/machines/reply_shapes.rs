@@ -1,8 +1,8 @@
 //! Handling of every shape of reply by a requester (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166
 //! section 4.3).
 
-use spinrpc_proto::output::{CallFailure, PeerMisbehaved, ReplyStream};
-use spinrpc_proto::payload::{CallChunks, ChunkOffer};
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
+use spinrpc_proto::events::{CallFailure, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::rdma::Segment;
 use spinrpc_proto::requester::StartedCall;
 use spinrpc_proto::version::Versions;

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
+use spinrpc_proto::events::{Dropped, PeerMisbehaved, ReplyStream};
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{Dropped, PeerMisbehaved, ReplyStream};
-use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, SLOTS_MAX};
 
 use crate::messages::{Caller, Chunks, NEVER, plain_reply, rpc_reply, segment, view};

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
+use spinrpc_proto::events::{PeerMisbehaved, SlotId};
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{PeerMisbehaved, SlotId};
-use spinrpc_proto::payload::{CallChunks, ChunkOffer};
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
 
 use crate::messages::{Caller, Chunks, NEVER, plain_reply, rpc_reply, segment, view};

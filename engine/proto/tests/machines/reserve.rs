@@ -1,8 +1,8 @@
 //! Calls that have a slot before they are sent: they hold a credit, no reply reaches them, and their end leaves nothing.
 
+use spinrpc_proto::chunking::CallChunks;
+use spinrpc_proto::events::{CallFailure, Dropped};
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::output::{CallFailure, Dropped};
-use spinrpc_proto::payload::CallChunks;
 use spinrpc_proto::requester::CallRefused;
 
 use crate::messages::{Caller, NEVER, plain_reply, view};

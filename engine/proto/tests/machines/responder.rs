@@ -1,8 +1,8 @@
 //! Calls that a responder accepts, and its answers to the others (RFC 5666 sections 3.3, 3.4 and 4,
 //! RFC 8166 sections 3.3, 3.4 and 4.2 to 4.6).
 
+use spinrpc_proto::events::Dropped;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::Dropped;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::responder::{ReplyShape, Responder, SLOTS_MAX, ServeSlot};
 use spinrpc_proto::version::TransportVersion::One;

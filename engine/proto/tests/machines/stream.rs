@@ -4,10 +4,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::payload::{
+use spinrpc_proto::chunking::{
     Beside, Encoded, Found, Item, Placement, Reduced, StreamReader, StreamWriter,
 };
+use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::xdr::{DecodeError, Writer, roundup4};
 
 const PLACEMENTS: [Placement; 3] = [Placement::Inline, Placement::Chunk, Placement::InlineIfRoom];

@@ -1,10 +1,10 @@
 //! Messages of a peer in version two, and connections that speak it.
 
+use spinrpc_proto::chunking::CallChunks;
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::payload::CallChunks;
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, MessageType};
 use spinrpc_proto::requester::StartedCall;
 use spinrpc_proto::rpc::Direction;

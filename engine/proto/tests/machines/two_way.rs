@@ -1,12 +1,12 @@
 //! Calls in both directions of one connection (RFC 8167): the machine that each message is for, and
 //! the handling of messages without a direction.
 
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
 use spinrpc_proto::connection::Side;
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{CallFailure, Dropped, ReplyStream, SlotId};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::Limits;
-use spinrpc_proto::output::{CallFailure, Dropped, ReplyStream, SlotId};
-use spinrpc_proto::payload::{CallChunks, ChunkOffer};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::{RdmaError, Segment};
 use spinrpc_proto::requester::{CallRefused, StartedCall};
 use spinrpc_proto::version::TransportVersion::One;

@@ -2,9 +2,9 @@
 //! section 4.1), and RDMA_MSGPs that have no RPC message.
 
 use spinrpc_proto::connection::{Connection, Side};
+use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{Dropped, ReplyStream};
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::output::{Dropped, ReplyStream};
-use spinrpc_proto::profile::Profile;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};

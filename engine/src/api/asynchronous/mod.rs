@@ -5,12 +5,12 @@
 //! on a runtime: all is `core::future`. Used by applications and the engine; knows the dispatch only as
 //! [`Service`](super::Service).
 
-mod incoming;
+mod owned_call;
 mod ready;
 mod service;
 mod slots;
 pub(super) mod stream;
 
-pub use incoming::{IncomingCall, KeptArguments};
+pub use owned_call::{IncomingCall, KeptArguments};
 pub use service::{AsyncService, Results, WithData, async_service};
 pub use stream::CallStream;

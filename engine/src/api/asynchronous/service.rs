@@ -6,7 +6,7 @@ use crate::api::call::{Call, Deferred};
 use crate::api::codec::Encoder;
 use crate::api::core::CoreContext;
 use crate::api::service::{ConnectionEvent, ConnectionId, Service};
-use crate::reactor::words::memory::DEFERRED_MAX;
+use crate::reactor::types::memory::DEFERRED_MAX;
 use crate::reactor::{Progress, ReplyData};
 use spinrpc_proto::ids::Procedure;
 use spinrpc_proto::rpc::AcceptStatus;

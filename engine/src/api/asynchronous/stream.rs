@@ -1,7 +1,7 @@
 //! Calls as a stream, for a thread that is not a core: reverse calls of a client, or those of a server whose handlers
 //! run elsewhere.
 
-use super::incoming::{CallMemory, IncomingCall};
+use super::owned_call::{CallMemory, IncomingCall};
 use crate::api::call::Call;
 use crate::api::service::Service;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};

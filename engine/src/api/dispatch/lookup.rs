@@ -1,9 +1,9 @@
 //! Which service gets a call, and what answers one that none gets.
 
 use super::Dispatch;
-use crate::api::contained::{ContainedService, Found};
-use crate::reactor::pending::serving::Serving;
-use crate::reactor::words::calls::{CallOutcome, RpcRefusal};
+use crate::api::catch_panic::{ContainedService, Found};
+use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::types::calls::{CallOutcome, RpcRefusal};
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rpc::AcceptStatus;
 

@@ -10,7 +10,7 @@ use crate::config::{CoreList, Host, RawConfig, Want};
 use crate::config::{DeviceName, RawVerbs};
 use crate::fabric::sim::{Network, World};
 #[cfg(feature = "verbs")]
-use spinrpc_proto::profile::Profile;
+use spinrpc_proto::dialect::Profile;
 use std::time::Instant;
 
 const LIMIT: Duration = Duration::from_secs(30);

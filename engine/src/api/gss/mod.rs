@@ -97,22 +97,22 @@
 //!   mechanism's own (MIT's library, its ticket cache and keytab), generators of confounders, and the running hashes of messages that
 //!   are being processed are dumped. Of a key of a context these have the inner half of an HMAC and never a key of AES.
 
-mod accept;
-mod accepting;
-mod elsewhere;
-mod initiate;
-mod initiating;
+mod acceptor;
+mod acceptor_threads;
+mod client_context;
+mod initiator;
+mod initiator_threads;
 mod keys;
-mod opened;
-mod records;
-mod securing;
-mod serve;
+mod open_reply;
+mod other_transport;
+mod server;
 mod stats;
+mod tcp_contexts;
 mod threads;
 
-pub use accept::GssAcceptor;
-pub use initiate::{Awaited, GssInitiator};
-pub(super) use securing::{NOT_AUTHENTIC, Securing};
+pub use acceptor::GssAcceptor;
+pub(super) use client_context::{NOT_AUTHENTIC, Securing};
+pub use initiator::{Awaited, GssInitiator};
 pub use spinrpc_gss::context::Established;
 #[cfg(feature = "krb5")]
 pub use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos, KerberosError};

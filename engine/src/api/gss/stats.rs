@@ -2,9 +2,9 @@
 //! reads.
 
 use crate::api::errors::CallError;
-use crate::reactor::words::crypto_counts::CryptoCounts;
-use crate::sync::apart::assert_alone;
+use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::cache_lines::assert_alone;
 use spinrpc_proto::rpc::{AuthStat, GssFault, GssService, RejectStatus};
 
 macro_rules! counters {

@@ -3,17 +3,17 @@
 //! on a core, and the contexts that a process asks for do not wait for those that others ask of it. Jobs come from all
 //! cores. Those of clients are as many as there are clients; those of servers are bounded, and for each host.
 
-use super::accept::{Acceptor, GssAcceptor};
-use super::accepting::Accepting;
-use super::initiating::{Initiating, Task};
+use super::acceptor::{Acceptor, GssAcceptor};
+use super::acceptor_threads::Accepting;
+use super::client_context::Outcome;
+use super::initiator_threads::{Initiating, Task};
 use super::keys::clear_stack;
-use super::securing::Outcome;
 use super::stats::{GssCounts, GssStats};
 use crate::api::errors::EngineError;
 use crate::config::Config;
-use crate::reactor::pending::mailbox::{Inbox, Mail};
-use crate::reactor::words::crypto_counts::CryptoCounts;
-use crate::reactor::words::protection::now;
+use crate::reactor::in_flight::mailbox::{Inbox, Mail};
+use crate::reactor::types::crypto_counts::CryptoCounts;
+use crate::reactor::types::protection::now;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::journal::event;

@@ -2,9 +2,9 @@
 
 use super::call::{HandleCall, Ticket, give_back};
 use super::pool::Pool;
-use crate::api::arrived::Arrived;
 use crate::api::codec::Decoder;
 use crate::api::errors::CallError;
+use crate::api::owned_reply::Arrived;
 use crate::mem::{Bulk, ExposedBulk};
 use std::future::Future;
 use std::pin::Pin;

@@ -2,12 +2,12 @@
 
 use super::pool::Pool;
 use super::queue::Queued;
-use crate::api::arrived::Arrived;
 use crate::api::client::{Client, NOTHING_PLACED, Reply, Token};
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::CallError;
+use crate::api::owned_reply::Arrived;
 use crate::fabric::DownCause;
-use crate::reactor::words::message_memory::StoredDraft;
+use crate::reactor::types::encode_buffer::StoredDraft;
 use crate::reactor::{Backpressure, CallId, CallSpec};
 use crate::sync::box_queue::prefetch_line;
 use crate::sync::handoff::Handoff;

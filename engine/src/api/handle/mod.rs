@@ -13,7 +13,7 @@ mod client;
 pub(super) mod core;
 pub(super) mod pool;
 mod queue;
-mod room;
+mod wait_for_memory;
 
 pub use answer::{Answer, PendingCall};
 pub use call::OnAnswer;

@@ -2,16 +2,16 @@
 
 use super::call::{HandleCall, give_back};
 use super::client::Connection;
-use crate::api::client_entry::ConnectTo;
+use crate::api::client_state::ConnectTo;
 use crate::config::Config;
 use crate::fabric::ConnId;
 use crate::reactor::Backpressure;
-use crate::reactor::pending::mailbox::{Inbox, Mail};
-use crate::reactor::words::calls::Deadline;
+use crate::reactor::in_flight::mailbox::{Inbox, Mail};
+use crate::reactor::types::calls::Deadline;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sync::box_queue::{BoxQueue, Item};
 use crate::sync::free_list::FreeList;
-use crate::sync::waiting::Waiting;
+use crate::sync::wait_list::Waiting;
 use crate::sys::journal::event;
 use crossbeam::atomic::AtomicCell;
 use crossbeam::queue::ArrayQueue;

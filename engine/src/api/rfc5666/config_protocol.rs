@@ -5,21 +5,21 @@
 //! both when a core starts; the dispatch runs them.
 
 use crate::api::call::Call;
+use crate::api::connection_setup::NO_TOKEN;
 use crate::api::errors::CallError;
 use crate::api::identity::Identity;
-use crate::api::opening::NO_TOKEN;
 use crate::api::service::Service;
 use crate::config::{Config, Protection};
 use crate::fabric::ConnId;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::words::calls::{CallId, CallTarget, HeaderTemplate};
+use crate::reactor::types::calls::{CallId, CallTarget, HeaderTemplate};
 use crate::reactor::{Backpressure, CallSpec, Negotiated};
 use rustix::process::{getegid, geteuid};
+use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::config_proto::{BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequest};
 use spinrpc_proto::config_proto::{PROGRAM, VERSION};
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
-use spinrpc_proto::payload::StreamWriter;
 use spinrpc_proto::rpc::{
     AUTH_BODY_MAX_BYTES, AcceptStatus, AuthFlavor, AuthSys, Groups, OpaqueAuth,
 };

@@ -5,11 +5,11 @@ use crate::api::dispatch::{Dispatch, refusal};
 use crate::api::errors::CallError;
 use crate::api::reply_status::check_status;
 use crate::mem::Bulk;
-use crate::reactor::pending::serving::Serving;
-use crate::reactor::pending::sinks::Sinks;
-use crate::reactor::pending::upcalls::CallFrame;
-use crate::reactor::words::calls::{CallOutcome, ReplyTarget};
-use crate::reactor::words::rfc5666::Padded;
+use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::upcalls::CallFrame;
+use crate::reactor::types::calls::{CallOutcome, ReplyTarget};
+use crate::reactor::types::rfc5666::Padded;
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES};
 #[cfg(feature = "gss")]
 use spinrpc_proto::rpc::AuthFlavor;

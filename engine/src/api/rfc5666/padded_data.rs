@@ -1,7 +1,7 @@
 //! Decoding of padded data, and of a message that goes on in the second buffer of its receive (RFC 5666 section 3.9).
 
 use crate::api::codec::{Data, Decoder};
-use crate::reactor::words::rfc5666::{Padded, Spill};
+use crate::reactor::types::rfc5666::{Padded, Spill};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::xdr::{DecodeError, Reader, roundup4};
 

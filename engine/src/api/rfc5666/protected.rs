@@ -7,9 +7,9 @@
 use crate::api::errors::CallError;
 use crate::api::gss::NOT_AUTHENTIC;
 use crate::mem::{Bulk, BulkPool};
-use crate::reactor::words::calls::{ReplyFrame, WholeReply};
-use crate::reactor::words::protection::{Unprotected, take};
-use crate::reactor::words::rfc5666::{Padded, PulledChunks};
+use crate::reactor::types::calls::{ReplyFrame, WholeReply};
+use crate::reactor::types::protection::{Unprotected, take};
+use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::rdma::v1::strip_padding;
 use spinrpc_proto::rpc::ReplyHeader;
 use spinrpc_proto::xdr::{Reader, roundup4};

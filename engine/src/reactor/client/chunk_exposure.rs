@@ -3,14 +3,14 @@
 
 use crate::fabric::{Access, ConnId, ExposeError};
 use crate::mem::{Bulk, Lease};
-use crate::reactor::pending::call_table::CallHold;
+use crate::reactor::in_flight::call_table::CallHold;
 use crate::reactor::state::core::Core;
-use crate::reactor::words::calls::{Backpressure, CallSpec};
-use crate::reactor::words::memory::longest_block_bytes;
-use crate::reactor::words::messages::{no_block, put_xid};
+use crate::reactor::types::calls::{Backpressure, CallSpec};
+use crate::reactor::types::header_bytes::{no_block, put_xid};
+use crate::reactor::types::memory::longest_block_bytes;
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer, Encoded};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
-use spinrpc_proto::payload::{CallChunks, ChunkOffer, Encoded};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
 

@@ -4,17 +4,17 @@
 
 use crate::fabric::ConnId;
 #[cfg(feature = "gss")]
-use crate::reactor::client::{calls::Start, protect::NOT_SIGNED};
+use crate::reactor::client::{chunked_calls::Start, gss::NOT_SIGNED};
 use crate::reactor::common::sends::Posted;
 use crate::reactor::state::core::Reactor;
-use crate::reactor::words::calls::{Backpressure, CallId, CallSpec};
+use crate::reactor::types::calls::{Backpressure, CallId, CallSpec};
 #[cfg(feature = "gss")]
-use crate::reactor::words::draft::Draft;
-use crate::reactor::words::messages::{NO_CHUNKS, put_xid};
+use crate::reactor::types::draft::Draft;
+use crate::reactor::types::header_bytes::{NO_CHUNKS, put_xid};
 #[cfg(feature = "gss")]
-use crate::reactor::words::protection::{ClientContext, PlainHead};
+use crate::reactor::types::protection::{ClientContext, PlainHead};
 #[cfg(feature = "gss")]
-use spinrpc_proto::{output::SlotId, requester::CallRefused, rpc::GssProcedure};
+use spinrpc_proto::{events::SlotId, requester::CallRefused, rpc::GssProcedure};
 #[cfg(feature = "gss")]
 use std::{ops::ControlFlow, sync::Arc};
 

@@ -11,7 +11,7 @@
 //! on the next one: that connection has a new client, which decides again if it takes them.
 
 use crate::fabric::ConnId;
-use crate::reactor::pending::roles::{NoReverse, ReverseState, Roles};
+use crate::reactor::in_flight::roles::{NoReverse, ReverseState, Roles};
 use crate::reactor::state::core::Reactor;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::version::Versions;

@@ -1,7 +1,7 @@
 //! Layer 4: code shared by both halves of a core: outgoing messages, panics, observers, graceful shutdown. Works on
 //! the state.
 
-pub(crate) mod leaving;
+pub(crate) mod drain;
 pub(crate) mod observe;
 pub(crate) mod panics;
 pub(crate) mod sends;

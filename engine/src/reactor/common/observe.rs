@@ -4,7 +4,7 @@
 
 use crate::fabric::AnyFabric;
 use crate::mem::BulkPool;
-use crate::reactor::pending::observation::{
+use crate::reactor::in_flight::observation::{
     Blocks, Buffers, CLASSES_MAX, ConnRow, Observation, ROWS_MAX, SLOTS_MAX,
 };
 use crate::reactor::state::connection::Conn;

@@ -3,7 +3,7 @@
 //! borrowed there, so that a panic leaves none of it half changed.
 
 use crate::config::OnPanic;
-use crate::reactor::pending::panic_log::{PanicPlace, message_of};
+use crate::reactor::in_flight::panic_log::{PanicPlace, message_of};
 use crate::reactor::state::core::CoreCell;
 use crate::sys::journal::event;
 use std::any::Any;

@@ -4,8 +4,8 @@
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
 use crate::reactor::state::core::Reactor;
-use crate::reactor::words::memory::DeferredPlaces;
-use crate::reactor::words::reply_plan::ReplyData;
+use crate::reactor::types::memory::DeferredPlaces;
+use crate::reactor::types::reply_plan::ReplyData;
 use std::time::Duration;
 
 /// Deferred calls of all origins are counted at most so often, while their common places are taken.

@@ -1,9 +1,9 @@
 //! Layer 5: the half that answers calls. Works on the state, and does not know the other half.
 
 #[cfg(feature = "gss")]
-pub(crate) mod in_place;
+pub(crate) mod gss;
 #[cfg(feature = "gss")]
-pub(crate) mod protect;
+pub(crate) mod gss_encode;
 pub(crate) mod pulls;
 pub(crate) mod refusals;
 pub(crate) mod replies;

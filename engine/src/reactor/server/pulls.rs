@@ -4,18 +4,18 @@
 
 use crate::fabric::ConnId;
 use crate::mem::{Buf, BulkPool, Share};
-use crate::reactor::pending::pulling::{Pulling, ReadSink};
-use crate::reactor::pending::sinks::SinkPools;
-use crate::reactor::pending::upcalls::CallFrame;
-use crate::reactor::pending::waiting::Waiting;
+use crate::reactor::in_flight::read_buffers::SinkPools;
+use crate::reactor::in_flight::read_ids::{Pulling, ReadSink};
+use crate::reactor::in_flight::retry_entry::Waiting;
+use crate::reactor::in_flight::upcalls::CallFrame;
 #[cfg(feature = "gss")]
-use crate::reactor::server::protect::Starved;
+use crate::reactor::server::gss::Starved;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
-use crate::reactor::words::calls::ReplyTarget;
-use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::types::calls::ReplyTarget;
+use crate::reactor::types::header_bytes::SYSTEM_ERR;
+use spinrpc_proto::events::{Output, SlotId};
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::output::{Output, SlotId};
 use spinrpc_proto::pull::PullChunk;
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::responder::Pulled;

@@ -4,10 +4,10 @@
 
 use crate::fabric::{ConnId, DownCause};
 use crate::reactor::common::sends::Posted;
-use crate::reactor::pending::waiting::Waiting;
+use crate::reactor::in_flight::retry_entry::Waiting;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::{ReplyTarget, RpcRefusal};
-use crate::reactor::words::messages::SYSTEM_ERR;
+use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
+use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::{RdmaError, emit_error, emit_msg_header};
 use spinrpc_proto::rpc::{AcceptStatus, Direction, ReplyHeader};

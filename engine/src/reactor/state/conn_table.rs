@@ -1,7 +1,7 @@
 //! The connections of a core, found by their queue pair.
 
 use crate::fabric::ConnId;
-use crate::reactor::state::conn_lane::ConnLane;
+use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::connection::Conn;
 use std::rc::Rc;
 

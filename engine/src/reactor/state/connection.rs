@@ -4,25 +4,25 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, FabricError, Peer, QpId, SHORT_BYTES_MAX};
 use crate::mem::{Buf, BufPool, Region, Share};
-use crate::reactor::pending::call_table::{CallHold, CallTable, FencedReply};
-use crate::reactor::pending::deferred::Caller;
+use crate::reactor::in_flight::call_table::{CallHold, CallTable, FencedReply};
+use crate::reactor::in_flight::deferred::Caller;
 #[cfg(feature = "gss")]
-use crate::reactor::pending::gss_calls::GssCalls;
-use crate::reactor::pending::observation::Moved;
-use crate::reactor::pending::origins::OriginIndex;
-use crate::reactor::pending::roles::{ReverseState, Roles};
-use crate::reactor::pending::stalls::Outstanding;
-use crate::reactor::state::conn_lane::ConnLane;
+use crate::reactor::in_flight::gss_calls::GssCalls;
+use crate::reactor::in_flight::observation::Moved;
+use crate::reactor::in_flight::origins::OriginIndex;
+use crate::reactor::in_flight::roles::{ReverseState, Roles};
+use crate::reactor::in_flight::stalls::Outstanding;
+use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::rfc5666::Dialect;
 use crate::reactor::state::serve_table::ServeTable;
-use crate::reactor::words::negotiate::{Negotiated, Settled, Terms};
+use crate::reactor::types::negotiate::{Negotiated, Settled, Terms};
 #[cfg(feature = "gss")]
-use crate::reactor::words::protection::{ClientContext, Protection};
+use crate::reactor::types::protection::{ClientContext, Protection};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Connection;
+use spinrpc_proto::events::SlotId;
 use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
-use spinrpc_proto::output::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::version::{Negotiation, Stage, TransportVersion};

@@ -1,9 +1,9 @@
 //! Layer 3: the state of a connection and of a core. Knows what is pending.
 
-pub(crate) mod conn_lane;
+pub(crate) mod conn_fast_path;
 pub(crate) mod conn_table;
 pub(crate) mod connection;
 pub(crate) mod core;
-pub(crate) mod lane_memory;
+pub(crate) mod core_buffers;
 pub(crate) mod rfc5666;
 pub(crate) mod serve_table;

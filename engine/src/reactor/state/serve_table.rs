@@ -1,13 +1,13 @@
 //! The calls that a connection serves, by slot: what each of them holds until it is answered.
 
 use crate::mem::Buf;
-use crate::reactor::pending::expiry::Expiry;
-use crate::reactor::pending::sinks::Sinks;
-use crate::reactor::pending::spares::Spares;
-use crate::reactor::words::latency::CallTimer;
+use crate::reactor::in_flight::box_pool::Spares;
+use crate::reactor::in_flight::deadlines::Expiry;
+use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::types::latency::CallTimer;
 #[cfg(feature = "gss")]
-use crate::reactor::words::protection::Protection;
-use spinrpc_proto::output::SlotId;
+use crate::reactor::types::protection::Protection;
+use spinrpc_proto::events::SlotId;
 
 /// A call being fetched or deferred: its message stays, because the reply echoes its lists.
 #[derive(Default)]

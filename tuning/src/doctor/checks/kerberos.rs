@@ -3,7 +3,7 @@
 
 use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::host::{KEYTAB, Keytab, Permissions};
-use crate::text::shell_word;
+use crate::printable::shell_word;
 
 pub(super) fn keytab(input: &CheckInput<'_>) -> Finding {
     let facts = &input.facts.kerberos;

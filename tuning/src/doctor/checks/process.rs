@@ -1,7 +1,7 @@
 //! Permissions of this process, which containers and seccomp filters can restrict silently.
 
 use crate::doctor::{CheckInput, Finding, Tried, Verdict};
-use crate::text::shell_word;
+use crate::printable::shell_word;
 use spinrpc::config::Driver;
 
 pub(super) fn memfd(input: &CheckInput<'_>) -> Finding {

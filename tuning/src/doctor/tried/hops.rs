@@ -2,7 +2,7 @@
 //! for messages.
 
 use crate::host::Cpus;
-use crate::pair::cache_line_ns;
+use crate::thread_pair::cache_line_ns;
 use spinrpc::sys::affinity::CpuSet;
 use std::time::{Duration, Instant};
 

@@ -28,7 +28,7 @@ fn programs(inodes: &BTreeSet<u64>) -> Vec<String> {
         if has(&process, &targets, &mut left) {
             // Other users choose the names of their programs.
             let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-            names.insert(crate::text::printable(name.trim_end()));
+            names.insert(crate::printable::printable(name.trim_end()));
         }
     }
     names.into_iter().filter(|name| !name.is_empty()).collect()

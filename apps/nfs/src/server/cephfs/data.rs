@@ -5,7 +5,7 @@ use super::node::Node;
 use super::session::Session;
 use crate::protocol::{Nfsstat3, Sattr3, StableHow, WccData};
 use crate::server::caller::Caller;
-use crate::server::containment::contained;
+use crate::server::catch_panic::contained;
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
 use crate::server::nodes::TICK;
 use crate::server::rights::{ModeBits, Right};

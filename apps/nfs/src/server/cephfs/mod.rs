@@ -23,7 +23,7 @@ mod names;
 mod node;
 mod rights;
 mod session;
-mod set;
+mod setattr;
 
 pub use super::errors::OpenError;
 

@@ -1,7 +1,7 @@
 //! Sets of exports, and identities of callers.
 
 use super::*;
-use crate::server::memory::{Memory, MemoryOptions};
+use crate::server::memfs::{Memory, MemoryOptions};
 use spinrpc::Groups;
 
 /// An export of an empty tree.

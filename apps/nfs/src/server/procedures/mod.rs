@@ -11,7 +11,7 @@ mod listings;
 mod names;
 
 use super::answer::Answer;
-use super::containment::contained;
+use super::catch_panic::contained;
 use super::file_system::Outcome;
 use super::site::RequestContext;
 use crate::protocol::{

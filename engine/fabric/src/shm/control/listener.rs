@@ -9,7 +9,7 @@ use super::super::layout::Side;
 use super::super::socket;
 use super::super::window::Window;
 use super::{Control, State};
-use crate::attempt::PrivateData;
+use crate::connector_common::PrivateData;
 use crate::mem::Slab;
 use crate::sync::next_number;
 use crate::sys::credentials::Credentials;

@@ -1,7 +1,7 @@
 //! Sends that could not be made at once: send queues, doorbells, and memory that peers fetch.
 
 use super::super::super::DownCause;
-use super::super::fetch::FETCH_COST_BYTES;
+use super::super::copy_order::FETCH_COST_BYTES;
 use super::super::queue_pair::{Progress, QueuePair};
 use super::ShmFabric;
 use crate::sync::atomic::{Ordering, fence};

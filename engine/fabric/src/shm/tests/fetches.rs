@@ -1,8 +1,8 @@
 //! Tests: results that the peer fetches out of a slab that it is lent.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use super::super::copy_order::{FETCH_COST_BYTES, FETCHES_MAX};
 use super::super::exposure::EXPOSURES_MAX;
-use super::super::fetch::{FETCH_COST_BYTES, FETCHES_MAX};
 use super::super::{ShmConfig, ShmConnector, ShmFabric};
 use crate::mem::{Bulk, Lease, Slab};
 use crate::sync::atomic::{AtomicU32, Ordering};

@@ -3,8 +3,8 @@
 
 use super::super::address::Address;
 use super::super::config::CONNS_MAX;
+use super::super::copy_order::Fetch;
 use super::super::core::PeerBell;
-use super::super::fetch::Fetch;
 use super::super::handshake::{self, Kind, PACKET_BYTES, Packet, Refusal};
 use super::super::layout::{Layout, Side};
 use super::super::socket;

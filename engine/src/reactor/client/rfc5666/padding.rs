@@ -4,12 +4,12 @@
 //! Padding counts from the start of the Send, so the transport header has to be known before the stream is written.
 //! Padding is never the reason for a chunk: a message that fits inline only without padding is not padded.
 
-use crate::reactor::client::calls::{Shape, Stage};
-use crate::reactor::words::calls::{Backpressure, CallSpec};
-use crate::reactor::words::draft::Draft;
+use crate::reactor::client::chunked_calls::{Shape, Stage};
+use crate::reactor::types::calls::{Backpressure, CallSpec};
+use crate::reactor::types::draft::Draft;
 use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::chunking::{CallChunks, Encoded, Placement};
 use spinrpc_proto::limits::ITEMS_MAX;
-use spinrpc_proto::payload::{CallChunks, Encoded, Placement};
 use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, insert_alignment};
 
 impl Stage {

@@ -8,18 +8,18 @@
 use crate::fabric::{Access, ConnId, ExposeError, RemoteSlice};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::common::sends::Posted;
-use crate::reactor::pending::rfc5666::{ExportHold, KeptReply};
+use crate::reactor::in_flight::rfc5666::{ExportHold, KeptReply};
 use crate::reactor::server::replies::{Stage, WriteSink};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::words::calls::ReplyTarget;
-use crate::reactor::words::draft::Draft;
-use crate::reactor::words::messages::{SYSTEM_ERR, xid_of};
-use crate::reactor::words::reply_plan::{Form, ReplyData, ReplyItem, ReplyPlan};
+use crate::reactor::types::calls::ReplyTarget;
+use crate::reactor::types::draft::Draft;
+use crate::reactor::types::header_bytes::{SYSTEM_ERR, xid_of};
+use crate::reactor::types::reply_plan::{Form, ReplyData, ReplyItem, ReplyPlan};
+use spinrpc_proto::chunking::{CallChunks, ChunkOffer, Encoded, Reduced};
+use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
-use spinrpc_proto::output::SlotId;
-use spinrpc_proto::payload::{CallChunks, ChunkOffer, Encoded, Reduced};
 use spinrpc_proto::rdma::{HeaderRepr, HeaderView, RdmaError, ReadSegment, set_credits};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 

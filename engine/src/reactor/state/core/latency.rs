@@ -2,8 +2,8 @@
 //! handler between `begin_timer` and `end_timer`.
 
 use super::{Core, CoreCell};
-use crate::reactor::pending::latency::Latencies;
-use crate::reactor::words::latency::{CallTimer, Row};
+use crate::reactor::in_flight::latency::Latencies;
+use crate::reactor::types::latency::{CallTimer, Row};
 use std::sync::Arc;
 
 impl CoreCell {

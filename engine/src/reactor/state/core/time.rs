@@ -1,7 +1,7 @@
 //! The time of a core: its clock, the time of the turn, the earliest deadline, and when statistics are published.
 
 use super::Core;
-use crate::reactor::state::lane_memory::LaneCounts;
+use crate::reactor::state::core_buffers::LaneCounts;
 use crate::sys::clock::Ticks;
 use spinrpc_proto::ids::Instant;
 use std::time::Duration;

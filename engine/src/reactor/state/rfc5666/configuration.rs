@@ -1,7 +1,7 @@
 //! The Connection Configuration Protocol on one connection (RFC 5666 section 6.2).
 
 use crate::reactor::state::connection::Conn;
-use crate::reactor::words::negotiate::Negotiated;
+use crate::reactor::types::negotiate::Negotiated;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
 use spinrpc_proto::version::TransportVersion;
 
@@ -30,9 +30,9 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::fabric::QpId;
-    use crate::reactor::pending::roles::Roles;
-    use crate::reactor::words::instance::Instance;
-    use crate::reactor::words::negotiate::{Offer, Terms};
+    use crate::reactor::in_flight::roles::Roles;
+    use crate::reactor::types::negotiate::{Offer, Terms};
+    use crate::reactor::types::peer_id::Instance;
 
     fn served(reads_max: u16) -> Conn {
         let config = Config::default();

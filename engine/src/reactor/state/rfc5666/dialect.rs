@@ -3,10 +3,10 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, FabricError};
 use crate::mem::Buf;
-use crate::reactor::pending::rfc5666::{ExportHold, KeptReply, ReceiveChains, ReplyPull};
+use crate::reactor::in_flight::rfc5666::{ExportHold, KeptReply, ReceiveChains, ReplyPull};
 use crate::sys::clock::Clock;
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::output::SlotId;
+use spinrpc_proto::events::SlotId;
 use std::collections::VecDeque;
 
 /// Settings of a core that RFC 8166 has no use for.

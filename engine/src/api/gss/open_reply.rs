@@ -1,0 +1,139 @@
+//! Results of verified replies: opened, at once or in steps, and given to the client's handler.
+
+use super::client_context::NOT_AUTHENTIC;
+use crate::api::client::{BesideReply, Reply, Token};
+use crate::api::client_state::ClientEntry;
+use crate::api::dispatch::Dispatch;
+use crate::api::errors::CallError;
+use crate::mem::{Bulk, BulkPool};
+use crate::reactor::in_flight::gss_calls::{SentCall, take_all};
+use crate::reactor::in_flight::gss_work::{Body, BodyStage, Then};
+use crate::reactor::types::calls::{ReplyFrame, WholeReply};
+use crate::reactor::types::crypto_counts::CryptoCounts;
+use crate::reactor::types::protection::{Unprotected, open, take};
+use std::ops::Range;
+
+/// Buffers of a call that come back with its reply.
+type Buffers<'b> = (&'b mut [Option<Bulk>], &'b mut [Option<Bulk>]);
+
+impl Dispatch {
+    /// The header is verified, and says success. The results begin so many bytes into the message, and into the stream, which
+    /// has no padding: positions of Read chunks are those in the stream.
+    pub(super) fn deliver_verified(
+        entry: &mut ClientEntry,
+        frame: ReplyFrame<'_>,
+        sent: &mut Option<SentCall>,
+        (whole, (results_at, base), pool): (Option<WholeReply>, (usize, usize), &BulkPool),
+    ) {
+        let Some(known) = sent.as_ref() else { return };
+        let token = Token(frame.token);
+        let (mut pulled, mut arguments, mut results) = (None, &mut [][..], &mut [][..]);
+        if let Some(buffers) = frame.buffers {
+            (arguments, results) = (&mut *buffers.arguments, &mut *buffers.results);
+            if !buffers.pulled.chunks.is_empty() {
+                buffers.pulled.base = base;
+                pulled = Some(&mut buffers.pulled);
+            }
+        }
+        if !known.context.service.protects_body() && whole.is_none() {
+            let placed = frame.placed;
+            let padded = frame.padded;
+            let beside = BesideReply { placed, arguments, results, pulled, padded };
+            let reply = Reply { stream: &frame.stream[results_at..], beside: Some(beside) };
+            return entry.handler.on_reply(token, Ok(reply));
+        }
+        if pulled.is_some() || !known.context.service.protects_body() {
+            // Items of a protected reply are never chunks, and only such a reply is whole.
+            return Self::deliver_results(entry, token, Err(NOT_AUTHENTIC), (arguments, results));
+        }
+        let bytes = whole.as_ref().map_or(frame.stream.len(), |whole| whole.message.len());
+        let context = &known.context.context;
+        let takes_steps = entry.link.ops.takes_steps(frame.conn, context, bytes - results_at);
+        let private = match whole {
+            Some(WholeReply { message, rest }) => Ok((message, results_at, rest)),
+            None => copy(pool, &frame.stream[results_at..]).map(|message| (message, 0, None)),
+        };
+        let begun = private.map(|(message, at, rest)| {
+            let (arguments, results) = (take_all(arguments), take_all(results));
+            let then = Then::Deliver { token: frame.token, sent: sent.take()?, arguments, results };
+            let stage = rest.map_or(BodyStage::Unopened, BodyStage::Copy);
+            Some(Body { conn: frame.conn, message, at, stage, then })
+        });
+        match begun {
+            Ok(Some(reply)) if takes_steps => entry.link.ops.push_work(reply),
+            Ok(Some(mut reply)) => {
+                let opened = reply.finish(&entry.link.ops.crypto);
+                Self::deliver_results_of(entry, reply, opened);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                Self::deliver_results(entry, token, Err(error), (arguments, results));
+            }
+        }
+    }
+
+    /// The results of a protected reply, which come without data items: only with buffers that come back.
+    fn deliver_results(
+        entry: &mut ClientEntry,
+        token: Token,
+        opened: Result<&[u8], CallError>,
+        (arguments, results): Buffers<'_>,
+    ) {
+        if let (Err(error), Some(securing)) = (&opened, &entry.securing) {
+            securing.count_error(error);
+        }
+        let reply = opened.map(|stream| {
+            let placed = &crate::api::client::NOTHING_PLACED;
+            let beside = BesideReply { placed, arguments, results, pulled: None, padded: None };
+            Reply { stream, beside: Some(beside) }
+        });
+        entry.handler.on_reply(token, reply);
+    }
+
+    fn deliver_results_of(
+        entry: &mut ClientEntry,
+        Body { message, at, then, .. }: Body,
+        opened: Result<Range<usize>, Unprotected>,
+    ) {
+        let Then::Deliver { token, mut arguments, mut results, .. } = then else { return };
+        let stream = opened.map(|place| &message.bytes()[at..][place]);
+        let stream = stream.map_err(|why| unopened(&why));
+        Self::deliver_results(entry, Token(token), stream, (&mut arguments, &mut results));
+    }
+
+    /// A reply whose results took several turns to open.
+    pub(super) fn deliver_opened(
+        &mut self,
+        reply: Body,
+        opened: Result<Range<usize>, Unprotected>,
+    ) {
+        let Some(entry) = self.client_of_calls(reply.conn) else { return };
+        Self::deliver_results_of(entry, reply, opened);
+    }
+}
+
+/// Opens a body in private memory: where it came to lie the server may write still.
+pub(super) fn open_copy(
+    (pool, counts): (&BulkPool, &CryptoCounts),
+    sent: &SentCall,
+    body: &[u8],
+) -> Result<(Bulk, Range<usize>), CallError> {
+    let mut message = copy(pool, body)?;
+    let context = &sent.context;
+    let (body, sequence) = (message.bytes_mut(), sent.sequence);
+    let opened = open(&context.context, context.service, body, sequence, counts);
+    opened.map(|place| (message, place)).map_err(|why| unopened(&why))
+}
+
+fn copy(pool: &BulkPool, body: &[u8]) -> Result<Bulk, CallError> {
+    let mut message = take(pool, body.len()).map_err(|_| CallError::NoMemory)?;
+    message.bytes_mut().copy_from_slice(body);
+    Ok(message)
+}
+
+fn unopened(why: &Unprotected) -> CallError {
+    match why {
+        Unprotected::NoMemory(_) => CallError::NoMemory,
+        Unprotected::Failed | Unprotected::Forged => NOT_AUTHENTIC,
+    }
+}

@@ -1,0 +1,480 @@
+//! Calls under RPCSEC_GSS that arrive (RFC 2203 section 5): checked here before the dispatch runs a handler.
+
+use super::acceptor::{Acceptor, Answered};
+use super::stats::GssCounts;
+use crate::api::call::{Arguments, CallState, Called, GssCaller};
+use crate::api::dispatch::Dispatch;
+use crate::api::rfc5666::{with_chunk, without_padding};
+use crate::mem::Bulk;
+use crate::reactor::ReplyData;
+use crate::reactor::in_flight::gss_work::{Body, BodyStage, Finished, Then};
+use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::upcalls::CallFrame;
+use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
+use crate::reactor::types::draft::once;
+use crate::reactor::types::header_bytes::SYSTEM_ERR;
+use crate::reactor::types::protection::{Protection, Unprotected, now, open, take};
+use crate::reactor::types::rfc5666::Padded;
+use crate::sys::journal::event;
+use spinrpc_gss::BodyOpening;
+use spinrpc_gss::context::Context;
+use spinrpc_proto::chunking::StreamWriter;
+use spinrpc_proto::ids::Procedure;
+use spinrpc_proto::rdma::v1::alignment_of;
+use spinrpc_proto::rpc::{
+    AUTH_BODY_MAX_BYTES, AuthFlavor, AuthStat, CallHeader, GssAnswer, GssCredential, GssFault,
+    GssProcedure, GssService, OpaqueAuth, RejectStatus, parse_init_arguments,
+};
+use spinrpc_proto::xdr::Reader;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Data that comes with a call outside of its message.
+type Beside<'b> = (&'b [(u32, u32)], &'b mut [Option<Bulk>]);
+
+/// Longest RPC header of a call: six words, credential and verifier.
+const HEAD_BYTES_MAX: usize = 24 + 2 * (8 + AUTH_BODY_MAX_BYTES);
+
+struct Arrived {
+    message: Bulk,
+    at: usize,
+    called: Called,
+}
+
+impl Dispatch {
+    /// Serves a call under RPCSEC_GSS in an RDMA_MSGP: its header, and what is behind that, which is padded if it is not
+    /// protected. Else it is counted data and nothing more: a token, or a sealed or signed body.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::api) fn serve_padded_gss(
+        &mut self,
+        serving: &Serving<'_>,
+        header: &CallHeader<'_>,
+        (rest, base): (&[u8], usize),
+        beside: Beside<'_>,
+        padded: Padded<'_>,
+    ) -> CallOutcome {
+        serving.forgo_room();
+        // What is signed has no padding.
+        let mut head = [0; HEAD_BYTES_MAX];
+        let at = header.emit(&mut head);
+        let Some(head) = head.get(..at) else {
+            return self.answer_fault(serving, GssFault::Credential);
+        };
+        let is_counted = GssCredential::parse(header.credential.body).is_ok_and(|credential| {
+            credential.procedure.is_creation() || credential.service.protects_body()
+        });
+        if is_counted {
+            let message = match beside.0 {
+                [] => without_padding(&self.ops.pool(), head, rest, &padded),
+                _ => Err(Unprotected::Forged),
+            };
+            return match message {
+                Ok(message) => self.serve_long_gss(serving, message, (&[], &mut [])),
+                Err(why) => self.refuse_unread(serving, &why),
+            };
+        }
+        let Some(acceptor) = self.acceptor(serving) else {
+            return self.deny(serving, AuthStat::BadCred);
+        };
+        let called = Called::of(serving.xid(), header);
+        match self.admit(serving, acceptor, (head, header, at), !beside.0.is_empty()) {
+            Ok((_, Protection { context, service, .. })) => {
+                let caller = (&context, service);
+                self.run_opened(serving, caller, called, (rest, base), beside, Some(padded))
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    #[cold]
+    fn refuse_unread(&self, serving: &Serving<'_>, why: &Unprotected) -> CallOutcome {
+        match why {
+            Unprotected::NoMemory(_) => self.refuse(serving, &SYSTEM_ERR),
+            Unprotected::Failed | Unprotected::Forged => self.answer_fault(serving, GssFault::Body),
+        }
+    }
+
+    /// The body of a call is a Read chunk, which its protection covers (RFC 5666 section 11). Data in any other chunk are
+    /// covered by nothing (RFC 8166 section 8.2.2.3).
+    #[cold]
+    fn join_body(
+        &self,
+        serving: &Serving<'_>,
+        message: &Bulk,
+        at: usize,
+        beside: Beside<'_>,
+    ) -> Result<Bulk, Unprotected> {
+        match beside {
+            (&[(position, _)], [Some(data)])
+                if self.ops.rules(serving.version()).has_bodies_in_chunks() =>
+            {
+                let chunk = (position, data.bytes());
+                with_chunk(&self.ops.pool(), message.bytes(), at, chunk)
+            }
+            _ => Err(Unprotected::Forged),
+        }
+    }
+
+    /// A call that did not come under RPCSEC_GSS, and has to.
+    #[inline]
+    pub(in crate::api) fn is_too_weak(&self, serving: &Serving<'_>, procedure: Procedure) -> bool {
+        let acceptor = self.gss.shared.acceptor.get();
+        acceptor.is_some_and(|acceptor| acceptor.is_too_weak(None))
+            && procedure != Procedure(0)
+            && !self.is_in_reverse(serving.conn)
+    }
+
+    #[cold]
+    pub(in crate::api) fn deny_weak(&self, serving: &Serving<'_>) -> CallOutcome {
+        GssCounts::count(&self.gss.counts.refused_weak);
+        self.deny(serving, AuthStat::TooWeak)
+    }
+
+    /// Serves a long call whose credential is of flavor RPCSEC_GSS, from the private memory that it was fetched to.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::api) fn serve_long_gss(
+        &mut self,
+        serving: &Serving<'_>,
+        message: Bulk,
+        beside: Beside<'_>,
+    ) -> CallOutcome {
+        serving.forgo_room();
+        let Some(acceptor) = self.acceptor(serving) else {
+            return self.deny(serving, AuthStat::BadCred);
+        };
+        let Ok((header, at)) = CallHeader::parse(message.bytes()) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        let (has_chunks, called) = (!beside.0.is_empty(), Called::of(serving.xid(), &header));
+        let whole = (message.bytes(), &header, at);
+        let outcome = match self.admit(serving, acceptor, whole, has_chunks) {
+            Ok((to, protection)) => {
+                let arrived = Arrived { message, at, called };
+                self.open_and_run(serving, &to, protection, arrived, beside)
+            }
+            Err(outcome) => outcome,
+        };
+        self.poll_for_bodies();
+        outcome
+    }
+
+    fn acceptor(&self, serving: &Serving<'_>) -> Option<&Arc<Acceptor>> {
+        self.gss.shared.acceptor.get().filter(|_| !self.is_in_reverse(serving.conn))
+    }
+
+    /// Serves a call whose credential is of flavor RPCSEC_GSS, from the private memory that its message was received in:
+    /// the peer cannot change what has been checked. A body that has to be opened in place is copied.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::api) fn serve_gss(
+        &mut self,
+        serving: &Serving<'_>,
+        stream: &[u8],
+        (header, at): (&CallHeader<'_>, usize),
+        beside: Beside<'_>,
+    ) -> CallOutcome {
+        serving.forgo_room();
+        let Some(acceptor) = self.acceptor(serving) else {
+            return self.deny(serving, AuthStat::BadCred);
+        };
+        let called = Called::of(serving.xid(), header);
+        let whole = (stream, header, at);
+        let outcome = match self.admit(serving, acceptor, whole, !beside.0.is_empty()) {
+            Ok((to, protection)) if protection.service.protects_body() => {
+                match take(&self.ops.pool(), stream.len()) {
+                    Ok(mut message) => {
+                        message.bytes_mut().copy_from_slice(stream);
+                        let arrived = Arrived { message, at, called };
+                        self.open_and_run(serving, &to, protection, arrived, beside)
+                    }
+                    // The answer is verified, as the header was.
+                    Err(_) => self.refuse(serving, &SYSTEM_ERR),
+                }
+            }
+            Ok((_, Protection { context, service, .. })) => {
+                let arguments = (&stream[at..], at);
+                self.run_opened(serving, (&context, service), called, arguments, beside, None)
+            }
+            Err(outcome) => outcome,
+        };
+        self.poll_for_bodies();
+        self.ops.outcome_of(serving, outcome)
+    }
+
+    /// Refuses a call for whose Read chunks there was no memory in time: without a verifier of the server the client would
+    /// take the answer for a forged one (RFC 2203 section 5.3.3.2). That of the client is checked before, and its sequence
+    /// number is used up, so that the call is not executed when somebody repeats it.
+    #[cold]
+    pub(in crate::api) fn refuse_starved(
+        &mut self,
+        serving: &Serving<'_>,
+        stream: &[u8],
+    ) -> CallOutcome {
+        let Some(acceptor) = self.acceptor(serving) else {
+            return self.deny(serving, AuthStat::BadCred);
+        };
+        let Ok((header, at)) = CallHeader::parse(stream) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        match self.admit(serving, acceptor, (stream, &header, at), true) {
+            Ok(_) => self.refuse(serving, &SYSTEM_ERR),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The same for an RDMA_MSGP. What is signed has no padding.
+    #[cold]
+    pub(in crate::api) fn refuse_starved_padded(&mut self, frame: &CallFrame) -> CallOutcome {
+        let (conn, slot, message) = (frame.conn, frame.slot, frame.message.bytes());
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain: false });
+        let header_bytes = frame.admitted.header_bytes as usize;
+        let stream = &message[header_bytes..];
+        let mut reader = Reader::aligned(stream, alignment_of(message), header_bytes);
+        let mut head = [0; HEAD_BYTES_MAX];
+        let bytes = CallHeader::read(&mut reader).map(|header| header.emit(&mut head));
+        match bytes.ok().and_then(|bytes| head.get(..bytes)) {
+            Some(head) => self.refuse_starved(&serving, head),
+            None => self.answer_fault(&serving, GssFault::Body),
+        }
+    }
+
+    /// Checks the header of a call (RFC 2203 section 5.3.3.1). `Err` if there is nothing more to do for the call, which has
+    /// its answer or will get it.
+    fn admit<'s>(
+        &self,
+        serving: &Serving<'s>,
+        acceptor: &Arc<Acceptor>,
+        (bytes, header, at): (&[u8], &CallHeader<'_>, usize),
+        has_chunks: bool,
+    ) -> Result<(ReplyTarget<'s>, Protection), CallOutcome> {
+        if self.is_leaving {
+            return Err(self.turn_away(serving, header.program));
+        }
+        let OpaqueAuth { flavor: AuthFlavor::Gss, body } = header.credential else {
+            return Err(self.answer_fault(serving, GssFault::Credential));
+        };
+        let Ok(credential) = GssCredential::parse(body) else {
+            return Err(self.answer_fault(serving, GssFault::Credential));
+        };
+        let is_null = header.procedure == Procedure(0) && !has_chunks;
+        if credential.procedure != GssProcedure::Data && !is_null {
+            return Err(self.answer_fault(serving, GssFault::Credential));
+        }
+        if credential.procedure.is_creation() {
+            let call = (header, &credential);
+            return Err(self.create_context(serving, acceptor, call, &bytes[at..]));
+        }
+        let now = now();
+        let Some(context) = acceptor.table.find(credential.handle, now) else {
+            return Err(self.answer_fault(serving, GssFault::UnknownContext));
+        };
+        let GssCredential { sequence, service, .. } = credential;
+        if let Err(fault) = context.admit_call(now, bytes, (header, at), sequence) {
+            return Err(self.answer_fault(serving, fault));
+        }
+        // The signature covers the XID of the RPC header only. That of the transport header, which counts under the
+        // drafts, may be anybody's, and kept replies are found by it.
+        if header.xid != serving.xid() {
+            return Err(self.answer_fault(serving, GssFault::Verifier));
+        }
+        let Some(to) = self.ops.target(serving) else { return Err(CallOutcome::Done) };
+        let protection = Protection { context, service, sequence };
+        if credential.procedure == GssProcedure::Destroy {
+            if acceptor.table.remove(credential.handle) {
+                GssCounts::count(&self.gss.counts.contexts_destroyed);
+            }
+            let service = GssService::None;
+            self.ops.protect(&to, Protection { service, ..protection });
+            self.ops.reply(&to, ReplyData::new(), None, &mut once(|_| {}));
+            return Err(CallOutcome::Done);
+        }
+        self.gss.counts.count_call(service);
+        self.ops.protect(&to, protection.clone());
+        if header.procedure != Procedure(0) && acceptor.is_too_weak(Some(service)) {
+            return Err(self.deny_weak(serving));
+        }
+        Ok((to, protection))
+    }
+
+    /// The header is verified.
+    fn open_and_run(
+        &mut self,
+        serving: &Serving<'_>,
+        to: &ReplyTarget<'_>,
+        protection: Protection,
+        arrived: Arrived,
+        beside: Beside<'_>,
+    ) -> CallOutcome {
+        let Arrived { message, at, called } = arrived;
+        let Protection { ref context, service, sequence } = protection;
+        if !service.protects_body() {
+            let arguments = &message.bytes()[at..];
+            let caller = (context, service);
+            return self.run_opened(serving, caller, called, (arguments, at), beside, None);
+        }
+        let whole = match beside.0 {
+            [] => Ok(message),
+            _ => self.join_body(serving, &message, at, beside),
+        };
+        let mut message = match whole {
+            Ok(message) => message,
+            Err(why) => return self.refuse_unread(serving, &why),
+        };
+        let body = &mut message.bytes_mut()[at..];
+        if self.ops.takes_steps(to.conn, context, body.len()) {
+            let begun = BodyOpening::begin(service, context.receive_keys(), body, sequence);
+            let Ok(opening) = begun else { return self.answer_fault(serving, GssFault::Body) };
+            let (stage, slot) = (BodyStage::Open(opening), to.slot);
+            let then = Then::Serve { slot, protection };
+            self.ops.push_work(Body { conn: to.conn, message, at, stage, then });
+            return CallOutcome::Deferred;
+        }
+        let Ok(place) = open(context, service, body, sequence, &self.gss.crypto) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        let arguments = (&message.bytes()[at..][place], at);
+        self.run_opened(serving, (context, service), called, arguments, (&[], &mut []), None)
+    }
+
+    /// A call whose arguments took several turns to open, or a reply.
+    fn take_opened(&mut self, (body, opened): Finished) {
+        let Body { conn, ref message, at, then: Then::Serve { slot, ref protection }, .. } = body
+        else {
+            return self.deliver_opened(body, opened);
+        };
+        let ops = Rc::clone(&self.ops);
+        ops.serve_opened((conn, slot), |serving| {
+            let parsed = CallHeader::parse(message.bytes());
+            let (Ok(place), Ok((header, _))) = (opened, parsed) else {
+                return self.answer_fault(serving, GssFault::Body);
+            };
+            let arguments = (&message.bytes()[at..][place], at);
+            let caller = (&protection.context, protection.service);
+            self.run_opened(
+                serving,
+                caller,
+                Called::of(serving.xid(), &header),
+                arguments,
+                (&[], &mut []),
+                None,
+            )
+        });
+    }
+
+    /// Does a part of a body that is sealed or opened in several turns, or of several short ones.
+    #[cold]
+    pub(in crate::api) fn go_on_with_bodies(&mut self) -> usize {
+        if !self.ops.has_work() {
+            return 0;
+        }
+        self.ops.end_denied();
+        if !self.ops.has_bodies() {
+            self.poll_for_bodies();
+            return 0;
+        }
+        let (has_steps, has_sent) = (self.ops.has_steps(), self.ops.begin_steps());
+        self.ops.finish_put_off();
+        while self.ops.goes_on_with_steps() {
+            GssCounts::count(&self.gss.counts.body_steps);
+            if let Some(finished) = self.ops.step_work() {
+                self.take_opened(finished);
+            }
+        }
+        self.poll_for_bodies();
+        usize::from(has_steps || has_sent)
+    }
+
+    /// The arguments are verified, as far as their service goes.
+    fn run_opened(
+        &mut self,
+        serving: &Serving<'_>,
+        (context, service): (&Arc<Context>, GssService),
+        called: Called,
+        (arguments, base): (&[u8], usize),
+        (chunks, bulks): Beside<'_>,
+        padded: Option<Padded<'_>>,
+    ) -> CallOutcome {
+        let Some(found) = self.find(called.program, called.version) else {
+            return self.turn_away(serving, called.program);
+        };
+        // A separate variable, with the lifetime of this function, like the state that points to it.
+        let mut padded = padded;
+        let arguments = Arguments::new(arguments, base, chunks, bulks);
+        let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &[] };
+        let state = CallState {
+            home: &self.home,
+            ticket: None,
+            serving,
+            called,
+            credential: Some(credential),
+            arguments: Cell::new(Some(arguments)),
+            padded: Cell::new(padded.as_mut()),
+            outcome: Cell::new(None),
+            caller: Some(GssCaller { context, service }),
+        };
+        self.services[found.index].call(found, &state)
+    }
+
+    /// INIT or CONTINUE_INIT: the thread for that goes on with it, and answers.
+    fn create_context(
+        &self,
+        serving: &Serving<'_>,
+        acceptor: &Arc<Acceptor>,
+        (header, credential): (&CallHeader<'_>, &GssCredential<'_>),
+        arguments: &[u8],
+    ) -> CallOutcome {
+        if header.verifier != OpaqueAuth::NONE {
+            return self.deny(serving, AuthStat::BadVerf);
+        }
+        let Ok(token) = parse_init_arguments(arguments) else {
+            return self.answer_fault(serving, GssFault::Body);
+        };
+        if !self.serves(header.program, header.version) {
+            return self.turn_away(serving, header.program);
+        }
+        let Some(to) = self.ops.target(serving) else { return CallOutcome::Done };
+        let Some(mut ticket) = self.ops.defer(&to) else {
+            return self.refuse(serving, &SYSTEM_ERR);
+        };
+        let (acceptor, host) = (Arc::clone(acceptor), self.ops.host_of(serving.conn));
+        let (handle, token) = (credential.handle.to_vec(), token.to_vec());
+        let crypto = Arc::clone(&self.gss.crypto);
+        let job = move || {
+            if ticket.is_unheard() {
+                return;
+            }
+            let answered = acceptor.take_token(&handle, &token, host);
+            if let Some(context) = &answered.context {
+                let (context, service) = (Arc::clone(context), GssService::None);
+                let sequence = Answered::WINDOW;
+                ticket.protect(Protection { context, service, sequence }, crypto);
+            }
+            let write = |stream: &mut StreamWriter<'_>| answered.result().write(stream.xdr());
+            ticket.reply(ReplyData::new(), &mut once(write));
+        };
+        // Where it does not run, the ticket is dropped: SYSTEM_ERR.
+        drop(self.gss.shared.take_token(host, job));
+        CallOutcome::Deferred
+    }
+
+    fn answer_fault(&self, serving: &Serving<'_>, fault: GssFault) -> CallOutcome {
+        self.gss.counts.count_fault(fault);
+        match fault.answer() {
+            GssAnswer::Deny(why) => self.deny(serving, why),
+            GssAnswer::Accept(status) => self.refuse(serving, &RpcRefusal::Accepted(status)),
+            GssAnswer::Close => {
+                // It stays unanswered: the connection takes it along.
+                event!(WARN, "a call under RPCSEC_GSS was repeated: its connection is closed");
+                self.ops.close(serving.conn);
+                CallOutcome::Done
+            }
+        }
+    }
+
+    fn deny(&self, serving: &Serving<'_>, why: AuthStat) -> CallOutcome {
+        self.refuse(serving, &RpcRefusal::Denied(RejectStatus::AuthError(why)))
+    }
+}

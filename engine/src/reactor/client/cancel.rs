@@ -1,0 +1,121 @@
+//! Calls that end without an answer: because their deadline expired, they were cancelled, or their reply cannot be
+//! fetched. Ended calls are recorded first, and reported when the state is no longer borrowed, because that runs a
+//! handler. Called by the core.
+
+use crate::fabric::ConnId;
+use crate::reactor::in_flight::call_table::CallTable;
+use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
+use crate::reactor::state::core::{CoreCell, EndedCalls, Reactor};
+use crate::reactor::types::calls::{CallEnd, CallId, CallKey};
+use spinrpc_proto::events::{CallFailure, Output, SlotId};
+use spinrpc_proto::ids::Instant;
+
+/// Collects the calls of one connection that are given up.
+struct GiveUp<'a> {
+    conn: ConnId,
+    calls: &'a mut CallTable,
+    ended: &'a mut EndedCalls,
+}
+
+impl Output for GiveUp<'_> {
+    /// The memory of a fenced call stays, because the responder may still write there. The copy kept for a resend is
+    /// dropped now: the answer may arrive, and another call may take the slot, before the application is notified of
+    /// the end.
+    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
+        if fenced {
+            self.calls.forget(slot);
+        } else {
+            self.calls.free(slot);
+        }
+        #[cfg(feature = "canary")]
+        if fenced {
+            self.calls.canary.push(slot);
+        }
+        self.ended.push_back((self.conn, CallKey { slot, token }, CallEnd::Failed(failure)));
+    }
+}
+
+impl CoreCell {
+    pub(in crate::reactor) fn end_given_up(&self, up: &mut impl Upcalls) {
+        #[cfg(feature = "canary")]
+        self.reactor().free_given_up();
+        loop {
+            let ended = self.reactor().ended().pop_front();
+            let Some((conn, call, end)) = ended else { return };
+            #[cfg(feature = "gss")]
+            self.keep_no_more(conn, call.slot);
+            up.on_event(CoreEvent::CallFailed(conn, call, end));
+        }
+    }
+
+    /// Gives up a call. Returns false if it has ended.
+    pub(crate) fn cancel(&self, conn: ConnId, call: CallId) -> bool {
+        let slot = call.slot();
+        let is_requested = self.cancel_requested(conn, slot);
+        #[cfg(feature = "gss")]
+        return is_requested || self.cancel_secured(conn, slot);
+        #[cfg(not(feature = "gss"))]
+        return is_requested;
+    }
+
+    /// The same of a call that the requester knows by this slot.
+    pub(in crate::reactor) fn cancel_requested(&self, conn: ConnId, slot: SlotId) -> bool {
+        let mut reactor = self.reactor();
+        let (conns, core) = reactor.split();
+        let (interrupted, ended) = core.interrupted_and_ended();
+        let found = match conns.find(conn) {
+            Some(c) => Some((&mut c.lane.proto().requester, &mut c.calls)),
+            None => interrupted.calls_of(conn),
+        };
+        let Some((requester, calls)) = found else { return false };
+        requester.cancel(slot, &mut GiveUp { conn, calls, ended })
+    }
+}
+
+impl Reactor {
+    /// The bug that the canary plants, which a simulation has to find: the memory of an abandoned call is released at
+    /// once, and the late reply of an honest responder is written over its next user, or finds its key dead.
+    #[cfg(feature = "canary")]
+    fn free_given_up(&mut self) {
+        let (conns, core) = self.split();
+        for c in conns.iter_mut() {
+            while let Some(slot) = c.calls.canary.pop() {
+                if let Some(hold) = c.end_call(slot, core.fabric_mut()) {
+                    c.calls.recycle(hold);
+                }
+            }
+        }
+    }
+
+    /// Notifies the application that a reply cannot be fetched.
+    pub(in crate::reactor) fn give_up_reply(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        failure: CallFailure,
+    ) {
+        let Some((c, core)) = self.conn_and_core(conn) else { return };
+        let mut sink = GiveUp { conn, calls: &mut c.calls, ended: core.ended() };
+        c.lane.proto().requester.give_up_pull(slot, failure, &mut sink);
+    }
+}
+
+impl Reactor {
+    /// Fails the calls whose deadline has passed, and finds the next deadline. The cost grows with the number of
+    /// connections, but it runs only when a deadline was reached.
+    pub(in crate::reactor) fn expire_calls(&mut self, now: Instant) {
+        let (conns, core) = self.split();
+        let before = core.ended().len();
+        for c in conns.iter_mut() {
+            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, ended: core.ended() };
+            c.lane.proto().requester.on_time(now, &mut sink);
+            core.wake_by(c.lane.proto().requester.next_deadline());
+        }
+        let (interrupted, ended) = core.interrupted_and_ended();
+        for (conn, requester, calls) in interrupted.all() {
+            requester.on_time(now, &mut GiveUp { conn, calls, ended });
+        }
+        let timeouts = core.ended().len() - before;
+        core.stats().timeouts += timeouts as u64;
+    }
+}

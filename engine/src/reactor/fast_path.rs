@@ -1,0 +1,678 @@
+//! The lane of short messages: a plain call or reply goes from the driver to its handler by value, and
+//! its receive never leaves the driver. Called by the turn; calls start in `starts`.
+//!
+//! A device delivers every message in a posted receive. A plain call or reply there is copied, handled in the same way,
+//! and its receive is posted again; its answer goes by value.
+//!
+//! A call without chunks that has a credential, or is of version two, is served like a plain one, except that its RPC
+//! header is left to the api. The protocol core inspects every other message as usual. If it turns out to be a call or
+//! a reply without chunks, such as a call under RPCSEC_GSS, it goes by value. Anything else is put into its receive
+//! and takes the general path.
+
+use crate::fabric::{
+    ConnId, DownCause, Ends, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
+};
+use crate::mem::Buf;
+use crate::reactor::common::sends::Posted;
+use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::upcalls::Upcalls;
+use crate::reactor::state::conn_fast_path::ConnLane;
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::types::calls::{CallOutcome, ReplyFrame, ReplyTarget};
+use crate::reactor::types::fast_path_flags::Way;
+use crate::reactor::types::header_bytes::{is_plain, version_of};
+use crate::reactor::types::reply_plan::ReplyData;
+use spinrpc_proto::events::{DeliveredReply, ReplyStream, SlotId};
+use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::plain::{CALL_BYTES, PlainCall, PlainReply, REPLY_BYTES, says_reply};
+use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
+use spinrpc_proto::version::TransportVersion;
+use std::rc::Rc;
+
+mod with_header;
+
+impl CoreCell {
+    /// Returns true if the lane of a connection may take this way, after a look at the connection if that is not
+    /// known.
+    #[inline(always)]
+    pub(super) fn lets(&self, lane: &ConnLane, way: Way) -> bool {
+        lane.is_open(way) || (lane.is_unknown() && self.look_at_gate(lane, way))
+    }
+
+    #[cold]
+    fn look_at_gate(&self, lane: &ConnLane, way: Way) -> bool {
+        match self.reactor().conns().find_for_lane(lane.id()) {
+            Some(c) => c.look_at_gate(),
+            None => lane.set_gate(&[]),
+        }
+        lane.is_open(way)
+    }
+}
+
+impl Conn {
+    pub(super) fn lets(&self, way: Way) -> bool {
+        if self.lane.is_unknown() {
+            self.look_at_gate();
+        }
+        self.lane.is_open(way)
+    }
+
+    fn look_at_gate(&self) {
+        let one = TransportVersion::One;
+        let takes_any_short = self.takes_any_short(one);
+        let proto = self.lane.proto();
+        // A call that a handler starts here must not take the place that is reserved for the reply to the handler's own
+        // call; only the general path counts places.
+        let shares_places = self.lane.ends().is_some_and(Ends::take_places);
+        let sends_calls = (self.goes_plain() && self.closing.is_none())
+            && proto.requester.negotiation().version() == one
+            && takes_any_short
+            && self.lane.reserved() == 0
+            && !(shares_places && proto.takes_plain_calls());
+        // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
+        // at once. Taking one makes the gate unknown.
+        let takes_calls = proto.responder.has_slot() && self.has_spare_send();
+        let takes_one = takes_calls && takes_any_short && proto.takes_plain_calls();
+        let takes_two = takes_calls
+            && proto.takes_plain_calls_two()
+            && self.takes_any_short(TransportVersion::Two);
+        self.lane.set_gate(&[
+            (Way::SendCalls, sends_calls),
+            (Way::TakeCalls, takes_one),
+            (Way::TakeCallsTwo, takes_two),
+            (Way::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
+        ]);
+    }
+}
+
+/// Messages of one connection that the lane has handled, until they are counted ([`CoreCell::count_handled`]): a
+/// panic that ends the core leaves them uncounted.
+#[derive(Default)]
+struct Handled {
+    /// Messages that were neither plain calls nor plain replies.
+    others: usize,
+    /// Plain replies.
+    replies: usize,
+    /// Plain calls that were not answered here.
+    unanswered: usize,
+    bytes_sent: usize,
+}
+
+impl CoreCell {
+    /// Handles a short message taken from a connection, and those behind it, `at_most` in all (not zero). Returns
+    /// their number; `None` if nothing can have been taken from the connection.
+    #[inline(always)]
+    pub(super) fn handle_shorts_of(
+        &self,
+        lane: &ConnLane,
+        short: &mut Short,
+        at_most: usize,
+        up: &mut impl Upcalls,
+    ) -> Option<usize> {
+        Some(match lane.ends()? {
+            Ends::Shm(ends) => self.handle_shorts(lane, &**ends, short, at_most, up),
+            #[cfg(feature = "sim")]
+            Ends::Sim(ends) => self.handle_simulated(lane, &**ends, short, at_most, up),
+            _ => return None,
+        })
+    }
+
+    /// As [`CoreCell::handle_shorts`], in a separate function because every instruction of the other one counts.
+    #[cfg(feature = "sim")]
+    #[inline(never)]
+    fn handle_simulated(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &mut Short,
+        at_most: usize,
+        up: &mut impl Upcalls,
+    ) -> usize {
+        self.handle_shorts(lane, ends, short, at_most, up)
+    }
+
+    /// Handles a short message that was taken, and those behind it, `at_most` in all (not zero). Returns their
+    /// number.
+    #[inline(always)]
+    pub(super) fn handle_shorts(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &mut Short,
+        mut at_most: usize,
+        up: &mut impl Upcalls,
+    ) -> usize {
+        let mut handled = Handled::default();
+        let mut left = at_most;
+        loop {
+            left -= 1;
+            self.handle_short(lane, ends, short, &mut handled, up);
+            if left == 0 {
+                break;
+            }
+            match ends.take(short) {
+                Some(true) => {}
+                Some(false) => (at_most, left) = (at_most - left + 1, 1),
+                None => break,
+            }
+        }
+        let messages = at_most - left;
+        self.count_handled(lane, messages, &handled);
+        messages
+    }
+
+    /// Handles a message in a posted receive as one that came by value, if it is a plain call or a plain reply: devices
+    /// deliver all messages that way. Returns any other message.
+    #[inline(always)]
+    pub(super) fn handle_received_short(
+        &self,
+        received: Received,
+        (last, short): (&mut Option<Rc<ConnLane>>, &mut Short),
+        up: &mut impl Upcalls,
+    ) -> Option<Received> {
+        let is_candidate = received.message.len() <= SHORT_BYTES_MAX
+            && received.invalidated.is_none()
+            && self.lane().takes_received();
+        match is_candidate {
+            true => self.handle_candidate(received, last, short, up),
+            false => Some(received),
+        }
+    }
+
+    /// As [`CoreCell::handle_received_short`], of a message that is short enough and invalidates no key.
+    #[inline(never)]
+    fn handle_candidate(
+        &self,
+        received: Received,
+        last: &mut Option<Rc<ConnLane>>,
+        short: &mut Short,
+        up: &mut impl Upcalls,
+    ) -> Option<Received> {
+        let qp = received.qp;
+        if last.as_ref().is_none_or(|lane| lane.id() != qp) {
+            *last = self.reactor().short_lane(qp);
+        }
+        let lane = last.as_deref();
+        let Some((lane, ends)) = lane.and_then(|lane| Some((lane, lane.ends()?))) else {
+            return Some(received);
+        };
+        if !short.copy_from(received.message.bytes()) {
+            return Some(received);
+        }
+        // A call that is answered later keeps it.
+        let receive = self.lane().hold_receive(received.message);
+        let mut handled = Handled::default();
+        let is_plain = self.handle_plain(lane, ends, short, &mut handled, up);
+        if is_plain {
+            self.count_handled(lane, 1, &handled);
+        }
+        let is_served = is_plain || self.serve_other_call(lane, ends, short, up);
+        let message = receive.take();
+        if is_served {
+            if let Some(message) = message {
+                self.reactor().repost_short(qp, ends, message);
+            }
+            return None;
+        }
+        message.map(|message| Received { qp, message, invalidated: None })
+    }
+
+    /// Counts messages of one connection together, so that the most common ones need not be counted one by one.
+    #[inline(always)]
+    fn count_handled(&self, lane: &ConnLane, messages: usize, handled: &Handled) {
+        let counts = self.lane().counts();
+        counts.count_replies_received(handled.replies);
+        let calls = messages.saturating_sub(handled.replies + handled.others);
+        if calls > 0 {
+            counts.count_calls_received(calls);
+            counts.count_replies_sent(calls - handled.unanswered, handled.bytes_sent);
+            lane.count_calls(calls as u64);
+        }
+    }
+
+    /// Handles a short message. State is borrowed for one step at a time, and not while a handler runs.
+    #[inline(always)]
+    fn handle_short(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &Short,
+        handled: &mut Handled,
+        up: &mut impl Upcalls,
+    ) {
+        if !self.handle_plain(lane, ends, short, handled, up) {
+            handled.others += 1;
+            self.on_other_short(lane, ends, short, up);
+        }
+    }
+
+    /// Handles a plain call or a plain reply. `false`, and nothing happened, for any other message.
+    #[inline(always)]
+    fn handle_plain(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &Short,
+        handled: &mut Handled,
+        up: &mut impl Upcalls,
+    ) -> bool {
+        match says_reply(&short.pairs()) {
+            true => self.deliver_plain_reply(lane, short, handled, up),
+            false => self.serve_plain_call(lane, ends, short, handled, up),
+        }
+    }
+
+    /// A reply to a call that has lent nothing. `false`, and nothing happened, for any other message.
+    #[inline(always)]
+    fn deliver_plain_reply(
+        &self,
+        lane: &ConnLane,
+        short: &Short,
+        handled: &mut Handled,
+        up: &mut impl Upcalls,
+    ) -> bool {
+        let Some((reply, results)) = plain_reply(short) else { return false };
+        let is_let = self.lets(lane, Way::TakeReplies);
+        let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply)).flatten();
+        let Some(token) = token else { return false };
+        handled.replies += 1;
+        if !up.on_plain_reply(lane.id(), token, results) {
+            self.on_first_plain_reply(lane.id(), token, short, up);
+        }
+        true
+    }
+
+    /// A call that can be served at once. `false`, and nothing happened, for any other message.
+    #[inline(always)]
+    fn serve_plain_call(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        short: &Short,
+        handled: &mut Handled,
+        up: &mut impl Upcalls,
+    ) -> bool {
+        let Some((call, arguments)) = plain_call(short) else { return false };
+        let message = short.bytes();
+        if !self.lets(lane, Way::TakeCalls) || ends.room() <= lane.reserved() {
+            return false;
+        }
+        debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
+        lane.reserve(1);
+        let conn = lane.id();
+        let serving = Serving::with_room(conn, None, message, Some(self.lane().reply()));
+        // As `serve_in_place` does, whose closure would not be inlined here.
+        let served = self.lane().begin_serving(conn);
+        let outcome = up.on_plain_call(&serving, &call, arguments);
+        drop(served);
+        match outcome {
+            // The call has no slot: taking one forgoes the room for such a reply.
+            CallOutcome::Replied => {
+                lane.unreserve(1);
+                let mut memory = self.lane().reply().borrow_mut();
+                match self.emit_short_reply(lane, ends, call.xid, memory.short_mut()) {
+                    Some(bytes) => handled.bytes_sent += bytes,
+                    None => handled.unanswered += 1,
+                }
+            }
+            outcome => {
+                handled.unanswered += 1;
+                self.end_plain_call(lane, serving.slot(), short, outcome);
+            }
+        }
+        self.close_if_asked();
+        true
+    }
+
+    /// Delivers a plain reply through `on_reply`, because the client is still connecting, or this is its first reply
+    /// in reverse.
+    #[cold]
+    fn on_first_plain_reply(&self, conn: ConnId, token: u64, short: &Short, up: &mut impl Upcalls) {
+        let stream = short.behind::<MSG_HEADER_BYTES>().unwrap_or_default();
+        let call = (token, xid_in(short.bytes()).unwrap_or(Xid(0)));
+        up.on_reply(ReplyFrame::short(conn, call, stream, &[0; ITEMS_MAX]));
+    }
+
+    /// Ends a call that took a slot, or whose reply is not short.
+    #[inline(never)]
+    fn end_plain_call(
+        &self,
+        lane: &ConnLane,
+        slot: Option<SlotId>,
+        short: &Short,
+        outcome: CallOutcome,
+    ) {
+        if outcome != CallOutcome::Deferred || slot.is_none() {
+            return self.end_served(lane, slot, short.bytes(), lane.ends(), outcome);
+        }
+        self.lane().with_receive(|receive| {
+            self.reactor().keep_deferred(lane.id(), slot, short, receive);
+        });
+    }
+
+    /// Serves a plain call, with room for its reply, and sends the reply: by value through `ends`, if it is short. The
+    /// caller keeps the message of a call that is answered later, and then closes the connection if asked to.
+    #[inline(always)]
+    fn serve_with_room(
+        &self,
+        lane: &ConnLane,
+        slot: SlotId,
+        message: &[u8],
+        ends: Option<&Ends>,
+        serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
+    ) -> CallOutcome {
+        let conn = lane.id();
+        let room = self.lane().takes_replies().then_some(self.lane().reply());
+        let call = Serving::with_room(conn, Some(slot), message, room);
+        let outcome = self.serve_in_place(conn, || serve(&call));
+        self.end_served(lane, Some(slot), message, ends, outcome);
+        outcome
+    }
+
+    /// Sends the answer of a call that was served, if it has one now.
+    fn end_served(
+        &self,
+        lane: &ConnLane,
+        slot: Option<SlotId>,
+        message: &[u8],
+        ends: Option<&Ends>,
+        outcome: CallOutcome,
+    ) {
+        let conn = lane.id();
+        match outcome {
+            CallOutcome::Replied
+                if let Some(ends) = ends
+                    && let Some(xid) = xid_in(message) =>
+            {
+                match slot {
+                    None => lane.unreserve(1),
+                    Some(slot) => self.reactor().end_plain_slot(conn, slot),
+                }
+                let mut memory = self.lane().reply().borrow_mut();
+                if let Some(bytes) = self.emit_short_reply(lane, ends, xid, memory.short_mut()) {
+                    self.lane().counts().count_replies_sent(1, bytes);
+                }
+            }
+            CallOutcome::Replied => self.emit_written_reply(conn, slot, message, true),
+            CallOutcome::RepliedAtLength => self.emit_written_reply(conn, slot, message, false),
+            _ if slot.is_none() => self.reactor().forget_plain_call(conn),
+            _ => {}
+        }
+    }
+
+    /// Sends a reply that was written but does not go by value.
+    fn emit_written_reply(&self, conn: ConnId, slot: Option<SlotId>, call: &[u8], is_short: bool) {
+        let mut memory = self.lane().reply().borrow_mut();
+        let mut written = memory.written_mut(is_short);
+        if let Ok(message) = &mut written
+            && version_of(call) == TransportVersion::One
+            && self.reactor().emit_long_reply(conn, slot, call, message)
+        {
+            return;
+        }
+        let Some(slot) = slot.or_else(|| self.reactor().take_slot(conn, version_of(call))) else {
+            return;
+        };
+        let to = ReplyTarget { conn, slot, message: call, plain: true };
+        match written {
+            Ok(message) => {
+                self.answer_plainly(&to, message.get(REPLY_BYTES..).unwrap_or_default());
+            }
+            Err(why) => self.reactor().refuse_undrafted(&to, &ReplyData::new(), why),
+        }
+    }
+
+    /// Serves a call. Its handler may have closed the connection.
+    #[inline(always)]
+    pub(super) fn serve_in_place(
+        &self,
+        conn: ConnId,
+        serve: impl FnOnce() -> CallOutcome,
+    ) -> CallOutcome {
+        let _served = self.lane().begin_serving(conn);
+        serve()
+    }
+
+    /// Closes the connection that was served, if its handler has requested that.
+    #[inline(always)]
+    pub(super) fn close_if_asked(&self) {
+        if self.lane().has_closing() {
+            self.close_now();
+        }
+    }
+
+    #[cold]
+    fn close_now(&self) {
+        if let Some(conn) = self.lane().take_closing() {
+            #[cfg(feature = "gss")]
+            self.finish_seals(Some(conn));
+            let mut reactor = self.reactor();
+            // A driver discards messages that it has not sent.
+            reactor.fabric_mut().flush();
+            reactor.begin_close(conn, DownCause::Local);
+        }
+    }
+
+    /// Serves a plain call that is not in its simplest form. `takes_any`: a short message may have the maximum
+    /// length.
+    #[inline(always)]
+    pub(super) fn serve_plain(
+        &self,
+        (lane, takes_any): (&ConnLane, bool),
+        slot: SlotId,
+        message: &[u8],
+        header_bytes: usize,
+        up: &mut impl Upcalls,
+    ) -> CallOutcome {
+        let serve = |serving: &Serving<'_>| up.on_short_call(serving, &message[header_bytes..]);
+        let takes_short = takes_any && version_of(message) == TransportVersion::One;
+        let ends = lane.ends().filter(|_| takes_short);
+        self.serve_with_room(lane, slot, message, ends, serve)
+    }
+
+    /// Closes a connection, after the answer to its call that is being served.
+    pub(crate) fn close(&self, conn: ConnId) {
+        match self.lane().is_serving(conn) {
+            true => self.lane().close_when_served(conn),
+            false => self.reactor().begin_close(conn, DownCause::Local),
+        }
+    }
+}
+
+impl CoreCell {
+    /// Sends the reply to a finished call, whose results are in `message`. Returns its bytes; `None` if the reply
+    /// waits to be sent, and is counted then.
+    #[inline(always)]
+    fn emit_short_reply(
+        &self,
+        lane: &ConnLane,
+        ends: &impl ShortEnds,
+        xid: Xid,
+        message: &mut Short,
+    ) -> Option<usize> {
+        let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
+        let bytes = message.length();
+        if !ends.send(ReplyHead(reply), message, bytes) {
+            self.queue_short_reply(lane.id(), reply, message);
+            return None;
+        }
+        Some(bytes)
+    }
+
+    /// Queues a reply because other messages wait to be sent, or the peer has no room. The call was accepted only
+    /// while there was a buffer and a place in the send queue for its reply.
+    #[cold]
+    fn queue_short_reply(&self, conn: ConnId, reply: PlainReply, message: &mut Short) {
+        message.set_head(&LineHead::from(ReplyHead(reply)));
+        self.reactor().queue_short_reply(conn, message);
+    }
+}
+
+/// A reply whose headers are built where they are sent from.
+struct ReplyHead(PlainReply);
+
+impl From<ReplyHead> for LineHead {
+    #[inline(always)]
+    fn from(ReplyHead(reply): ReplyHead) -> Self {
+        let (first, pairs) = reply.emit();
+        Self::new(first, pairs)
+    }
+}
+
+/// The transaction id of a message.
+fn xid_in(message: &[u8]) -> Option<Xid> {
+    message.first_chunk().map(|xid| Xid(u32::from_be_bytes(*xid)))
+}
+
+impl Reactor {
+    /// The lane of a connection, and true if a short message on it may have the maximum length.
+    pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
+        let c = self.conn(conn)?;
+        Some((Rc::clone(&c.lane), c.takes_any_short(TransportVersion::One)))
+    }
+
+    /// The same for a reply of version one.
+    fn emit_long_reply(
+        &mut self,
+        conn: ConnId,
+        slot: Option<SlotId>,
+        call: &[u8],
+        message: &mut [u8],
+    ) -> bool {
+        let (c, xid) = (self.conn_for_lane(conn), call.first_chunk());
+        let (Some((c, core)), Some(xid)) = (c, xid) else { return false };
+        if message.len() > c.negotiated.plain_bytes_max(TransportVersion::One) {
+            return false;
+        }
+        let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.lane.proto().responder.grant());
+        let (first, pairs) = PlainReply { xid, credits }.emit();
+        put_head(message, first, &pairs);
+        if !core.fabric_mut().send_copied(conn, message) {
+            return false;
+        }
+        match slot {
+            None => c.lane.unreserve(1),
+            Some(slot) => {
+                c.release(slot);
+                c.lane.proto().responder.end_plain(slot);
+            }
+        }
+        self.stats().replies_sent += 1;
+        self.stats().bytes_inline += message.len() as u64;
+        true
+    }
+
+    /// Ends an answered plain call: releases its slot and the room reserved for it.
+    #[cold]
+    fn end_plain_slot(&mut self, conn: ConnId, slot: SlotId) {
+        if let Some(c) = self.conn(conn) {
+            c.release(slot);
+            c.lane.proto().responder.end_plain(slot);
+        }
+    }
+
+    /// As [`CoreCell::queue_short_reply`].
+    fn queue_short_reply(&mut self, conn: ConnId, short: &Short) {
+        let Some(message) = self.conn(conn).and_then(|c| c.sends.take()) else {
+            return self.close_overrun(conn, "send buffers");
+        };
+        self.post(conn, short.put_into(message), Posted::Answer(None));
+    }
+
+    /// Takes a slot for a plain call that was served without one and is not answered by a short reply. The reserved
+    /// room belongs to the slot from now on.
+    #[inline(always)]
+    pub(super) fn take_slot(&mut self, conn: ConnId, version: TransportVersion) -> Option<SlotId> {
+        let c = self.conn(conn)?;
+        let slot = c.lane.proto().responder.place_plain(version)?;
+        c.serves.reserve(slot, 1);
+        Some(slot)
+    }
+
+    /// A call that was served without a slot was not answered: its handler has leaked it.
+    #[cold]
+    fn forget_plain_call(&mut self, conn: ConnId) {
+        if let Some(c) = self.conn(conn) {
+            c.lane.unreserve(1);
+        }
+    }
+
+    /// The RPC message of a reply that a short message contains entirely.
+    fn take_short_reply<'m>(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        short: &'m Short,
+    ) -> Option<&'m [u8]> {
+        let ReplyStream::Inline { header_bytes } = reply.stream else { return None };
+        let c = self.conn(conn)?;
+        if !is_plain(header_bytes) || c.calls.has_hold(reply.slot.index) {
+            return None;
+        }
+        self.stats().replies_received += 1;
+        short.bytes().get(header_bytes..)
+    }
+
+    /// Stores the message of a call that is answered later, in the receive that it came in or was taken for.
+    #[cold]
+    fn keep_deferred(
+        &mut self,
+        conn: ConnId,
+        slot: Option<SlotId>,
+        short: &Short,
+        receive: &mut Option<Buf>,
+    ) {
+        let (Some((c, core)), Some(slot)) = (self.conn_and_core(conn), slot) else { return };
+        if !c.lane.proto().responder.is_delivered(slot) {
+            // Answered within its handler, as an option may be.
+            return;
+        }
+        let taken = receive.take().or_else(|| core.fabric_mut().receive_of_short(conn));
+        let Some(message) = taken else {
+            return self.close_overrun(conn, "receives");
+        };
+        c.serves.put_message(slot, short.put_into(message));
+        c.promise_send();
+    }
+
+    #[cold]
+    fn put_off_short(&mut self, conn: ConnId, slot: SlotId, short: &Short) {
+        if let Some(message) = self.keep(conn, short) {
+            self.put_off_call(conn, slot, message);
+        }
+    }
+
+    /// Puts a short message into the receive that it was taken for.
+    fn keep(&mut self, conn: ConnId, short: &Short) -> Option<Buf> {
+        let Some(message) = self.fabric_mut().receive_of_short(conn) else {
+            self.close_overrun(conn, "receives");
+            return None;
+        };
+        Some(short.put_into(message))
+    }
+}
+
+/// Writes the first words of a message; pairs are already in memory order.
+pub(super) fn put_head(message: &mut [u8], first: [u8; 4], pairs: &[u64]) {
+    if let Some((word, behind)) = message.split_first_chunk_mut() {
+        *word = first;
+        let places = behind.as_chunks_mut().0.iter_mut();
+        places.zip(pairs).for_each(|(place, pair)| *place = pair.to_ne_bytes());
+    }
+}
+
+/// A plain reply, and its results.
+#[inline(always)]
+fn plain_reply(short: &Short) -> Option<(PlainReply, &[u8])> {
+    let reply = PlainReply::parse(short.first_word(), &short.pairs())?;
+    Some((reply, short.behind::<REPLY_BYTES>()?))
+}
+
+/// A plain call, and its arguments.
+#[inline(always)]
+fn plain_call(short: &Short) -> Option<(PlainCall, &[u8])> {
+    let call = PlainCall::parse(short.first_word(), &short.pairs())?;
+    Some((call, short.behind::<CALL_BYTES>()?))
+}

@@ -1,0 +1,78 @@
+//! The end of a call's time.
+
+use spinrpc_proto::events::SlotId;
+use spinrpc_proto::ids::Instant;
+
+/// Time at which a call expires, and the generation of the call in its slot.
+#[derive(Clone, Copy)]
+pub(in crate::reactor) struct Expiry {
+    generation: u32,
+    at: Instant,
+}
+
+impl Default for Expiry {
+    /// Of no call: the first of a slot has generation one.
+    fn default() -> Self {
+        Self { generation: 0, at: Instant(u64::MAX) }
+    }
+}
+
+impl Expiry {
+    /// The time of the call in this slot: the known one, or else `at` from now on.
+    pub(in crate::reactor) fn of(&mut self, slot: SlotId, at: Instant) -> Instant {
+        if self.generation != slot.generation {
+            *self = Self { generation: slot.generation, at };
+        }
+        self.at
+    }
+}
+
+/// Turns without an event after which all that had arrived is taken: one may pass to notice a bell, one to notice a long
+/// message, and one to take it.
+const QUIET_TURNS: u32 = 4;
+/// Turns after which deadlines are acted on even if more arrives.
+const TURNS_MAX: u32 = 128;
+
+/// Deadlines that have passed, and what had arrived by then is being taken: replies may lie in the rings of a process that was
+/// stopped for longer than its deadlines.
+#[derive(Default)]
+pub(in crate::reactor) struct Overdue {
+    /// Time at which they were noticed.
+    since: Option<Instant>,
+    turns: u32,
+    quiet: u32,
+}
+
+impl Overdue {
+    /// Takes part in a turn with this number of arrivals, at whose end a deadline has passed. Returns the time up to which
+    /// deadlines may be acted on, once what had arrived by then is taken.
+    pub(in crate::reactor) fn look(&mut self, arrivals: usize, now: Instant) -> Option<Instant> {
+        let since = *self.since.get_or_insert(now);
+        self.turns += 1;
+        self.quiet = if arrivals == 0 { self.quiet + 1 } else { 0 };
+        let is_taken = self.quiet >= QUIET_TURNS || self.turns >= TURNS_MAX;
+        is_taken.then(|| {
+            *self = Self::default();
+            since
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_wait_for_what_has_arrived_and_not_for_ever() {
+        let mut overdue = Overdue::default();
+        let mut ends_after = |events: &[usize]| {
+            let mut turns = events.iter().enumerate();
+            turns.find_map(|(turn, events)| {
+                Some((turn + 1, overdue.look(*events, Instant(turn as u64))?))
+            })
+        };
+        assert_eq!(ends_after(&[0, 0, 0, 0]), Some((4, Instant(0))));
+        assert_eq!(ends_after(&[0, 9, 0, 0, 0, 0]), Some((6, Instant(0))));
+        assert_eq!(ends_after(&[1; 200]), Some((TURNS_MAX as usize, Instant(0))));
+    }
+}

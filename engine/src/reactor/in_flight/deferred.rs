@@ -1,0 +1,387 @@
+//! A call that is answered outside of its handler, perhaps on another thread: the memory that its reply is encoded
+//! into, and the destination of the answer.
+//!
+//! Depends on the reply cache, which depends on it: a ticket stores its answer there, and a repeated call waits there
+//! with its ticket.
+
+use crate::fabric::ConnId;
+use crate::mem::{Bulk, BulkPool, Share};
+use crate::reactor::in_flight::mailbox::{DeferredAnswer, Inbox};
+use crate::reactor::in_flight::reply_cache::Ticket;
+use crate::reactor::types::calls::RpcRefusal;
+#[cfg(feature = "gss")]
+use crate::reactor::types::crypto_counts::CryptoCounts;
+use crate::reactor::types::draft::{Cuts, Draft, EncodeOnce};
+use crate::reactor::types::encode_buffer::{Undrafted, check};
+use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
+#[cfg(feature = "gss")]
+use crate::reactor::types::protection::{Protection, cost};
+use crate::reactor::types::reply_plan::{Form, ReplyData, ReplyPlan};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::chunking::{Encoded, StreamWriter};
+use spinrpc_proto::events::SlotId;
+use spinrpc_proto::rpc::AcceptStatus;
+use std::sync::Arc;
+
+const REFUSAL: DeferredAnswer = DeferredAnswer::Reject(AcceptStatus::SystemErr);
+
+/// Lets a call be answered once, from any thread. Dropped unanswered it sends SYSTEM_ERR.
+pub(crate) struct DeferTicket {
+    caller: Arc<Caller>,
+    /// `None` once it is answered.
+    reply: Option<Box<DeferredReply>>,
+    /// Stores the reply, for the same call on another connection.
+    keep: Option<Ticket>,
+}
+
+/// The reply of a deferred call, from the core to the thread that encodes it and back by mail. It stays where it is
+/// meanwhile, as it is large, and its core uses the box again for another call.
+pub(crate) struct DeferredReply {
+    conn: ConnId,
+    slot: SlotId,
+    room: Option<Room>,
+    answer: DeferredAnswer,
+}
+
+/// A connection as seen by threads that answer its calls: the destination of answers, and a flag that it has gone.
+pub(in crate::reactor) struct Caller {
+    inbox: Arc<Inbox>,
+    has_gone: AtomicBool,
+}
+
+impl Caller {
+    pub(in crate::reactor) fn new(inbox: Arc<Inbox>) -> Arc<Self> {
+        Arc::new(Self { inbox, has_gone: AtomicBool::new(false) })
+    }
+
+    /// Calls that are not answered. Slightly outdated where other threads answer now.
+    pub(in crate::reactor) fn deferred(this: &Arc<Self>) -> usize {
+        // Each ticket has a handle, and so has its keeper.
+        Arc::strong_count(this) - 1
+    }
+
+    pub(in crate::reactor) fn go(&self) {
+        // Relaxed: a hint, which may arrive late; no other data depend on it.
+        self.has_gone.store(true, Ordering::Relaxed);
+    }
+}
+
+/// State that encoding a reply outside of its core needs.
+pub(in crate::reactor) struct Room {
+    pool: BulkPool,
+    /// The share of the connection.
+    share: Share,
+    stage: Bulk,
+    plan: ReplyPlan,
+    /// Protection of the reply, if its call came under RPCSEC_GSS, and where its sealing is counted.
+    #[cfg(feature = "gss")]
+    protection: Option<(Protection, Arc<CryptoCounts>)>,
+    /// The thread of the core, and the cost of a body above which the core decides when it is sealed.
+    #[cfg(feature = "gss")]
+    core: (std::thread::ThreadId, usize),
+}
+
+impl DeferTicket {
+    pub(in crate::reactor) fn new(caller: Arc<Caller>, reply: Box<DeferredReply>) -> Self {
+        Self { caller, reply: Some(reply), keep: None }
+    }
+
+    /// Returns true if the answer would be discarded: the connection has gone, and the reply is not stored for the
+    /// same call on another.
+    pub(crate) fn is_unheard(&self) -> bool {
+        // Relaxed: as in `Caller::go`.
+        self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
+    }
+
+    /// Answers with SYSTEM_ERR and counts the call as late.
+    pub(crate) fn too_late(mut self) {
+        if let Some(keep) = self.keep.take() {
+            keep.refuse(SYSTEM_ERR);
+        }
+        self.answer(DeferredAnswer::TooLate);
+    }
+
+    /// Sets the protection of the results, and where their sealing is counted.
+    #[cfg(feature = "gss")]
+    pub(crate) fn protect(&mut self, protection: Protection, counts: Arc<CryptoCounts>) {
+        if let Some(room) = self.room() {
+            room.protection = Some((protection, counts));
+        }
+    }
+
+    /// The call that it answers.
+    pub(crate) fn slot(&self) -> Option<SlotId> {
+        self.reply.as_ref().map(|reply| reply.slot)
+    }
+
+    /// Sets the ticket that stores the reply.
+    pub(crate) fn keep_by(&mut self, ticket: Ticket) {
+        self.keep = Some(ticket);
+    }
+
+    /// Answers with results.
+    pub(crate) fn reply(mut self, mut data: ReplyData, encode: EncodeOnce<'_>) {
+        let keep = self.keep.take();
+        if let Some(reply) = &mut self.reply
+            && let Some(room) = &reply.room
+        {
+            let (bytes, data) = (room.pool.largest(), &mut data);
+            let inbox = &self.caller.inbox;
+            inbox.lend_draft_memory(bytes, |long| reply.encode_once(data, keep, long, encode));
+        }
+        self.post();
+    }
+
+    /// Answers with an RPC error.
+    pub(crate) fn reject(mut self, status: AcceptStatus) {
+        self.refuse(status);
+    }
+
+    /// An answer with these results, to be sent by [`DeferTicket::answer`].
+    pub(in crate::reactor) fn answer_with(
+        &mut self,
+        data: ReplyData,
+        draft: &Draft<'_>,
+    ) -> DeferredAnswer {
+        let room = self.reply.as_mut().and_then(|reply| reply.room.take());
+        room.map_or(REFUSAL, |room| room.encode(data, draft))
+    }
+
+    /// Sends an answer; may wait for room in the mailbox.
+    pub(in crate::reactor) fn answer(mut self, answer: DeferredAnswer) {
+        if let Some(reply) = &mut self.reply {
+            reply.answer = answer;
+        }
+        self.post();
+    }
+
+    /// Memory for the data items of a reply.
+    pub(crate) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        let Room { pool, share, .. } = self.reply.as_ref()?.room.as_ref()?;
+        let has_share = pool.admits(bytes, share);
+        has_share.then(|| pool.take(bytes)).flatten().inspect(|block| pool.charge(block, share))
+    }
+
+    #[cfg(feature = "gss")]
+    fn room(&mut self) -> Option<&mut Room> {
+        self.reply.as_mut()?.room.as_mut()
+    }
+
+    fn refuse(&mut self, status: AcceptStatus) {
+        if let Some(keep) = self.keep.take() {
+            keep.refuse(RpcRefusal::Accepted(status));
+        }
+        if let Some(reply) = &mut self.reply {
+            reply.answer = DeferredAnswer::Reject(status);
+        }
+        self.post();
+    }
+
+    fn post(&mut self) {
+        if let Some(reply) = self.reply.take() {
+            self.caller.inbox.answer(reply);
+        }
+    }
+}
+
+impl Drop for DeferTicket {
+    fn drop(&mut self) {
+        // Also when an encoder panicked: the call must not keep its slot forever.
+        if self.reply.is_some() {
+            self.refuse(AcceptStatus::SystemErr);
+        }
+    }
+}
+
+impl Default for DeferredReply {
+    fn default() -> Self {
+        let slot = SlotId { index: 0, generation: 0 };
+        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL }
+    }
+}
+
+impl DeferredReply {
+    /// It is for this call from now on.
+    pub(in crate::reactor) fn begin(&mut self, conn: ConnId, slot: SlotId, room: Room) {
+        (self.conn, self.slot) = (conn, slot);
+        self.room = Some(room);
+    }
+
+    /// It is for no call, and holds nothing.
+    pub(in crate::reactor) fn clear(&mut self) {
+        self.room = None;
+        // Not the constant, all of which would be copied.
+        self.answer = DeferredAnswer::Reject(AcceptStatus::SystemErr);
+    }
+
+    getters! {
+        conn: ConnId,
+        slot: SlotId,
+        answer: &DeferredAnswer,
+    }
+
+    pub(in crate::reactor) fn take_answer(&mut self) -> DeferredAnswer {
+        std::mem::replace(&mut self.answer, REFUSAL)
+    }
+
+    /// The stream of an answer that is [`DeferredAnswer::Plain`].
+    pub(in crate::reactor) fn plain(&self) -> Option<&Bulk> {
+        self.room.as_ref().map(|room| &room.stage)
+    }
+
+    pub(in crate::reactor) fn take_plain(&mut self) -> Option<Bulk> {
+        self.room.take().map(|room| room.stage)
+    }
+
+    /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
+    /// directly to the memory they are sent from.
+    fn encode_once(
+        &mut self,
+        data: &mut ReplyData,
+        keep: Option<Ticket>,
+        long: &mut [u8],
+        encode: EncodeOnce<'_>,
+    ) {
+        let Some(room) = &mut self.room else { return };
+        if keep.is_none() && room.takes_plain(data) {
+            let Some(encoded) = room.encode_plain(long, encode) else {
+                self.answer = DeferredAnswer::Plain;
+                return;
+            };
+            let results = check(&encoded).map(|bytes| &long[SUCCESS_HEADER.len()..bytes]);
+            return self.finish(ReplyData::new(), encoded, results.map(Draft::plain));
+        }
+        let (encoded, cuts) = Cuts::encode(long, data.count(), room.plan.alignment(), encode);
+        let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
+        if let Some(keep) = keep {
+            keep.record(data, draft.as_ref().ok());
+        }
+        self.finish(std::mem::take(data), encoded, draft);
+    }
+
+    /// The core refuses results that are too long, because it knows the reason.
+    fn finish(&mut self, data: ReplyData, encoded: Encoded, draft: Result<Draft<'_>, Undrafted>) {
+        let Some(room) = self.room.take() else { return };
+        self.answer = match draft {
+            Ok(draft) => room.encode(data, &draft),
+            Err(Undrafted::TooLong(_)) => {
+                DeferredAnswer::Results { stream: room.stage, encoded, data }
+            }
+            Err(Undrafted::ItemsMissing) => REFUSAL,
+        };
+    }
+}
+
+impl Room {
+    pub(in crate::reactor) fn new(
+        pool: BulkPool,
+        share: Share,
+        stage: Bulk,
+        plan: ReplyPlan,
+    ) -> Self {
+        Self {
+            pool,
+            share,
+            stage,
+            plan,
+            #[cfg(feature = "gss")]
+            protection: None,
+            #[cfg(feature = "gss")]
+            core: (std::thread::current().id(), usize::MAX),
+        }
+    }
+
+    /// Sets the protection of the reply, and the cost of a body up to which it is sealed at once on this thread.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn under(
+        self,
+        protection: Option<(Protection, Arc<CryptoCounts>)>,
+        free_bytes: usize,
+    ) -> Self {
+        Self { protection, core: (self.core.0, free_bytes), ..self }
+    }
+
+    /// Returns true if nothing but the results of an encoder is needed to write the reply.
+    fn takes_plain(&self, data: &ReplyData) -> bool {
+        let has_more = data.count() > 0 || data.allows_read_chunks() || self.is_protected();
+        !has_more && self.plan.alignment() == Alignment::NONE
+    }
+
+    /// Writes results without data items directly to the memory they are sent from. If they do not fit there, they are in
+    /// `long`, behind room for their header.
+    fn encode_plain(&mut self, long: &mut [u8], encode: EncodeOnce<'_>) -> Option<Encoded> {
+        let mut writer = StreamWriter::with_more(self.stage.bytes_mut(), long);
+        writer.fixed(&SUCCESS_HEADER);
+        encode(&mut writer);
+        let Some(bytes) = writer.plain_bytes() else { return Some(writer.finish()) };
+        self.stage.set_len(bytes);
+        None
+    }
+
+    #[inline(always)]
+    fn is_protected(&self) -> bool {
+        #[cfg(feature = "gss")]
+        return self.protection.is_some();
+        #[cfg(not(feature = "gss"))]
+        return false;
+    }
+
+    /// Encodes the contents of the reply, protected if its call was.
+    fn encode(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+        #[cfg(feature = "gss")]
+        if let Some((protection, counts)) = &self.protection {
+            if self.leaves_sealing(protection, &data, draft) {
+                let laid_out = protection.lay_out(&self.pool, &data, draft);
+                return laid_out.map_or(REFUSAL, |reply| {
+                    let data = data.without_items();
+                    DeferredAnswer::Unsealed { reply, data }
+                });
+            }
+            if protection.service.protects_body() {
+                let sealed = protection.seal(&self.pool, &data, draft, counts);
+                return sealed.map_or(REFUSAL, |stream| {
+                    let encoded = Encoded::plain(stream.len());
+                    DeferredAnswer::Results { stream, encoded, data: data.without_items() }
+                });
+            }
+            let protection = protection.clone();
+            return protection.behind_header(draft, |draft| self.encode_unprotected(data, draft));
+        }
+        self.encode_unprotected(data, draft)
+    }
+
+    /// Returns true if the answer is given on the thread of the core, and long enough to count in the budget of a turn.
+    #[cfg(feature = "gss")]
+    fn leaves_sealing(&self, protection: &Protection, data: &ReplyData, draft: &Draft<'_>) -> bool {
+        let (core, free_bytes) = self.core;
+        let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
+        let counts = protection.service.protects_body();
+        let counts = counts && cost(&protection.context, bytes) > free_bytes;
+        counts && std::thread::current().id() == core
+    }
+
+    /// Encodes inline. Results that are too long for that go into memory for a Reply chunk, if the call offered a
+    /// fitting one, or into memory that the client fetches, if that is allowed.
+    fn encode_unprotected(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+        let Self { pool, mut stage, plan, .. } = self;
+        let encoded = plan.encode_inline(stage.bytes_mut(), &data, draft);
+        let takes_long = plan.takes_long(encoded.stream_bytes);
+        if encoded.fits || !(takes_long || plan.allows_reads(&data)) {
+            return DeferredAnswer::Results { stream: stage, encoded, data };
+        }
+        if !takes_long {
+            let room_bytes = stage.len().saturating_sub(plan.read_list_bytes(&data));
+            let room = &mut stage.bytes_mut()[..room_bytes];
+            let encoded = plan.encode(room, &data, Form::ByRead, draft);
+            if encoded.fits {
+                return DeferredAnswer::Results { stream: stage, encoded, data };
+            }
+        }
+        let Some(mut stream) = pool.take(encoded.stream_bytes) else {
+            return REFUSAL;
+        };
+        let encoded = plan.encode(stream.bytes_mut(), &data, Form::Direct, draft);
+        DeferredAnswer::Results { stream, encoded, data }
+    }
+}

@@ -1,0 +1,27 @@
+//! Layer 2: state of calls and replies in progress, and the letters between threads. Knows the words.
+
+pub(crate) mod box_pool;
+pub(crate) mod call_table;
+pub(crate) mod deadlines;
+pub(crate) mod deferred;
+pub(crate) mod drain;
+#[cfg(feature = "gss")]
+pub(crate) mod gss_calls;
+#[cfg(feature = "gss")]
+pub(crate) mod gss_work;
+pub(crate) mod latency;
+pub(crate) mod mailbox;
+pub(crate) mod observation;
+pub(crate) mod origins;
+pub(crate) mod panic_log;
+pub(crate) mod read_buffers;
+pub(crate) mod read_ids;
+pub(crate) mod reconnecting;
+pub(crate) mod reply_cache;
+pub(crate) mod retransmit_table;
+pub(crate) mod retry_entry;
+pub(crate) mod rfc5666;
+pub(crate) mod roles;
+pub(crate) mod server_call;
+pub(crate) mod stalls;
+pub(crate) mod upcalls;

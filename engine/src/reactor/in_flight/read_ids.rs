@@ -1,0 +1,70 @@
+//! RDMA Reads into the memory of a message, and the name under which each completes.
+
+use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr, WrId};
+use crate::reactor::in_flight::read_buffers::Sinks;
+use spinrpc_proto::events::{Output, ReadRequest, SlotId};
+
+/// Owner of the fetched chunks: slots of calls and of replies are numbered separately, and a connection may have
+/// both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reactor) enum Pulling {
+    Call(SlotId),
+    Reply(SlotId),
+}
+
+/// Set in the name of an RDMA Read that is of a reply; the slot is in the lower bits.
+const OF_REPLY: u64 = 1 << 48;
+
+impl Pulling {
+    fn wr_id(self) -> WrId {
+        let (slot, kind) = match self {
+            Self::Call(slot) => (slot, 0),
+            Self::Reply(slot) => (slot, OF_REPLY),
+        };
+        WrId(kind | u64::from(slot.generation) << 16 | u64::from(slot.index))
+    }
+
+    pub(in crate::reactor) fn of(id: WrId) -> Self {
+        let slot = SlotId { index: id.0 as u16, generation: (id.0 >> 16) as u32 };
+        if id.0 & OF_REPLY == 0 { Self::Call(slot) } else { Self::Reply(slot) }
+    }
+}
+
+/// Posts RDMA Reads into the memory of one message.
+pub(in crate::reactor) struct ReadSink<'a> {
+    fabric: &'a mut AnyFabric,
+    conn: ConnId,
+    kind: fn(SlotId) -> Pulling,
+    sinks: &'a mut Sinks,
+    bytes: u64,
+    overrun: bool,
+}
+
+impl<'a> ReadSink<'a> {
+    pub(in crate::reactor) fn new(
+        fabric: &'a mut AnyFabric,
+        conn: ConnId,
+        kind: fn(SlotId) -> Pulling,
+        sinks: &'a mut Sinks,
+    ) -> Self {
+        Self { fabric, conn, kind, sinks, bytes: 0, overrun: false }
+    }
+
+    /// Bytes that were requested, and true if the send queue had no room for a request.
+    pub(in crate::reactor) fn end(self) -> (u64, bool) {
+        (self.bytes, self.overrun)
+    }
+}
+
+impl Output for ReadSink<'_> {
+    fn read(&mut self, read: ReadRequest) {
+        let Some(bulk) = &mut self.sinks.bulks[usize::from(read.chunk)] else { return };
+        let at = read.at as usize;
+        let length = read.from.length;
+        let from = RemoteSlice { handle: read.from.handle, length, offset: read.from.offset };
+        let into = bulk.lease(at..at + length as usize);
+        self.bytes += u64::from(length);
+        let read = SendWr::Read { id: (self.kind)(read.slot).wr_id(), from, into };
+        self.overrun |= self.fabric.post(self.conn, read).is_err();
+    }
+}

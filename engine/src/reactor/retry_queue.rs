@@ -1,0 +1,78 @@
+//! Completed RDMA Reads, and deferred messages: each belongs to a call or a reply, whose half continues with it.
+//! Called by the turn.
+
+use crate::fabric::{ConnId, WrError, WrId};
+use crate::reactor::in_flight::read_ids::Pulling;
+use crate::reactor::in_flight::retry_entry::Waiting;
+use crate::reactor::in_flight::upcalls::{CallFrame, Upcalls};
+use crate::reactor::state::core::{CoreCell, Reactor};
+use spinrpc_proto::events::SlotId;
+
+/// A message that can continue.
+pub(super) enum Arrived {
+    /// A call that is whole.
+    Call(CallFrame),
+    /// A reply.
+    Reply(ConnId, SlotId),
+}
+
+impl CoreCell {
+    /// Continues with what waits, oldest first, as many as one turn may handle (`poll.budget`).
+    pub(super) fn resume(&self, up: &mut impl Upcalls) {
+        let waiting = {
+            let reactor = self.reactor();
+            reactor.waiting().min(reactor.config().poll_budget())
+        };
+        for _ in 0..waiting {
+            let resumed = self.reactor().resume_next();
+            self.go_on(resumed, up);
+        }
+    }
+
+    /// Continues with a message whose requested parts have arrived.
+    pub(super) fn go_on(&self, message: Option<Arrived>, up: &mut impl Upcalls) {
+        match message {
+            Some(Arrived::Call(frame)) => self.deliver_call(frame, up),
+            Some(Arrived::Reply(conn, slot)) => self.go_on_with_reply(conn, slot, up),
+            None => {}
+        }
+    }
+}
+
+impl Reactor {
+    fn resume_next(&mut self) -> Option<Arrived> {
+        let (conn, what) = self.next_waiting()?;
+        match what {
+            Waiting::Message(Pulling::Call(slot)) => {
+                self.resume_call(conn, slot).map(Arrived::Call)
+            }
+            Waiting::Message(Pulling::Reply(slot)) => {
+                self.resume_reply(conn, slot);
+                Some(Arrived::Reply(conn, slot))
+            }
+            answer => {
+                self.resume_answer(conn, answer);
+                None
+            }
+        }
+    }
+
+    /// An RDMA Read completed. A failed one means that the queue pair goes down, which ends the
+    /// call.
+    pub(super) fn on_read(
+        &mut self,
+        conn: ConnId,
+        id: WrId,
+        result: Result<(), WrError>,
+    ) -> Option<Arrived> {
+        let c = self.conn(conn)?;
+        c.reads_outstanding = c.reads_outstanding.saturating_sub(1);
+        result.ok()?;
+        match Pulling::of(id) {
+            Pulling::Call(slot) => self.on_call_read(conn, slot).map(Arrived::Call),
+            Pulling::Reply(slot) => {
+                self.on_reply_read(conn, slot).then_some(Arrived::Reply(conn, slot))
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Layer 1: values. What travels between the parts of a core, and what is computed from it alone; nothing here
+//! knows a connection.
+
+pub(crate) mod calls;
+#[cfg(feature = "gss")]
+pub(crate) mod crypto_counts;
+pub(crate) mod draft;
+pub(crate) mod encode_buffer;
+pub(crate) mod fast_path_flags;
+pub(crate) mod header_bytes;
+pub(crate) mod idle;
+pub(crate) mod latency;
+pub(crate) mod memory;
+pub(crate) mod negotiate;
+pub(crate) mod peer_id;
+#[cfg(feature = "gss")]
+pub(crate) mod protection;
+pub(crate) mod receive_event;
+pub(crate) mod reply_plan;
+pub(crate) mod rfc5666;
+pub(crate) mod stats;

@@ -1,0 +1,556 @@
+//! Calls and replies under RPCSEC_GSS (RFC 2203): verifiers, and bodies that are sealed and opened in private memory.
+//! Used by both halves, and by threads that answer deferred calls.
+
+use crate::fabric::Origin;
+use crate::mem::{Bulk, BulkPool};
+use crate::reactor::types::crypto_counts::CryptoCounts;
+use crate::reactor::types::draft::Draft;
+use crate::reactor::types::reply_plan::ReplyData;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use rustix::time::{ClockId, clock_gettime};
+use spinrpc_gss::context::Context;
+use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
+use spinrpc_gss::{BodyOpening, BodySealing, Enctype, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
+use spinrpc_proto::chunking::{Item, Placement, StreamWriter};
+use spinrpc_proto::ids::{Instant, Program, Version, Xid};
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::rpc::{
+    AcceptStatus, AuthFlavor, CallHeader, GssCredential, GssProcedure, GssService, OpaqueAuth,
+    ReplyBody, ReplyHeader,
+};
+use spinrpc_proto::xdr::roundup4;
+use std::cell::RefCell;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The RPC header of a reply with the longest verifier of a mechanism.
+const REPLY_HEAD_BYTES: usize = 24 + roundup4(MIC_MAX_BYTES);
+/// The RPC header of a call with the longest credential, and the longest verifier of a mechanism.
+pub(in crate::reactor) const CALL_HEAD_BYTES: usize = 40 + 400 + roundup4(MIC_MAX_BYTES);
+/// Longest frame around a body: lengths, token header, confounder, sequence number, encrypted header, checksum and
+/// roundup.
+pub(in crate::reactor) const FRAME_BYTES: usize = 4 + 16 + 16 + 4 + 16 + 24 + 4;
+
+/// Longest message of a call that is kept regardless of its context: the size of the shortest blocks of a core's
+/// memory.
+const KEPT_BYTES_MAX: usize = 8 << 10;
+
+/// A generator of confounders gets another seed of the system after this many bodies: a system call in a million messages.
+const RESEED_AFTER: u64 = 1 << 20;
+
+thread_local! {
+    /// Of this thread; there from its first sealed body.
+    static CONFOUNDERS: RefCell<Option<AesConfounders>> = const { RefCell::new(None) };
+}
+
+/// Context and service that protect the answer to a verified call.
+#[derive(Clone)]
+pub(crate) struct Protection {
+    pub(crate) context: Arc<Context>,
+    pub(crate) service: GssService,
+    /// Sequence number of the call.
+    pub(crate) sequence: u32,
+}
+
+/// The words of a call that stay the same under a context: call, version, program, its version and procedure.
+pub(in crate::reactor) struct PlainHead([u8; Self::BYTES]);
+
+impl PlainHead {
+    const BYTES: usize = 20;
+
+    /// Those of a call of the NULL procedure.
+    pub(in crate::reactor) fn null(program: Program, version: Version) -> Self {
+        let mut words = [0; Self::BYTES];
+        words[7] = 2;
+        words[8..12].copy_from_slice(&program.0.to_be_bytes());
+        words[12..16].copy_from_slice(&version.0.to_be_bytes());
+        Self(words)
+    }
+
+    /// Those of an RPC message, and where its arguments begin.
+    fn of(stream: &[u8]) -> Result<(Self, usize), Unprotected> {
+        let (_, at) = CallHeader::parse(stream).map_err(|_| Unprotected::Failed)?;
+        let words = stream[4..].first_chunk().ok_or(Unprotected::Failed)?;
+        Ok((Self(*words), at))
+    }
+
+    /// Those of an RPC message, and its arguments; `None` if it has a credential.
+    pub(in crate::reactor) fn split(stream: &[u8]) -> Option<(Self, &[u8])> {
+        let (_xid, rest) = stream.split_first_chunk::<4>()?;
+        let (head, rest) = rest.split_first_chunk()?;
+        let (authentication, arguments) = rest.split_first_chunk::<16>()?;
+        (*authentication == [0; 16]).then_some((Self(*head), arguments))
+    }
+}
+
+/// A message in the memory that it is sent from, so that it needs no second buffer.
+pub(crate) struct LaidOut {
+    pub(crate) message: Bulk,
+    /// Offset of the body.
+    pub(crate) at: usize,
+    /// Length of the content to be sealed.
+    pub(crate) content_bytes: usize,
+}
+
+/// A security context at the client that calls under it.
+pub(crate) struct ClientContext {
+    pub(crate) context: Context,
+    /// The name that the server gave it.
+    pub(crate) handle: Vec<u8>,
+    pub(crate) service: GssService,
+    /// Largest distance between sequence numbers of calls in flight, as stated by the server.
+    pub(crate) window: u32,
+    /// Time to renew it, before it expires.
+    pub(crate) renew_at: Instant,
+    /// The server has answered a call under it, so the server has the context and does not take it for unused.
+    pub(crate) is_answered: AtomicBool,
+}
+
+/// A message cannot be protected, or opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unprotected {
+    /// No memory of this many bytes is free.
+    NoMemory(usize),
+    /// Its encoder is wrong, or the system provides no random numbers.
+    Failed,
+    /// It is not what the other end sent.
+    Forged,
+}
+
+impl fmt::Display for Unprotected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMemory(bytes) => write!(f, "no memory of {bytes} bytes is free"),
+            Self::Failed => f.write_str("it cannot be encoded"),
+            Self::Forged => f.write_str("its protection does not check"),
+        }
+    }
+}
+
+/// The time, which contexts expire by, exact to some milliseconds: it is read for each call and each reply, and takes a
+/// fifth of the time of an exact one.
+pub(crate) fn now() -> Instant {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// The time is no later than this, as far as [`now`] can tell: a tick of the slowest kernel is 10 ms.
+pub(crate) fn now_at_most() -> Instant {
+    const TICK_NS: u64 = 10_000_000;
+    Instant(now().0.saturating_add(TICK_NS))
+}
+
+/// Bytes of a body under this context, as `Config::gss_step_bytes` counts them: encryption type 20 takes about twice the time of the
+/// others.
+pub(crate) fn cost(context: &Context, bytes: usize) -> usize {
+    bytes.saturating_mul(weight(context))
+}
+
+pub(in crate::reactor) fn weight(context: &Context) -> usize {
+    match context.send_keys().enctype() {
+        Enctype::Aes256Sha384 => 2,
+        Enctype::Aes128Sha1 | Enctype::Aes256Sha1 | Enctype::Aes128Sha256 => 1,
+    }
+}
+
+/// Random bytes of the system.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Unprotected> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    match getrandom(&mut *bytes, GetRandomFlags::empty()) {
+        Ok(count) if count == bytes.len() => Ok(()),
+        _ => Err(Unprotected::Failed),
+    }
+}
+
+/// A number for a host, by which its contexts are counted.
+pub(crate) fn host_number(host: IpAddr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    Origin::of(host).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Protection {
+    /// The verifier of the reply.
+    pub(in crate::reactor) fn sign(&self) -> Mic {
+        self.context.sign_reply(self.sequence)
+    }
+
+    /// The RPC header of an accepted reply.
+    pub(in crate::reactor) fn header<'a>(
+        &self,
+        xid: Xid,
+        status: AcceptStatus,
+        mic: &'a Mic,
+    ) -> ReplyHeader<'a> {
+        let verifier = OpaqueAuth { flavor: AuthFlavor::Gss, body: mic.as_slice() };
+        ReplyHeader { xid, body: ReplyBody::Accepted { verifier, status } }
+    }
+
+    /// Passes a reply to `send` whose only protection is its verifier.
+    pub(in crate::reactor) fn behind_header<T>(
+        &self,
+        draft: &Draft<'_>,
+        send: impl FnOnce(&Draft<'_>) -> T,
+    ) -> T {
+        let (head, length) = self.success_header();
+        send(&draft.behind(&head[..length]))
+    }
+
+    /// Bytes of the RPC header of a reply.
+    pub(in crate::reactor) fn head_bytes(&self) -> usize {
+        24 + self.context.send_keys().mic_bytes()
+    }
+
+    /// Writes the RPC header of a reply that says success to a place of that length.
+    pub(in crate::reactor) fn put_head(&self, xid: Xid, place: &mut [u8]) {
+        let mic = self.sign();
+        let (head, rest) = place.split_at_mut(20);
+        // XID and REPLY as the pair that is copied on; MSG_ACCEPTED in front of the verifier.
+        head[..8].copy_from_slice(&(u64::from(xid.0) << 32 | 1).to_be_bytes());
+        head[8..12].fill(0);
+        head[12..].copy_from_slice(&auth_head(mic.as_slice().len()));
+        let (verifier, status) = rest.split_at_mut(mic.as_slice().len());
+        verifier.copy_from_slice(mic.as_slice());
+        status.fill(0);
+    }
+
+    /// Seals a whole reply at once; it is sent from the returned memory.
+    pub(in crate::reactor) fn seal(
+        &self,
+        pool: &BulkPool,
+        data: &ReplyData,
+        draft: &Draft<'_>,
+        counts: &CryptoCounts,
+    ) -> Result<Bulk, Unprotected> {
+        let mut laid_out = self.lay_out(pool, data, draft)?;
+        let mut sealing = self.begin_sealing(&mut laid_out)?;
+        let LaidOut { message, at, .. } = &mut laid_out;
+        let sealed = (&*self.context, self.service);
+        finish_sealing(sealed, &mut sealing, &mut message.bytes_mut()[*at..], counts)?;
+        Ok(laid_out.message)
+    }
+
+    /// Lays out a whole reply whose body is not sealed yet.
+    pub(in crate::reactor) fn lay_out(
+        &self,
+        pool: &BulkPool,
+        data: &ReplyData,
+        draft: &Draft<'_>,
+    ) -> Result<LaidOut, Unprotected> {
+        let sealing = Sealing { context: &self.context, service: self.service };
+        let (head, at) = self.success_header();
+        let parts = (&head[..at], data.item_bytes());
+        let memory = |bytes| take(pool, bytes);
+        let (message, content_bytes) = sealing.lay_out(memory, parts, (draft, 0))?;
+        Ok(LaidOut { message, at, content_bytes })
+    }
+
+    /// Length of the body with results of this length.
+    pub(in crate::reactor) fn sealed_bytes(&self, content_bytes: usize) -> usize {
+        sealed_bytes(self.service, self.context.send_keys(), content_bytes)
+    }
+
+    /// Range of the results in memory of this length, with room for the header before them and for the seal.
+    pub(in crate::reactor) fn content_place(&self, bytes: usize) -> Range<usize> {
+        let (keys, before) = (self.context.send_keys(), BodySealing::content_at(self.service));
+        let behind = sealed_bytes(self.service, keys, 0) - before;
+        self.head_bytes() + before..bytes.saturating_sub(behind)
+    }
+
+    /// As [`Protection::lay_out`], for results that stand there.
+    pub(in crate::reactor) fn lay_out_around(
+        &self,
+        mut message: Bulk,
+        content_bytes: usize,
+    ) -> LaidOut {
+        let (head, at) = self.success_header();
+        debug_assert_eq!(at, self.head_bytes(), "results stand behind the header");
+        let keys = self.context.send_keys();
+        message.bytes_mut()[..at].copy_from_slice(&head[..at]);
+        message.set_len(at + sealed_bytes(self.service, keys, content_bytes));
+        LaidOut { message, at, content_bytes }
+    }
+
+    /// Begins to seal the body of such a reply.
+    pub(in crate::reactor) fn begin_sealing(
+        &self,
+        reply: &mut LaidOut,
+    ) -> Result<BodySealing, Unprotected> {
+        let sealing = Sealing { context: &self.context, service: self.service };
+        let body = &mut reply.message.bytes_mut()[reply.at..];
+        sealing.begin_body(body, reply.content_bytes, self.sequence)
+    }
+
+    /// The RPC header of a reply that says success, and its length. The XID is put in when the reply is posted.
+    fn success_header(&self) -> ([u8; REPLY_HEAD_BYTES], usize) {
+        let mut head = [0; REPLY_HEAD_BYTES];
+        let mic = self.sign();
+        let length = self.header(Xid(0), AcceptStatus::Success, &mic).emit(&mut head);
+        (head, length)
+    }
+}
+
+impl ClientContext {
+    /// Returns true if a call with a message of this size is kept in case it is denied because the server has lost
+    /// the context: a short message always, a long one until the context is known to be in use.
+    pub(in crate::reactor) fn keeps_call(&self, bytes: usize) -> bool {
+        bytes <= KEPT_BYTES_MAX || !self.is_answered.load(Ordering::Relaxed)
+    }
+
+    /// Signs the call in `draft`, whose body is not protected, and passes the signed draft to `start`.
+    pub(in crate::reactor) fn sign<T>(
+        &self,
+        pool: &BulkPool,
+        numbers: (Xid, u32),
+        draft: &Draft<'_>,
+        start: impl FnOnce(&Draft<'_>) -> T,
+    ) -> Result<T, Unprotected> {
+        let (plain, at) = PlainHead::of(draft.stream())?;
+        let mut head = [0; CALL_HEAD_BYTES];
+        let length = self.emit_head(GssProcedure::Data, numbers, plain, &mut head)?;
+        let rest = &draft.stream()[at..];
+        let mut stream = take(pool, length + rest.len())?;
+        let (place, behind) = stream.bytes_mut().split_at_mut(length);
+        place.copy_from_slice(&head[..length]);
+        behind.copy_from_slice(rest);
+        Ok(start(&Draft::new(stream.bytes(), draft.cuts().moved(at, length))))
+    }
+
+    /// Bytes of the RPC header that [`ClientContext::emit_head`] writes.
+    pub(in crate::reactor) fn head_bytes(&self) -> usize {
+        let (procedure, service) = (GssProcedure::Data, self.service);
+        let credential = GssCredential { procedure, sequence: 0, service, handle: &self.handle };
+        let mic_bytes = self.context.send_keys().mic_bytes();
+        4 + PlainHead::BYTES + 8 + credential.buffer_len() + 8 + mic_bytes
+    }
+
+    /// Writes the RPC header of a call, with credential and verifier; returns its length.
+    pub(in crate::reactor) fn emit_head(
+        &self,
+        procedure: GssProcedure,
+        (xid, sequence): (Xid, u32),
+        plain: PlainHead,
+        to: &mut [u8],
+    ) -> Result<usize, Unprotected> {
+        const CREDENTIAL_AT: usize = 4 + PlainHead::BYTES + 8;
+        let service = self.service;
+        let credential = GssCredential { procedure, sequence, service, handle: &self.handle };
+        let place = to.get_mut(CREDENTIAL_AT..).ok_or(Unprotected::Failed)?;
+        let length = credential.emit(place).map_err(|_| Unprotected::Failed)?;
+        to[..4].copy_from_slice(&xid.0.to_be_bytes());
+        to[4..CREDENTIAL_AT - 8].copy_from_slice(&plain.0);
+        to[CREDENTIAL_AT - 8..CREDENTIAL_AT].copy_from_slice(&auth_head(length));
+        let (signed, rest) = to.split_at_mut(CREDENTIAL_AT + length);
+        let mic = self.context.sign_call(signed);
+        let mic = mic.as_slice();
+        let (head, place) = rest.split_first_chunk_mut().ok_or(Unprotected::Failed)?;
+        *head = auth_head(mic.len());
+        place.get_mut(..mic.len()).ok_or(Unprotected::Failed)?.copy_from_slice(mic);
+        Ok(CREDENTIAL_AT + length + 8 + mic.len())
+    }
+
+    /// A call whose body is not sealed, in memory of `memory`, and what has to be done to seal it.
+    pub(in crate::reactor) fn begin_call<'i>(
+        &self,
+        memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
+        (xid, sequence): (Xid, u32),
+        items: impl Iterator<Item = &'i [u8]>,
+        draft: &Draft<'_>,
+    ) -> Result<(LaidOut, BodySealing), Unprotected> {
+        let (plain, from) = PlainHead::of(draft.stream())?;
+        let mut bytes = [0; CALL_HEAD_BYTES];
+        let at = self.emit_head(GssProcedure::Data, (xid, sequence), plain, &mut bytes)?;
+        let sealing = Sealing { context: &self.context, service: self.service };
+        let parts = (&bytes[..at], items);
+        let (mut message, content_bytes) = sealing.lay_out(memory, parts, (draft, from))?;
+        let body = &mut message.bytes_mut()[at..];
+        let begun = sealing.begin_body(body, content_bytes, sequence)?;
+        Ok((LaidOut { message, at, content_bytes }, begun))
+    }
+}
+
+/// Flavor and length of a credential or verifier of RPCSEC_GSS.
+fn auth_head(bytes: usize) -> [u8; 8] {
+    (u64::from(AuthFlavor::Gss.to_wire()) << 32 | bytes as u64).to_be_bytes()
+}
+
+/// Context and service that seal a body.
+struct Sealing<'a> {
+    context: &'a Context,
+    service: GssService,
+}
+
+impl Sealing<'_> {
+    /// Lays out a message with room for the seal of its body, in private memory from `memory`; returns it and the length of
+    /// the content.
+    fn lay_out<'i>(
+        &self,
+        memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
+        (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
+        (draft, at): (&Draft<'_>, usize),
+    ) -> Result<(Bulk, usize), Unprotected> {
+        let (keys, service) = (self.context.send_keys(), self.service);
+        let mut places = [const { Item { bytes: &[], placement: Placement::Inline } }; ITEMS_MAX];
+        let mut content_bytes = draft.stream().len() - at;
+        let mut count = 0;
+        for (item, place) in items.zip(&mut places) {
+            place.bytes = item;
+            content_bytes += roundup4(item.len());
+            count += 1;
+        }
+        let body_bytes = sealed_bytes(service, keys, content_bytes);
+        let mut message = memory(head.len() + body_bytes)?;
+        let (start, body) = message.bytes_mut().split_at_mut(head.len());
+        start.copy_from_slice(head);
+        let content = &mut body[BodySealing::content_at(service)..][..content_bytes];
+        let mut writer = StreamWriter::new(content, &places[..count]);
+        let cuts = draft.cuts().moved(at, 0);
+        Draft::new(&draft.stream()[at..], cuts).write(&mut writer);
+        let encoded = writer.finish();
+        if !encoded.fits || encoded.items_missing || encoded.stream_bytes != content_bytes {
+            return Err(Unprotected::Failed);
+        }
+        Ok((message, content_bytes))
+    }
+
+    fn begin_body(
+        &self,
+        body: &mut [u8],
+        content_bytes: usize,
+        sequence: u32,
+    ) -> Result<BodySealing, Unprotected> {
+        let (service, keys) = (self.service, self.context.send_keys());
+        let counter = self.context.next_counter();
+        with_confounders(|confounders| {
+            BodySealing::begin(service, keys, body, content_bytes, sequence, counter, confounders)
+                .map_err(|_| Unprotected::Failed)
+        })
+    }
+}
+
+/// Completes the sealing of a body at once.
+pub(in crate::reactor) fn finish_sealing(
+    (context, service): (&Context, GssService),
+    sealing: &mut BodySealing,
+    body: &mut [u8],
+    counts: &CryptoCounts,
+) -> Result<(), Unprotected> {
+    counts.count(service, body.len());
+    counts.measure(service, || {
+        loop {
+            match sealing.step(context.send_keys(), body, usize::MAX) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Done) => return Ok(()),
+                Err(_) => return Err(Unprotected::Failed),
+            }
+        }
+    })
+}
+
+fn with_confounders<T>(
+    run: impl FnOnce(&mut AesConfounders) -> Result<T, Unprotected>,
+) -> Result<T, Unprotected> {
+    CONFOUNDERS.with_borrow_mut(|place| match place {
+        Some(confounders) if confounders.used() < RESEED_AFTER => run(confounders),
+        _ => run(seeded(place)?),
+    })
+}
+
+/// A generator with another seed of the system: a new one, or that of the thread.
+#[cold]
+fn seeded(place: &mut Option<AesConfounders>) -> Result<&mut AesConfounders, Unprotected> {
+    let mut seed = [0; SEED_BYTES];
+    fill_random(&mut seed)?;
+    let seeded = match place {
+        Some(confounders) => {
+            confounders.reseed(&seed);
+            confounders
+        }
+        None => place.insert(AesConfounders::new(&seed)),
+    };
+    seed.fill(0);
+    // Without a reader the compiler would leave that out.
+    std::hint::black_box(&seed);
+    Ok(seeded)
+}
+
+/// Private memory, exactly so long.
+pub(crate) fn take(pool: &BulkPool, bytes: usize) -> Result<Bulk, Unprotected> {
+    let mut bulk = pool.take(bytes).ok_or(Unprotected::NoMemory(bytes))?;
+    bulk.set_len(bytes);
+    Ok(bulk)
+}
+
+/// Opens a body in memory that no peer can write to; returns the place of the arguments or results.
+pub(crate) fn open(
+    context: &Context,
+    service: GssService,
+    body: &mut [u8],
+    sequence: u32,
+    counts: &CryptoCounts,
+) -> Result<Range<usize>, Unprotected> {
+    let keys = context.receive_keys();
+    let opening = BodyOpening::begin(service, keys, body, sequence);
+    let mut opening = opening.map_err(|_| Unprotected::Forged)?;
+    counts.count(service, body.len());
+    counts.measure(service, || {
+        loop {
+            match opening.step(keys, body, usize::MAX) {
+                Ok(None) => {}
+                Ok(Some(place)) => return Ok(place),
+                Err(_) => return Err(Unprotected::Forged),
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends here")]
+mod tests {
+    use super::*;
+    use spinrpc_gss::context::Established;
+    use spinrpc_gss::random::Confounders;
+    use spinrpc_gss::{Role, SessionKey};
+    use std::collections::HashSet;
+
+    /// The confounder of the next sealed body of this thread: behind the length and the header of its token.
+    fn confounder(context: &Context) -> [u8; 16] {
+        let sealing = Sealing { context, service: GssService::Privacy };
+        let mut body = vec![0; sealed_bytes(sealing.service, context.send_keys(), 4)];
+        sealing.begin_body(&mut body, 4, 1).unwrap();
+        *body[4 + 16..].first_chunk().unwrap()
+    }
+
+    /// All with one key: equal confounders would show which bodies begin equally (RFC 4121 section 4.2.4).
+    #[test]
+    fn bodies_of_a_thread_and_of_several_have_confounders_of_their_own() {
+        let key = SessionKey::new(Enctype::Aes256Sha1, &[0x5a; 32]).unwrap();
+        let (expires, peer) = (Instant(u64::MAX), String::new());
+        let established = Established { key, acceptor_subkey: true, expires, peer };
+        let context = Context::new(Role::Initiator, established);
+        let found: Vec<[u8; 16]> = std::thread::scope(|scope| {
+            let many = || (0..100).map(|_| confounder(&context)).collect::<Vec<_>>();
+            let threads = [0; 4].map(|_| scope.spawn(many));
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(!found.contains(&[0; 16]));
+        assert_eq!(found.iter().collect::<HashSet<_>>().len(), 400);
+    }
+
+    #[test]
+    fn a_generator_gets_another_seed_after_many_bodies() {
+        let used = || with_confounders(|confounders| Ok(confounders.used())).unwrap();
+        assert_eq!(used(), 0);
+        with_confounders(|confounders| {
+            (1..RESEED_AFTER).for_each(|_| assert_ne!(confounders.next(), [0; 16]));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(used(), RESEED_AFTER - 1);
+        with_confounders(|confounders| Ok(confounders.next())).unwrap();
+        assert_eq!(used(), 0);
+    }
+}

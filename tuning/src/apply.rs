@@ -1,0 +1,206 @@
+//! `spintune plan`, `apply` and `revert`: apply a profile to a host, and undo it.
+
+use crate::report::{json_list, table, to_json};
+use crate::{Answer, Outcome, Target, at_root};
+use serde::Serialize;
+use spinrpc_tuning::Profile;
+use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
+use spinrpc_tuning::host::{Cpus, Record, Tree};
+use spinrpc_tuning::printable::{shell_comment, shell_word};
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct PlanArguments {
+    /// Name of a shipped profile, or path of a file
+    #[arg(long, value_name = "PROFILE")]
+    profile: String,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct RevertArguments {
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(clap::Args)]
+struct Place {
+    /// Use the host whose files lie below this directory instead of this one; plan also takes a
+    /// record
+    #[arg(long, value_name = "DIR|RECORD", default_value = "/")]
+    root: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) const PLAN_EXAMPLES: &str = "\
+Examples:
+  spintune plan --profile latency                show the changes
+  spintune plan --profile site.toml | sudo sh    make them, without keeping the previous values
+  spintune plan --profile site.toml --root host.txt   for another host, from its record
+  spintune plan --profile site.toml --json       as tuning/schema/spintune-plan-1.schema.json says
+
+Exit status: 0 the host fits the profile, 1 changes are needed or the profile is invalid, 2 usage
+error.";
+
+pub(crate) const APPLY_EXAMPLES: &str = "\
+Examples:
+  sudo spintune apply --profile site.toml
+  sudo spintune revert                           undo it
+  sudo systemctl enable --now spintune-apply     apply /etc/spinrpc/host.toml at every boot
+
+A second apply changes nothing. The previous values are kept in /run/spinrpc/tuned.json. Changes
+that need a reboot, and those to irqbalance and tuned, are only printed by spintune plan.
+
+Exit status: 0 the host fits the profile, 1 a change failed or the profile is invalid, 2 usage
+error.";
+
+pub(crate) const REVERT_EXAMPLES: &str = "\
+Examples:
+  sudo spintune revert
+
+Values that another program has changed since are left alone.
+
+Exit status: 0 everything is restored, 1 something is not, 2 usage error.";
+
+pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
+    let site = arguments.place.source()?;
+    let profile = arguments.load(&site)?;
+    let plan = Plan::of(&site, &profile, &Journal::load(&site)?);
+    let answer = match arguments.place.json {
+        true => to_json(&PlanDocument {
+            schema: 1,
+            profile: profile.name(),
+            hash: format!("{:016x}", profile.hash()),
+            fits: plan.is_empty(),
+            plan: &plan,
+        }),
+        false => script(&site, &profile, &plan),
+    };
+    Ok(Outcome { answer, problems: Vec::new(), status: u8::from(!plan.is_empty()) })
+}
+
+pub(crate) fn apply(arguments: &PlanArguments) -> Answer {
+    let site = arguments.place.site()?;
+    let profile = arguments.load(&site)?;
+    changed(&arguments.place, &site, || fit::apply(&site, &profile))
+}
+
+pub(crate) fn revert(arguments: &RevertArguments) -> Answer {
+    let site = arguments.place.site()?;
+    changed(&arguments.place, &site, || fit::revert(&site))
+}
+
+impl PlanArguments {
+    fn load(&self, site: &Site) -> Result<Profile, Outcome> {
+        let host = || Cpus::read(site.tree()).for_engine();
+        Ok(self.target.load_on(&self.profile, host)?)
+    }
+}
+
+impl Place {
+    /// The host, which may be a record.
+    fn source(&self) -> Result<Site, Outcome> {
+        if self.root.is_file() {
+            return at_root(&self.root, Record::load(&self.root).map(Site::recorded));
+        }
+        // The directory of a host, rather than any other.
+        at_root(&self.root, Tree::open(&self.root))?;
+        self.site()
+    }
+
+    fn site(&self) -> Result<Site, Outcome> {
+        at_root(&self.root, Site::new(&self.root))
+    }
+}
+
+/// Runs a command that only root may run on this host.
+fn changed(
+    place: &Place,
+    site: &Site,
+    change: impl FnOnce() -> Result<Vec<Step>, FitError>,
+) -> Answer {
+    if site.is_this_host() && !rustix::process::geteuid().is_root() {
+        let problem = "only root may change the host; spintune plan prints what it would do";
+        return Err(Outcome::failed(problem));
+    }
+    Ok(told(place, site, change()?))
+}
+
+fn told(place: &Place, site: &Site, steps: Vec<Step>) -> Outcome {
+    let (good, bad): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.is_good());
+    let problems: Vec<String> = bad.into_iter().map(|step| problem(site, step)).collect();
+    let status = u8::from(!problems.is_empty());
+    let answer = match place.json {
+        true => json_list("steps", &steps),
+        false if steps.is_empty() => "nothing to change\n".to_owned(),
+        false => {
+            let row = |step: &&Step| {
+                let file = site.path(&step.path).display().to_string();
+                [step.item.clone(), file, format!("{} -> {}", step.from, step.to)]
+            };
+            table(&good.iter().map(row).collect::<Vec<_>>())
+        }
+    };
+    Outcome { answer, problems, status }
+}
+
+fn problem(site: &Site, step: &Step) -> String {
+    let Step { item, path, from, to, outcome, .. } = step;
+    let file = site.path(path).display().to_string();
+    match outcome {
+        fit::Outcome::Set => format!("{item}: {file}: {from} -> {to}"),
+        fit::Outcome::Partly(now) => {
+            format!("{item}: {file}: has {now}, although {to} was written")
+        }
+        fit::Outcome::Failed(why) => format!("{item}: {file}: still {from}, not {to}: {why}"),
+        _ => format!("{item}: {file}: another program has set it to {from}; not changed to {to}"),
+    }
+}
+
+/// A shell script; each change has a comment with the line that undoes it.
+fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
+    let (name, hash) = (profile.name(), profile.hash());
+    let host = if site.is_record() { "the recorded host" } else { "this host" };
+    let head = format!("Changes that {host} needs to fit profile {name} ({hash:016x}).");
+    let mut text = shell_comment(&head);
+    if site.is_record() {
+        text.push_str(&shell_comment(OF_A_RECORD));
+    }
+    if plan.is_empty() {
+        text.push_str(&shell_comment("Nothing to change."));
+    }
+    for Change { item, path, from, to, reason, .. } in &plan.changes {
+        let file = shell_word(site.path(path));
+        let set = |value: &str| format!("echo {} > {file}", shell_word(value));
+        text.push('\n');
+        text.push_str(&shell_comment(&format!("{item}: {reason}")));
+        text.push_str(&shell_comment(&format!("To undo: {}", set(from))));
+        text.push_str(&set(to));
+        text.push('\n');
+    }
+    for advice in &plan.advice {
+        text.push('\n');
+        text.push_str(&shell_comment(&format!("By hand: {}", advice.reason)));
+        text.push_str(&shell_comment(&advice.what));
+    }
+    text
+}
+
+/// Facts that a record does not contain.
+const OF_A_RECORD: &str = "Made from a record: it has only the files that spintune reads, and does not say \
+                           which of them can be set, or what was applied before.";
+
+#[derive(Serialize)]
+struct PlanDocument<'a> {
+    schema: u32,
+    profile: &'a str,
+    hash: String,
+    fits: bool,
+    #[serde(flatten)]
+    plan: &'a Plan,
+}
