@@ -533,7 +533,7 @@ impl Reactor {
         Some((Rc::clone(&c.lane), c.takes_any_short(TransportVersion::One)))
     }
 
-    /// The same for a reply of version one.
+    /// Sends a reply of version one that goes inline and is longer than a slot of the ring.
     fn emit_long_reply(
         &mut self,
         conn: ConnId,

@@ -1,5 +1,5 @@
-//! Completed RDMA Reads, and deferred messages: each belongs to a call or a reply, whose half continues with it.
-//! Called by the turn.
+//! The queue of what waits for memory, credit or room, and the completed RDMA Reads: each belongs to a call or a reply,
+//! whose half continues with it. Called by the turn.
 
 use crate::fabric::{ConnId, WrError, WrId};
 use crate::reactor::in_flight::read_ids::Pulling;

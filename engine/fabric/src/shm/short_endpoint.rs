@@ -115,7 +115,7 @@ pub struct ShmEnds {
     /// Nothing waits in the send queue, and the connection is up.
     pub(super) sends_at_once: Cell<bool>,
     sent: Cell<bool>,
-    /// So it is, and has sent a message by value since the last turn ended.
+    /// `sends_at_once`, and a message has been sent by value since the last turn ended.
     sends_on: Cell<bool>,
     is_broken: Cell<bool>,
     listed: Rc<Listed>,

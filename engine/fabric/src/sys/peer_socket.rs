@@ -1,7 +1,7 @@
 //! Unix sockets to peers that are not trusted with this process's time, and their messages.
 //!
 //! A peer can leave descriptors in a socket (`SCM_RIGHTS`), and closing one of those can block for as
-//! long as the peer likes (module `closer`). Two fences keep them away:
+//! long as the peer likes (module `close_thread`). Two fences keep them away:
 //!
 //! * A listener refuses descriptors (`SO_PASSRIGHTS`, Linux 6.16), and so do the connections that wait
 //!   in its queue. [`PeerSocket::accept_descriptors`] lifts that for a peer whose credentials are known.

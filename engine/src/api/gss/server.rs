@@ -201,6 +201,7 @@ impl Dispatch {
             Err(outcome) => outcome,
         };
         self.poll_for_bodies();
+        // A long call has this from the function that ends served ones.
         self.ops.outcome_of(serving, outcome)
     }
 

@@ -1,5 +1,5 @@
-//! Starts calls that consist of their stream only, and whose reply fits inline on any connection: most calls. Called
-//! by the lane if the call is not short, or its driver sends nothing by value, and for calls under RPCSEC_GSS that are only
+//! Starts calls that consist of their stream only, and whose reply fits inline on any connection: most calls. Used
+//! by `start_call` if the call is not short, or its driver sends nothing by value, and for calls under RPCSEC_GSS that are only
 //! signed.
 
 use crate::fabric::ConnId;

@@ -1,4 +1,4 @@
-//! Layer 2: state of calls and replies in progress, and the letters between threads. Knows the words.
+//! Layer 2: state of calls and replies in progress, and the letters between threads. Knows the types.
 
 pub(crate) mod box_pool;
 pub(crate) mod call_table;

@@ -9,7 +9,7 @@
 //! ([`Service::too_many`](crate::Service::too_many)). A reply has no age at which it goes: RFC 5531 knows none, and a client
 //! that was away for long asks for it all the same.
 //!
-//! **Identity of clients.** Our own clients carry a unique number (module `instance`); other clients are identified
+//! **Identity of clients.** Our own clients carry a unique number (module `peer_id`); other clients are identified
 //! by the driver, whatever the connection. Clients of ours that state that they will not reconnect need no cache, nor
 //! do clients that call other programs. The clients of one peer, that is a user of this host or the [`Origin`] of
 //! another host, are kin, because they could state as many numbers as there are places: together their calls in
@@ -23,7 +23,7 @@
 //! restart.
 //!
 //! **Form of stored replies.** The results are stored as an XDR stream and its data items, never with a transport
-//! header or a chunk: the repeated call names memory of its own (module `cuts`). A long reply takes several places.
+//! header or a chunk: the repeated call names memory of its own (`Cuts` in module `draft`). A long reply takes several places.
 //! One that is too long leaves a mark: its call is not executed again, and answered with SYSTEM_ERR.
 //!
 //! **While the call is being executed**, the repeated one waits for the reply of the first, as a deferred call

@@ -1,5 +1,4 @@
-//! Admitting calls, and sending their replies. Called by the turn when a call is here, and by the api when it is
-//! answered.
+//! Admitting calls when they are here, and sending their replies when they are answered, in the handler or later.
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr};

@@ -11,8 +11,7 @@ use std::cell::{Cell, RefCell};
 
 /// Memory in which a core encodes its messages, and the call that is being served.
 pub(in crate::reactor) struct Lane {
-    /// The driver sends messages by value, nothing in them is ever padded, and calls do not say how much time
-    /// they have.
+    /// The driver sends messages by value, and nothing in them is ever padded.
     takes_calls: bool,
     /// Nothing in replies is ever padded, so that they need not be drafted.
     takes_replies: bool,

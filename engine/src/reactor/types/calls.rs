@@ -334,8 +334,8 @@ pub enum Backpressure {
     /// ([`ReverseOptions::inline_only`](crate::ReverseOptions::inline_only)): do not retry.
     #[error("the call does not fit inline, and its client is to offer no chunks")]
     InlineOnly,
-    /// The numbers of data items in stream and spec differ, there are more chunks or segments than configured, or the
-    /// token is reserved: do not retry.
+    /// The numbers of data items in stream and spec differ, or there are more chunks or segments than configured: do
+    /// not retry.
     #[error("misuse: {0}")]
     Misuse(&'static str),
 }
