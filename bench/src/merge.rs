@@ -1,7 +1,7 @@
 //! `spinperf merge`: adds up the reports of clients that measured at the same time, such as the
 //! ranks of a job.
 //!
-//! A [`Part`] is a report as read, a [`Sum`] adds up the repeats of a workload. Histograms are added, and percentiles are
+//! A [`Part`] is a report as read; [`sum_of`] adds up the repeats of a workload. Histograms are added, and percentiles are
 //! those of the sum: never means of percentiles.
 
 use crate::compare::{FIGURE_MAX, checked, read_report};

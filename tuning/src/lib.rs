@@ -4,8 +4,8 @@
 //! and explains the files. The data flows one way: a name -> documents (`include` chain)
 //! -> layers over the defaults -> [`Profile`]. In addition, [`host`] reads the facts of a host,
 //! [`rdma`] lists its devices, [`doctor`] judges whether it suits a profile, [`fit`] changes it to
-//! fit one, [`pair`] measures between two CPUs, [`keytab`] tells which keytab a server uses,
-//! [`text`] makes untrusted text safe to print, and [`manual`] writes man pages and completions
+//! fit one, [`thread_pair`] measures between two CPUs, [`keytab`] tells which keytab a server uses,
+//! [`printable`] makes untrusted text safe to print, and [`manual`] writes man pages and completions
 //! of programs.
 //! The programs of this workspace and `spintune` call it; it may use the engine's public API and
 //! the file system.

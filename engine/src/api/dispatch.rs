@@ -25,7 +25,7 @@ use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{
-    Admitted, CallEnd, CallKey, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal,
+    Admitted, CallEnd, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal, SlotToken,
 };
 use crate::reactor::types::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress};
@@ -553,7 +553,7 @@ impl Dispatch {
         (self.is_measuring, self.called) = (is_on, NO_SERVICE);
     }
 
-    fn on_call_failed(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
+    fn on_call_failed(&mut self, conn: ConnId, call: SlotToken, end: CallEnd) {
         let Some(entry) = self.client_of_calls(conn) else { return };
         #[cfg(feature = "gss")]
         if entry.destroys_context(call.slot) {

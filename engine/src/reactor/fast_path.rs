@@ -1,5 +1,5 @@
 //! The lane of short messages: a plain call or reply goes from the driver to its handler by value, and
-//! its receive never leaves the driver. Called by the turn; calls start in `starts`.
+//! its receive never leaves the driver. Called by the turn; calls start in `start_call`.
 //!
 //! A device delivers every message in a posted receive. A plain call or reply there is copied, handled in the same way,
 //! and its receive is posted again; its answer goes by value.

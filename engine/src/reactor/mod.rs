@@ -6,13 +6,13 @@
 //! Its layers, each of which imports only those before it, and calls no method of a core or a connection that is
 //! defined in a later one (`tests/architecture.rs`):
 //!
-//! 1. `words`: values that travel between the parts;
-//! 2. `pending`: state of calls and replies in progress;
+//! 1. `types`: values that travel between the parts;
+//! 2. `in_flight`: state of calls and replies in progress;
 //! 3. `state`: a connection, and a core;
 //! 4. `common`: code shared by both halves;
 //! 5. `server` and `client`: the halves;
-//! 6. `lane`, `starts`, `reads`, `mail`, `turn` and `operations`: short messages, starting calls, completed RDMA Reads,
-//!    letters, one turn of a core, and the operations of the api.
+//! 6. `fast_path`, `start_call`, `retry_queue`, `mail`, `turn` and `operations`: short messages, starting calls, what
+//!    waits and completed RDMA Reads, letters, one turn of a core, and the operations of the api.
 
 /// Methods that return a field of the same name to the rest of the reactor, by value or by reference.
 macro_rules! getters {

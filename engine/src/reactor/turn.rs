@@ -12,7 +12,7 @@ use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::types::calls::{CallEnd, CallKey, Progress};
+use crate::reactor::types::calls::{CallEnd, Progress, SlotToken};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::receive_event::{Event, EventSink};
 use crate::sys::journal::event;
@@ -410,7 +410,7 @@ impl CoreCell {
             let is_unknown =
                 gone.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
             let end = CallEnd::of(unsent.contains(&slot) && !is_unknown, &cause);
-            up.on_event(CoreEvent::CallFailed(conn, CallKey { slot, token }, end));
+            up.on_event(CoreEvent::CallFailed(conn, SlotToken { slot, token }, end));
         }
         up.on_event(CoreEvent::Down(conn, &cause));
     }
@@ -490,7 +490,7 @@ impl Reactor {
         event: Event,
         close: Option<PeerMisbehaved>,
         invalidated: Option<u32>,
-    ) -> Option<(CallKey, CallFailure)> {
+    ) -> Option<(SlotToken, CallFailure)> {
         if let Some(why) = close {
             self.close_misbehaving(qp, why);
         }
@@ -508,7 +508,7 @@ impl Reactor {
         }
         match event {
             Event::Failed { slot, token, failure } => {
-                return Some((CallKey { slot, token }, failure));
+                return Some((SlotToken { slot, token }, failure));
             }
             Event::Error(xid, version, error) => self.emit_error(qp, xid, version, error),
             Event::Refuse(xid, version) => {

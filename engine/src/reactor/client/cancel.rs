@@ -6,7 +6,7 @@ use crate::fabric::ConnId;
 use crate::reactor::in_flight::call_table::CallTable;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, EndedCalls, Reactor};
-use crate::reactor::types::calls::{CallEnd, CallId, CallKey};
+use crate::reactor::types::calls::{CallEnd, CallId, SlotToken};
 use spinrpc_proto::events::{CallFailure, Output, SlotId};
 use spinrpc_proto::ids::Instant;
 
@@ -31,7 +31,7 @@ impl Output for GiveUp<'_> {
         if fenced {
             self.calls.canary.push(slot);
         }
-        self.ended.push_back((self.conn, CallKey { slot, token }, CallEnd::Failed(failure)));
+        self.ended.push_back((self.conn, SlotToken { slot, token }, CallEnd::Failed(failure)));
     }
 }
 

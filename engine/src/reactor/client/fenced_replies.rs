@@ -8,7 +8,7 @@ use crate::reactor::client::chunked_calls::Undelivered;
 use crate::reactor::in_flight::call_table::{CallHold, FencedReply};
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::types::calls::{CallEnd, CallKey};
+use crate::reactor::types::calls::{CallEnd, SlotToken};
 use spinrpc_proto::events::{CallFailure, DeliveredReply, PeerMisbehaved};
 
 impl CoreCell {
@@ -42,7 +42,7 @@ impl CoreCell {
         let checked = self.reactor().check_memory(conn, &reply, Some(hold), invalidated);
         match checked {
             Ok(hold) => self.deliver_reply(conn, message, &reply, hold, up),
-            Err(failure) => self.lose_reply(conn, message, CallKey::of(&reply), failure, up),
+            Err(failure) => self.lose_reply(conn, message, SlotToken::of(&reply), failure, up),
         }
     }
 }
@@ -91,7 +91,7 @@ impl CoreCell {
     ) {
         match why {
             Undelivered::Failed(failure) => {
-                self.lose_reply(conn, message, CallKey::of(reply), failure, up);
+                self.lose_reply(conn, message, SlotToken::of(reply), failure, up);
             }
             Undelivered::Fenced(hold) => {
                 let (reply, is_partial) = (*reply, false);
@@ -114,7 +114,7 @@ impl CoreCell {
         let why = PeerMisbehaved::ForeignReply;
         self.reactor().recycle_hold(conn, hold);
         self.reactor().close_misbehaving(conn, why);
-        self.lose_reply(conn, message, CallKey::of(reply), CallFailure::Misbehaved(why), up);
+        self.lose_reply(conn, message, SlotToken::of(reply), CallFailure::Misbehaved(why), up);
     }
 
     /// A reply arrived whose call fails anyway: its receive goes back to the driver.
@@ -122,7 +122,7 @@ impl CoreCell {
         &self,
         conn: ConnId,
         message: Buf,
-        call: CallKey,
+        call: SlotToken,
         failure: CallFailure,
         up: &mut impl Upcalls,
     ) {

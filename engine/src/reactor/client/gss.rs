@@ -7,7 +7,7 @@ use crate::reactor::client::chunked_calls::Start;
 use crate::reactor::in_flight::gss_calls::{DeniedCall, GssCalls, InUse, SentCall};
 use crate::reactor::in_flight::retransmit_table::Retransmit;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::types::calls::{Backpressure, CallEnd, CallKey, CallSpec, Deadline, Resend};
+use crate::reactor::types::calls::{Backpressure, CallEnd, CallSpec, Deadline, Resend, SlotToken};
 use crate::reactor::types::draft::Draft;
 use crate::reactor::types::header_bytes::no_block;
 use crate::reactor::types::memory::longest_block_bytes;
@@ -176,7 +176,7 @@ impl CoreCell {
     /// Sends a denied call again, with another XID and sequence number. On failure returns its token, and true if its
     /// time is over.
     pub(crate) fn retry_denied(&self, conn: ConnId, denied: DeniedCall) -> Result<(), (u64, bool)> {
-        let CallKey { slot: denied_as, token } = denied.key;
+        let SlotToken { slot: denied_as, token } = denied.key;
         let deadline = self.reactor().rest_of(denied.deadline);
         if deadline == Deadline::After(Duration::ZERO) {
             return Err((token, true));

@@ -10,7 +10,7 @@ use crate::reactor::client::gss::{Numbered, protected_reply_bytes};
 use crate::reactor::in_flight::call_table::CallHold;
 use crate::reactor::in_flight::gss_work::{Body, BodyStage, Then};
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::types::calls::{Backpressure, CallEnd, CallKey, CallSpec, Resend};
+use crate::reactor::types::calls::{Backpressure, CallEnd, CallSpec, Resend, SlotToken};
 use crate::reactor::types::draft::Draft;
 use crate::reactor::types::memory::longest_block_bytes;
 use crate::reactor::types::protection::{
@@ -204,7 +204,7 @@ impl CoreCell {
         let work = reactor.gss_work();
         let token = work.forget_denied(conn, slot).or_else(|| work.forget_reply(conn, slot));
         if let Some(token) = token {
-            let (call, end) = (CallKey { slot, token }, CallEnd::Failed(CallFailure::Cancelled));
+            let (call, end) = (SlotToken { slot, token }, CallEnd::Failed(CallFailure::Cancelled));
             reactor.end_call(conn, call, end);
             return true;
         }
@@ -278,7 +278,7 @@ impl Reactor {
         }
         let end = CallEnd::Failed(CallFailure::NoMemory);
         if let Some(token) = token {
-            self.end_call(conn, CallKey { slot, token }, end);
+            self.end_call(conn, SlotToken { slot, token }, end);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::reactor::in_flight::retransmit_table::{Lasting, Retransmit};
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::types::calls::{Backpressure, CallEnd, CallId, CallKey, CallSpec, Resend};
+use crate::reactor::types::calls::{Backpressure, CallEnd, CallId, CallSpec, Resend, SlotToken};
 use crate::reactor::types::draft::Draft;
 use crate::reactor::types::header_bytes::no_block;
 use crate::reactor::types::memory::longest_block_bytes;
@@ -148,7 +148,7 @@ fn end_all(client: Suspended, up: &mut impl Upcalls) {
         if let Some(token) = token {
             let is_unexecuted = lasting.as_ref().is_some_and(|kept| kept.is_unexecuted(slot));
             let end = CallEnd::of(is_unexecuted, &cause);
-            up.on_event(CoreEvent::CallFailed(lost, CallKey { slot, token }, end));
+            up.on_event(CoreEvent::CallFailed(lost, SlotToken { slot, token }, end));
         }
     });
     up.on_event(CoreEvent::Gone(lost, &cause));
@@ -165,7 +165,7 @@ impl Reactor {
     }
 
     /// Takes the calls out of a lost connection; returns those that end, and their ends.
-    fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(CallKey, CallEnd)> {
+    fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(SlotToken, CallEnd)> {
         let (lost, server, mut requester) =
             (gone.id, gone.negotiated.peer(), gone.lane.take_requester());
         let Conn { mut calls, mut dialect, .. } = gone;
@@ -184,7 +184,7 @@ impl Reactor {
                 let is_unexecuted = kept.map_or(is_unexecuted, |kept| !kept.is_unknown());
                 calls.free(slot);
                 let end = CallEnd::of(is_unexecuted, cause);
-                ended.extend(token.map(|token| (CallKey { slot, token }, end)));
+                ended.extend(token.map(|token| (SlotToken { slot, token }, end)));
             }
             held
         });
@@ -230,7 +230,7 @@ impl Reactor {
             conn.calls.free(slot);
             if let Some(token) = token {
                 let end = CallEnd::Down(cause.clone());
-                self.end_call(conn.id, CallKey { slot, token }, end);
+                self.end_call(conn.id, SlotToken { slot, token }, end);
             }
         }
     }
@@ -323,7 +323,7 @@ impl Reactor {
         c.calls.free(slot);
         if let Some(token) = token {
             let end = CallEnd::of(is_unexecuted, &cause);
-            core.end_call(conn, CallKey { slot, token }, end);
+            core.end_call(conn, SlotToken { slot, token }, end);
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
 use crate::reactor::in_flight::retransmit_table::Retransmit;
-use crate::reactor::types::calls::{CallKey, CallSpec, Deadline, ReplyBuffers, Resend};
+use crate::reactor::types::calls::{CallSpec, Deadline, ReplyBuffers, Resend, SlotToken};
 use crate::reactor::types::protection::ClientContext;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Instant, Xid};
@@ -46,7 +46,7 @@ pub(crate) struct InUse;
 pub(crate) struct DeniedCall {
     pub(in crate::reactor) conn: ConnId,
     /// Its token, and the slot that it had.
-    pub(crate) key: CallKey,
+    pub(crate) key: SlotToken,
     kept: Retransmit,
     pub(in crate::reactor) deadline: Instant,
     arguments: [Option<Bulk>; ITEMS_MAX],
@@ -90,7 +90,7 @@ impl SentCall {
                 result.set_len(bytes);
             }
         }
-        let (key, deadline) = (CallKey { slot: self.slot, token }, self.deadline);
+        let (key, deadline) = (SlotToken { slot: self.slot, token }, self.deadline);
         Some(DeniedCall { conn, key, kept, deadline, arguments, results })
     }
 

@@ -4,7 +4,9 @@ use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Buf;
 use crate::reactor::in_flight::read_buffers::Sinks;
 use crate::reactor::in_flight::server_call::Serving;
-use crate::reactor::types::calls::{Admitted, CallEnd, CallKey, CallOutcome, Progress, ReplyFrame};
+use crate::reactor::types::calls::{
+    Admitted, CallEnd, CallOutcome, Progress, ReplyFrame, SlotToken,
+};
 use crate::reactor::types::negotiate::Negotiated;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::plain::PlainCall;
@@ -32,7 +34,7 @@ pub(crate) enum CoreEvent<'a> {
     /// From now on no call is executed, and arriving calls are not answered: `leave_call` leaves them.
     Leave,
     /// A call ended without a reply.
-    CallFailed(ConnId, CallKey, CallEnd),
+    CallFailed(ConnId, SlotToken, CallEnd),
     /// The connection request with this number was answered.
     Connected(u64, Result<ConnId, FabricError>),
     /// A connection was accepted, or a requested one is ready.

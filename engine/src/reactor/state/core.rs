@@ -24,7 +24,7 @@ use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core_buffers::Lane;
 use crate::reactor::state::rfc5666::CoreDialect;
-use crate::reactor::types::calls::{CallEnd, CallKey};
+use crate::reactor::types::calls::{CallEnd, SlotToken};
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::latency::CallTimer;
@@ -56,7 +56,7 @@ pub(crate) struct CoreCell {
 }
 
 /// See [`Core::ended`].
-pub(in crate::reactor) type EndedCalls = VecDeque<(ConnId, CallKey, CallEnd)>;
+pub(in crate::reactor) type EndedCalls = VecDeque<(ConnId, SlotToken, CallEnd)>;
 
 /// Hands a connection request to the control thread.
 pub(crate) type ConnectRequests =
@@ -402,7 +402,7 @@ impl Core {
     }
 
     /// A call has ended without an answer.
-    pub(in crate::reactor) fn end_call(&mut self, conn: ConnId, call: CallKey, end: CallEnd) {
+    pub(in crate::reactor) fn end_call(&mut self, conn: ConnId, call: SlotToken, end: CallEnd) {
         self.ended.push_back((conn, call, end));
     }
 

@@ -43,12 +43,12 @@ impl CallId {
 
 /// A call that was started, by the requester's name and by the application's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CallKey {
+pub(crate) struct SlotToken {
     pub(crate) slot: SlotId,
     pub(crate) token: u64,
 }
 
-impl CallKey {
+impl SlotToken {
     /// The call that was answered.
     pub(crate) fn of(reply: &DeliveredReply) -> Self {
         Self { slot: reply.slot, token: reply.token }
