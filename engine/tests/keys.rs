@@ -21,7 +21,7 @@ cores.list               tests/keys/host.rs::a_core_runs_on_the_cpu_of_the_list
 cores.max                tests/keys/host.rs::auto_takes_as_many_cores_as_the_most
 poll.mode                tests/keys/turns.rs::a_busy_core_never_sleeps_and_one_in_mode_sleep_does_at_once
 poll.budget              tests/keys/turns.rs::a_turn_takes_no_more_events_of_a_source_than_the_budget
-poll.spin_us             src/reactor/words/idle.rs::the_phases_are_as_long_as_configured
+poll.spin_us             src/reactor/types/idle.rs::the_phases_are_as_long_as_configured
 poll.park_us             tests/keys/turns.rs::an_idle_core_in_mode_sleep_leaves_its_cpu_to_others
 mem.arena_mib            tests/keys/host.rs::an_arena_holds_as_many_blocks_as_its_size_has_room_for
 mem.conn_arena_mib       tests/api_ddp.rs::a_client_short_of_memory_gets_no_buffer_and_goes_on_after_replies

@@ -2,7 +2,7 @@
 //!
 //! Two threads stand in for two processes: caches ignore address spaces, so a line travels between
 //! two pinned threads as between two pinned processes. Neither the reactor nor the protocol is
-//! involved. `main_job` and the `floor` command call [`Probe::measure`].
+//! involved. `default_run` and the `floor` command call [`Probe::measure`].
 
 mod core;
 mod placement;

@@ -1,5 +1,5 @@
 //! Memory that messages are encoded in, before any other state of a core is accessed. A core has two such memories,
-//! for calls and for replies; threads that answer deferred calls borrow others (`pending/mailbox.rs`), and threads
+//! for calls and for replies; threads that answer deferred calls borrow others (`in_flight/mailbox.rs`), and threads
 //! that make calls have their own (`api/handle`).
 
 use crate::fabric::Short;
