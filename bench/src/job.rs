@@ -108,7 +108,10 @@ impl Job {
             return Err(format!("schema = {SCHEMA} is missing at the top"));
         }
         let File { output, defaults, run } =
-            table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+            table.try_into().map_err(|error: toml::de::Error| {
+                // The second line names the key.
+                error.to_string().trim_end().replace('\n', " ")
+            })?;
         if run.is_empty() {
             return Err("no [[run]]".to_owned());
         }
@@ -321,6 +324,8 @@ mod tests {
             ("[[run]]\nname = \"a\"".to_owned(), "--address"),
             ("[[run]]\nsize = 4".to_owned(), "run 1 has no name"),
             (String::new(), "no [[run]]"),
+            ("[run]\nname = \"a\"".to_owned(), "`run`"),
+            (format!("output = 5\n{}", run("")), "`output`"),
             ("[[run]\n".to_owned(), "line 2: "),
         ] {
             let error = parse(&text).unwrap_err();

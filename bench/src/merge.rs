@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
 #[command(after_help = include_str!("help/merge.txt").trim_ascii_end())]
+// With a file in any case: else the first report that follows --json would be taken for it.
+#[command(mut_arg("json", |json| json.num_args(1).help("Also write all results to this file, schema spinperf/3")))]
 pub(crate) struct MergeArgs {
     /// Reports written by `spinperf run --json`
     #[arg(required = true, value_name = "REPORT")]

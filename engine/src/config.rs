@@ -347,7 +347,7 @@ impl Config {
         self.raw.rpc.ccp_auth.unwrap_or(asked_for)
     }
 
-    /// The same for a device: Linux servers refuse a peer that offers 0.
+    /// `rpc.max_rdma_reads` as a device is told of it, at least 1: Linux servers refuse a peer that offers 0.
     pub fn device_reads_max(&self) -> u8 {
         self.raw.rpc.max_rdma_reads.clamp(1, u8::MAX.into()) as u8
     }

@@ -42,13 +42,15 @@ pub(crate) struct CompareArgs {
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let json = Sink::open(args.json.as_deref())?;
+    let json = Sink::open(args.json.as_deref());
     if args.run.is_empty() {
+        let json = json.map_err(|failure| Failure::Usage(failure.to_string()))?;
         let files = || args.before.iter().chain(&args.after);
         let names: Vec<String> = files().map(|path| path.display().to_string()).collect();
         let documents: Result<Vec<_>, _> = files().map(|path| Document::read(path)).collect();
         return compare(args, json, &names, &documents.map_err(Failure::Usage)?);
     }
+    let json = json.map_err(interleave::no_verdict)?;
     let documents = interleave::run(&args.run, args.repeats, &args.fail_if)?;
     compare(args, json, &args.run, &documents).map_err(interleave::no_verdict)
 }

@@ -163,8 +163,8 @@ impl CoreCell {
         messages
     }
 
-    /// Handles a message in a posted receive as one that came by value, if it is a plain call or a plain reply: devices
-    /// deliver all messages that way. Returns any other message.
+    /// Handles a message in a posted receive as one that came by value, if it is a plain reply, a plain call, or a call that
+    /// is served like one: devices deliver all messages that way. Returns any other message.
     #[inline(always)]
     pub(super) fn handle_received_short(
         &self,

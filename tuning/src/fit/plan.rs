@@ -152,7 +152,8 @@ impl<'a> Needs<'a> {
             change(Item::NumaBalancing, "proc/sys/kernel/numa_balancing", "0", why);
         }
         if self.profile.config().pins_cores() && self.is_open() {
-            let why = "A core that is ready must not wait for seconds for other sessions.";
+            let why = "A core that is ready must not wait for seconds for other sessions. Programs that \
+                       run keep their session's share until they are started again.";
             change(Item::Autogroup, "proc/sys/kernel/sched_autogroup_enabled", "0", why);
         }
         // Competing work does not disturb a core that sleeps when idle.

@@ -1,5 +1,5 @@
-//! The threads on which contexts are established, a few for those of clients (`initiating`) and a few for those of servers
-//! (`accepting`): mechanisms may block for half a minute (a key distribution center that does not answer), so they never run
+//! The threads on which contexts are established, a few for those of clients (`initiator_threads`) and a few for those of servers
+//! (`acceptor_threads`): mechanisms may block for half a minute (a key distribution center that does not answer), so they never run
 //! on a core, and the contexts that a process asks for do not wait for those that others ask of it. Jobs come from all
 //! cores. Those of clients are as many as there are clients; those of servers are bounded, and for each host.
 

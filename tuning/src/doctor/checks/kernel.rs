@@ -65,9 +65,15 @@ pub(super) fn autogroup(input: &CheckInput<'_>) -> Finding {
         }
         Some(true) => {
             let open = cores(&input.open_cores());
-            Finding::info(format!("{open} may wait for seconds for threads of other sessions"))
+            let says = format!(
+                "{open} may wait for seconds for threads of other sessions (seen on Linux 6.18)"
+            );
+            Finding::info(says)
                 .seen(file, 1)
-                .remedy("Divide CPU time by thread, or isolate the cores")
+                .remedy(
+                    "Divide CPU time by thread and start the engine again (threads that run keep \
+                     their session's share), or isolate the cores",
+                )
                 .command("sysctl -w kernel.sched_autogroup_enabled=0")
         }
     }
