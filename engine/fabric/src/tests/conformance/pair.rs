@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Time limit: an operation that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit: an operation that takes longer has failed. A device in an emulated guest once took more than 20 s to destroy queue
+/// pairs while its host built programs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) trait Provider: Sync {
     type Connector: Connector;
