@@ -252,7 +252,7 @@ fn call_without_a_connection_expect_backpressure_with_its_own_reason() {
     assert_eq!((in_flight, ups(&caller.heard.borrow())), (0, 1), "{address}");
 }
 
-/// Whose time is long enough for three attempts on a busy host.
+/// Its time is long enough for three attempts on a busy host.
 #[test]
 fn nobody_listens_any_more_expect_attempts_and_then_the_end() {
     let attempts = GIVE_UP_AFTER.map(|give_up_after| {

@@ -261,13 +261,13 @@ fn link_of<L: 'static>(link: Box<dyn Any + Send>) -> Result<Box<L>, FabricError>
 /// A connection that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectRequest<'a> {
-    /// Where to.
+    /// The address to connect to, in the form of the driver.
     pub address: &'a str,
     /// Number of the core on whose behalf to connect.
     pub core: usize,
     /// Bytes that the peer gets with the request.
     pub private_data: &'a [u8],
-    /// Longest time until it is there.
+    /// Maximum wait for the connection.
     pub timeout: Duration,
     /// The peer may read all of these slabs by the connection, where the driver lets a call use them in place. Where
     /// it does not, they are memory as any other.

@@ -41,7 +41,7 @@ macro_rules! converted {
 
 /// Declares the groups of keys: for each group a struct with a field for each key, whose documentation is the effect of
 /// the key, and for each key an entry of the table. With `get`, [`Config`] has a function of that name for the value. A key
-/// without `unit` is no number, one without `origin` concerns this engine only, and one without `related` keys stands alone.
+/// without `unit` is not a number, one without `origin` concerns this engine only, and one without `related` keys stands alone.
 macro_rules! groups {
     ($(
         $(#[$about:meta])*

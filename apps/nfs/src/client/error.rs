@@ -58,7 +58,7 @@ impl Error {
         Self::Local(format!("{name}: {error}"))
     }
 
-    /// A call that failed. The security context may have ended during the session, with no other one to be had: the ticket has
+    /// A call that failed. The security context may have ended during the session, and no other one was given: the ticket has
     /// expired, no KDC answers, or the server refuses another context.
     pub fn call(operation: ProcedureId, source: CallError) -> Self {
         let operation = nfs3::name(operation).to_owned();

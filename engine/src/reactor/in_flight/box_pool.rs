@@ -1,10 +1,10 @@
-//! Boxes that messages need now and then, kept for the next ones. A connection makes them when they are first needed,
-//! so that one that never does holds none.
+//! Boxes that messages need now and then, kept for the next ones. A connection or a core makes them when they are first
+//! needed, so that one that never needs any holds none.
 
 /// Boxes that are made at the first need at least, so that a few calls in flight do not allocate later.
 const MADE_AT_LEAST: usize = 8;
 
-/// Empty boxes of one connection, at most a fixed number of them with those that are out.
+/// Empty boxes of one owner, at most a fixed number of them with those that are out.
 #[derive(Debug)]
 pub(in crate::reactor) struct Spares<T> {
     // Boxes, as those that are out move at the price of a pointer.

@@ -52,7 +52,7 @@ const DRAFT_MEMORIES_MAX: usize = 16;
 /// Answer of a deferred call.
 #[cfg_attr(
     not(feature = "gss"),
-    expect(clippy::large_enum_variant, reason = "letters lie in the queue, not on the heap")
+    expect(clippy::large_enum_variant, reason = "it lies in a box that is used again")
 )]
 pub(crate) enum DeferredAnswer {
     /// Results: the RPC reply as an XDR stream in `stream`, and its data items.
