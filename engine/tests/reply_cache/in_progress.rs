@@ -34,6 +34,28 @@ fn calls_in_progress_on_several_connections_expect_all_known_and_answered() {
     assert!((0..CALLS).all(|number| server.seen.executed(number) == 1));
 }
 
+/// Connections of a peer are served in any order, so each of them may be the one that its peer listens to.
+#[test]
+fn one_call_repeated_on_several_connections_expect_the_reply_on_each() {
+    const CALL: u32 = 7;
+    let address = unique_address();
+    let server = Threads::start(with_memory_for_many_calls(), &address);
+    let mut peers: Vec<RawPeer> =
+        (0..4).flat_map(|_| start_raw(&address, ADD_LATER, CALL..CALL + 1)).collect();
+    for peer in &mut peers {
+        // Behind the other of its connection, so that it has arrived.
+        peer.send_words(&raw_call(CALL + 1, LOOK));
+        assert_eq!(peer.hear().words()[0], CALL + 1);
+    }
+    server.seen.answer_deferred();
+    for peer in &mut peers {
+        let reply = peer.hear().words();
+        assert_eq!((reply[0], reply[12], reply[13]), (CALL, 0, 1), "{reply:?}");
+        peer.close();
+    }
+    assert_eq!(server.seen.executed(CALL), 1);
+}
+
 #[test]
 fn all_places_of_a_peer_in_progress_expect_it_told_to_try_again_and_its_other_calls_executed() {
     let address = unique_address();

@@ -42,6 +42,8 @@ pub(crate) struct DeferredReply {
     slot: SlotId,
     room: Option<Room>,
     answer: DeferredAnswer,
+    /// The same call, which arrived before and waits for the same reply.
+    earlier: Option<DeferTicket>,
 }
 
 /// A connection as seen by threads that answer its calls: the destination of answers, and a flag that it has gone.
@@ -99,7 +101,8 @@ impl DeferTicket {
         if let Some(keep) = self.keep.take() {
             keep.refuse(SYSTEM_ERR);
         }
-        self.answer(DeferredAnswer::TooLate);
+        self.set_answers(|_| DeferredAnswer::TooLate);
+        self.post();
     }
 
     /// Sets the protection of the results, and where their sealing is counted.
@@ -148,12 +151,35 @@ impl DeferTicket {
         room.map_or(REFUSAL, |room| room.encode(data, draft))
     }
 
-    /// Sends an answer; may wait for room in the mailbox.
-    pub(in crate::reactor) fn answer(mut self, answer: DeferredAnswer) {
+    /// Waits for the reply of a call that is being executed, together with those of it that arrived before.
+    pub(in crate::reactor) fn join(&mut self, earlier: Option<Self>) {
         if let Some(reply) = &mut self.reply {
-            reply.answer = answer;
+            reply.earlier = earlier;
         }
-        self.post();
+    }
+
+    /// Encodes the answers of all that wait together.
+    pub(in crate::reactor) fn set_answers(&mut self, encode: impl Fn(&mut Self) -> DeferredAnswer) {
+        let mut next = Some(self);
+        while let Some(waiting) = next {
+            let answer = encode(waiting);
+            let Some(reply) = &mut waiting.reply else { return };
+            reply.answer = answer;
+            next = reply.earlier.as_mut();
+        }
+    }
+
+    /// Sends the answers of all that wait together; may wait for room in the mailbox.
+    pub(in crate::reactor) fn send_answers(self) {
+        let mut next = Some(self);
+        while let Some(mut waiting) = next {
+            next = waiting.take_earlier();
+            waiting.post();
+        }
+    }
+
+    fn take_earlier(&mut self) -> Option<Self> {
+        self.reply.as_mut()?.earlier.take()
     }
 
     /// Memory for the data items of a reply.
@@ -187,7 +213,12 @@ impl DeferTicket {
 
 impl Drop for DeferTicket {
     fn drop(&mut self) {
-        // Also when an encoder panicked: the call must not keep its slot forever.
+        // Also when an encoder panicked: the call must not keep its slot forever. One after the other, as there may be
+        // many.
+        let mut earlier = self.take_earlier();
+        while let Some(mut waiting) = earlier {
+            earlier = waiting.take_earlier();
+        }
         if self.reply.is_some() {
             self.refuse(AcceptStatus::SystemErr);
         }
@@ -197,7 +228,7 @@ impl Drop for DeferTicket {
 impl Default for DeferredReply {
     fn default() -> Self {
         let slot = SlotId { index: 0, generation: 0 };
-        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL }
+        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL, earlier: None }
     }
 }
 

@@ -26,8 +26,9 @@
 //! header or a chunk: the repeated call names memory of its own (`Cuts` in module `draft`). A long reply takes several places.
 //! One that is too long leaves a mark: its call is not executed again, and answered with SYSTEM_ERR.
 //!
-//! **While the call is being executed**, the repeated one waits for the reply of the first, as a deferred call
-//! (module `deferred`, which also knows the cache). A call on a connection that its client has replaced is not
+//! **While the call is being executed**, those that repeat it wait for the reply of the first, as deferred calls
+//! (module `deferred`, which also knows the cache): all of them, as connections are served in any order, so that the last to
+//! arrive may be the one whose client has gone. A call on a connection that its client has replaced is not
 //! executed: its client does not wait for it, and its slot may have a newer call. Connections are numbered as they
 //! come up, and one with a higher number replaces the others with its first call that is not of the NULL procedure.
 //! An attempt that its client has given up may come up later than the next one; it has at most a NULL call, because
@@ -328,15 +329,11 @@ impl Attached {
             return waiting.reject(AcceptStatus::SystemErr);
         };
         if state[index].is_running() {
-            // A call that waited before belonged to a connection that is gone, or to a broken client.
-            let before = state.wait(index, waiting);
-            drop(state);
-            drop(before);
-            return;
+            return state.wait(index, waiting);
         }
-        let answer = state.answer_for(index, &mut waiting);
+        state.answer_for(index, &mut waiting);
         drop(state);
-        waiting.answer(answer);
+        waiting.send_answers();
     }
 }
 
@@ -382,9 +379,9 @@ impl Ticket {
             return;
         }
         let Some(mut waiting) = keep(&mut state, self.index) else { return };
-        let answer = state.answer_for(self.index, &mut waiting);
+        state.answer_for(self.index, &mut waiting);
         drop(state);
-        waiting.answer(answer);
+        waiting.send_answers();
     }
 }
 

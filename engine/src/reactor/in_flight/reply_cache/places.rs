@@ -64,7 +64,7 @@ pub(super) struct Place {
 enum Content {
     /// Free, or more of another place's results.
     Nothing,
-    /// The call's handler is running, or will answer later. A repeated call waits for the reply.
+    /// The call's handler is running, or will answer later. Calls that repeat it wait for the reply.
     Running(Option<DeferTicket>),
     Replied(Results),
     Refused(RpcRefusal),
@@ -353,15 +353,15 @@ impl Place {
 
 /// Replies.
 impl State {
-    /// Keeps the waiting call until the reply is there; returns the one that waited before.
-    pub(super) fn wait(&mut self, index: u32, waiting: DeferTicket) -> Option<DeferTicket> {
-        match &mut self.place(index).content {
-            Content::Running(place) => place.replace(waiting),
-            _ => Some(waiting),
+    /// Keeps the waiting call of a place that is running, until the reply is there.
+    pub(super) fn wait(&mut self, index: u32, mut waiting: DeferTicket) {
+        if let Content::Running(place) = &mut self.place(index).content {
+            waiting.join(place.take());
+            *place = Some(waiting);
         }
     }
 
-    /// Keeps the results of a call; returns the call that waits for them.
+    /// Keeps the results of a call; returns the calls that wait for them.
     pub(super) fn keep_results(
         &mut self,
         index: u32,
@@ -457,18 +457,19 @@ impl State {
         }
     }
 
-    /// Encodes the stored reply for a call that has waited.
-    pub(super) fn answer_for(&mut self, index: u32, waiting: &mut DeferTicket) -> DeferredAnswer {
-        match self.stored(index) {
+    /// Encodes the stored reply for the calls that have waited.
+    pub(super) fn answer_for(&mut self, index: u32, waiting: &mut DeferTicket) {
+        let stored = self.stored(index);
+        waiting.set_answers(|waiting| match &stored {
             Some(Stored::Results(results)) => {
                 let data = results.data(|bytes| waiting.bulk(bytes));
                 data.map_or(DeferredAnswer::Reject(AcceptStatus::SystemErr), |data| {
                     waiting.answer_with(data, &results.draft())
                 })
             }
-            Some(Stored::Refusal(RpcRefusal::Accepted(status))) => DeferredAnswer::Reject(status),
+            Some(Stored::Refusal(RpcRefusal::Accepted(status))) => DeferredAnswer::Reject(*status),
             _ => DeferredAnswer::Reject(AcceptStatus::SystemErr),
-        }
+        });
     }
 }
 
