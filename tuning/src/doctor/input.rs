@@ -39,12 +39,12 @@ pub fn profile_for(
 }
 
 impl<'a> CheckInput<'a> {
-    pub(super) fn config(&self) -> &'a Config {
+    pub(crate) fn config(&self) -> &'a Config {
         self.profile.config()
     }
 
     /// The CPUs that are polled on: all that this process may use, if cores are not pinned.
-    pub(super) fn cores(&self) -> CpuSet {
+    pub(crate) fn cores(&self) -> CpuSet {
         match self.config().pins_cores() {
             true => self.config().cpus().iter().copied().collect(),
             false => self.facts.cpus.for_engine().allowed.into_iter().collect(),
@@ -52,7 +52,7 @@ impl<'a> CheckInput<'a> {
     }
 
     /// Cores on CPUs that are not isolated, as far as the host reports.
-    pub(super) fn open_cores(&self) -> CpuSet {
+    pub(crate) fn open_cores(&self) -> CpuSet {
         minus(&self.cores(), &self.facts.cpus.isolated.clone().unwrap_or_default())
     }
 
@@ -67,7 +67,7 @@ impl<'a> CheckInput<'a> {
         cpus.select(&cpus.for_engine(), most, !self.goes_by_rdma())
     }
 
-    pub(super) fn mode(&self) -> IdlePolicy {
+    pub(crate) fn mode(&self) -> IdlePolicy {
         self.config().idle_policy()
     }
 

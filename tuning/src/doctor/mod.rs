@@ -10,6 +10,7 @@ mod finding;
 mod input;
 mod render;
 mod report;
+pub(crate) mod switches;
 mod tried;
 
 pub use finding::{Evidence, Finding, Remedy, Verdict};

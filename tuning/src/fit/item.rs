@@ -48,17 +48,17 @@ const FILES: &[(Item, &str, &str)] = &[
 ];
 
 impl Item {
-    /// Returns whether this file belongs to the item. `path` is relative to the root.
-    pub fn owns(self, path: &str) -> bool {
-        let own = FILES.iter().filter(|(item, ..)| *item == self);
-        own.into_iter().any(|(_, begin, end)| match end.is_empty() {
+    /// The item that a file belongs to. `path` is relative to the root.
+    pub fn of(path: &str) -> Option<Self> {
+        let is_number = |text: &str| text.parse::<u32>().is_ok() && !text.starts_with('+');
+        let is_own = |(_, begin, end): &&(Self, &str, &str)| match end.is_empty() {
             true => path == *begin,
             false => {
                 let number = path.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end));
-                number
-                    .is_some_and(|number| number.parse::<u32>().is_ok() && !number.starts_with('+'))
+                number.is_some_and(is_number)
             }
-        })
+        };
+        FILES.iter().find(is_own).map(|(item, ..)| *item)
     }
 }
 
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn an_item_owns_its_files_and_no_others() {
-        assert!(Item::Irq.owns("proc/irq/120/smp_affinity_list"));
-        assert!(Item::Watchdog.owns("proc/sys/kernel/nmi_watchdog"));
+        assert_eq!(Item::of("proc/irq/120/smp_affinity_list"), Some(Item::Irq));
+        assert_eq!(Item::of("proc/sys/kernel/nmi_watchdog"), Some(Item::Watchdog));
         for path in [
             "proc/irq/../sys/kernel/core_pattern/smp_affinity_list",
             "proc/irq//smp_affinity_list",
@@ -85,8 +85,7 @@ mod tests {
             "etc/passwd",
             "",
         ] {
-            assert!(FILES.iter().all(|(item, ..)| !item.owns(path)), "{path}");
+            assert_eq!(Item::of(path), None, "{path}");
         }
-        assert!(!Item::Governor.owns("proc/irq/120/smp_affinity_list"), "another's");
     }
 }

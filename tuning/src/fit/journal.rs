@@ -156,7 +156,7 @@ impl Entry {
 
     fn is_ours(&self) -> bool {
         let values = [&self.from, &self.to];
-        self.item.owns(&self.path)
+        Item::of(&self.path) == Some(self.item)
             && values.into_iter().chain(&self.was).all(|value| is_value(value))
     }
 }

@@ -3,7 +3,9 @@
 use super::item::Item;
 use super::journal::Journal;
 use super::site::Site;
-use crate::host::{HostFacts, both, minus};
+use crate::doctor::CheckInput;
+use crate::doctor::switches::SWITCHES;
+use crate::host::{HostFacts, both};
 use crate::profile::Profile;
 use serde::Serialize;
 use spinrpc::config::{Driver, IdlePolicy};
@@ -23,7 +25,7 @@ pub struct Change {
     pub from: String,
     /// Requested value.
     pub to: String,
-    /// Reason, as a sentence.
+    /// Reason, as a sentence without a full stop.
     pub reason: String,
 }
 
@@ -31,7 +33,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Advice {
-    /// Reason, as a sentence.
+    /// Reason, as a sentence without a full stop.
     pub reason: String,
     /// Text to write, and where.
     pub what: String,
@@ -48,15 +50,10 @@ pub struct Plan {
 }
 
 impl Change {
-    /// A wanted value. The current one is not known yet.
-    fn to(
-        item: Item,
-        path: impl Into<String>,
-        to: impl Into<String>,
-        reason: impl Into<String>,
-    ) -> Self {
-        let (path, to, reason) = (path.into(), to.into(), reason.into());
-        Self { item, path, from: String::new(), to, reason }
+    /// A wanted value of a file of an item. The current one is not known yet.
+    fn to(path: impl Into<String>, to: impl ToString, reason: impl Into<String>) -> Option<Self> {
+        let (path, to, reason) = (path.into(), to.to_string(), reason.into());
+        Some(Self { item: Item::of(&path)?, path, from: String::new(), to, reason })
     }
 }
 
@@ -81,8 +78,7 @@ impl Plan {
 }
 
 struct Needs<'a> {
-    facts: &'a HostFacts,
-    profile: &'a Profile,
+    input: CheckInput<'a>,
     journal: &'a Journal,
     cores: CpuSet,
     /// CPUs for interrupts.
@@ -93,12 +89,14 @@ impl<'a> Needs<'a> {
     fn new(facts: &'a HostFacts, profile: &'a Profile, journal: &'a Journal) -> Self {
         let cores: CpuSet = profile.config().cpus().iter().copied().collect();
         let rest = facts.cpus.housekeeping(&cores);
-        Self { facts, profile, journal, cores, rest }
+        Self { input: CheckInput { facts, profile, tried: None }, journal, cores, rest }
     }
 
     /// Wanted values, whatever the current ones are.
     fn changes(&self) -> Vec<Change> {
-        let mut changes = self.switches();
+        let wanted = SWITCHES.iter().filter(|one| one.is_to_be_set(&self.input));
+        let mut changes: Vec<Change> =
+            wanted.filter_map(|one| Change::to(one.file, one.to, one.says)).collect();
         changes.extend(self.hugepages());
         if self.polls_pinned() {
             changes.extend(self.governors());
@@ -110,77 +108,28 @@ impl<'a> Needs<'a> {
 
     /// Cores poll, each on a CPU of its own.
     fn polls_pinned(&self) -> bool {
-        let config = self.profile.config();
-        config.idle_policy() != IdlePolicy::Sleep && config.pins_cores()
-    }
-
-    /// The kernel may run any task where the cores run.
-    fn is_open(&self) -> bool {
-        !minus(&self.cores, &self.facts.cpus.isolated.clone().unwrap_or_default()).is_empty()
+        self.input.mode() != IdlePolicy::Sleep && self.input.config().pins_cores()
     }
 
     fn governors(&self) -> impl Iterator<Item = Change> {
-        self.cores.iter().map(|cpu| {
+        self.cores.iter().filter_map(|cpu| {
             let path = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
-            let why = format!("CPU {cpu} polls, and must keep its frequency.");
-            Change::to(Item::Governor, path, "performance", why)
+            let why = format!("CPU {cpu} polls, and must keep its frequency");
+            Change::to(path, "performance", why)
         })
-    }
-
-    fn switches(&self) -> Vec<Change> {
-        let mut changes = Vec::new();
-        let mut change = |item, path: &str, to: &str, why: &str| {
-            changes.push(Change::to(item, path, to, why));
-        };
-        let memory = &self.facts.memory;
-        if memory.thp.as_deref() == Some("always") {
-            let why = "Only programs that request transparent huge pages get them; others do not \
-                       stall for them.";
-            change(Item::Thp, THP_ENABLED, "madvise", why);
-        }
-        if memory.thp_defrag.as_deref() == Some("always") {
-            let why = "A page fault must not wait for memory compaction.";
-            change(Item::Thp, THP_DEFRAG, "madvise", why);
-        }
-        if memory.ksm == Some(true) {
-            let why = "Merged pages are copied again at the first write to them.";
-            change(Item::Ksm, "sys/kernel/mm/ksm/run", "0", why);
-        }
-        if memory.numa_balancing == Some(true) {
-            let why = "Pages are unmapped to find out which node uses them, which causes page faults \
-                       during calls.";
-            change(Item::NumaBalancing, "proc/sys/kernel/numa_balancing", "0", why);
-        }
-        if self.profile.config().pins_cores() && self.is_open() {
-            let why = "A core that is ready must not wait for seconds for other sessions. Programs that \
-                       run keep their session's share until they are started again.";
-            change(Item::Autogroup, "proc/sys/kernel/sched_autogroup_enabled", "0", why);
-        }
-        // Competing work does not disturb a core that sleeps when idle.
-        if self.profile.config().idle_policy() != IdlePolicy::Sleep {
-            // Set first, and so restored last: while watchdog is 0, the kernel does not accept 1 here.
-            let why = "It interrupts even CPUs that take no interrupts.";
-            change(Item::Watchdog, "proc/sys/kernel/nmi_watchdog", "0", why);
-            let why = "It checks every CPU every few seconds.";
-            change(Item::Watchdog, "proc/sys/kernel/watchdog", "0", why);
-            let why = "Timers of idle CPUs must not migrate to busy ones.";
-            change(Item::TimerMigration, "proc/sys/kernel/timer_migration", "0", why);
-            let why = "Each CPU updates its statistics at this interval, in seconds.";
-            change(Item::StatInterval, "proc/sys/vm/stat_interval", "10", why);
-        }
-        changes
     }
 
     /// On each node with cores, as many pages as their arenas need, in addition to those already in
     /// use.
     fn hugepages(&self) -> Vec<Change> {
-        let config = self.profile.config();
+        let config = self.input.config();
         if config.hugepages() == HugePages::Off {
             return Vec::new();
         }
         let pages = (config.arena_bytes() as u64).div_ceil(PAGE_BYTES);
-        let pools = self.facts.memory.huge_pages.iter().filter(|p| p.page_bytes == PAGE_BYTES);
-        let by_node = self.facts.cpus.cores_by_node(config);
+        let pools =
+            self.input.facts.memory.huge_pages.iter().filter(|p| p.page_bytes == PAGE_BYTES);
+        let by_node = self.input.facts.cpus.cores_by_node(config);
         let changes = pools.filter_map(|pool| {
             let on_node = |found: &(&u32, &u64)| pool.node.is_none_or(|node| node == *found.0);
             let cores: u64 = by_node.iter().filter(on_node).map(|(_, cores)| cores).sum();
@@ -190,9 +139,9 @@ impl<'a> Needs<'a> {
             let where_ = pool.node.map_or(String::new(), |node| format!(" of node {node}"));
             let reason = format!(
                 "The arenas of the cores{where_} need {needed} pages of 2 MiB ({cores} of {pages} \
-                 pages), besides those already in use."
+                 pages), besides those already in use"
             );
-            Some(Change::to(Item::Hugepages, path, to.to_string(), reason))
+            Change::to(path, to, reason)
         });
         changes.collect()
     }
@@ -202,7 +151,7 @@ impl<'a> Needs<'a> {
     fn pages_in_all(&self, path: &str, needed: u64, total: u64, free: u64) -> Option<u64> {
         let now = total.to_string();
         let own = self.journal.entry(path).filter(|entry| entry.wrote(&now));
-        let is_settled = self.journal.hash == hash_of(self.profile);
+        let is_settled = self.journal.hash == hash_of(self.input.profile);
         if own.is_some_and(|entry| entry.to == now) && is_settled {
             return None;
         }
@@ -215,8 +164,8 @@ impl<'a> Needs<'a> {
     /// Moves interrupts off the cores and their hardware threads, if other CPUs are left. Those that the kernel manages
     /// stay: they cannot be moved, and disturb only CPUs that access the disk.
     fn interrupts(&self) -> Vec<Change> {
-        let quiet = self.facts.cpus.quiet(&self.cores);
-        let movable = self.facts.irqs.iter().filter(|irq| !irq.is_managed());
+        let quiet = self.input.facts.cpus.quiet(&self.cores);
+        let movable = self.input.facts.irqs.iter().filter(|irq| !irq.is_managed());
         let changes = movable.filter_map(|irq| {
             let affinity = irq.affinity.as_ref()?;
             let hit = both(affinity, &quiet);
@@ -226,8 +175,8 @@ impl<'a> Needs<'a> {
             let others = both(affinity, &self.rest);
             let to = if others.is_empty() { &self.rest } else { &others };
             let path = format!("proc/irq/{}/smp_affinity_list", irq.number);
-            let why = format!("{} may interrupt the cores on CPUs {hit}.", irq.name);
-            Some(Change::to(Item::Irq, path, to.to_string(), why))
+            let why = format!("{} may interrupt the cores on CPUs {hit}", irq.name);
+            Change::to(path, to, why)
         });
         changes.collect()
     }
@@ -239,20 +188,25 @@ impl<'a> Needs<'a> {
 
     fn isolation(&self) -> Option<Advice> {
         let cores = &self.cores;
-        let config = self.profile.config();
+        let config = self.input.config();
         let polls = config.idle_policy() == IdlePolicy::Busy && config.pins_cores();
-        let parameters = self.facts.cpus.isolation(cores).filter(|_| polls && self.is_open())?;
+        let parameters = self
+            .input
+            .facts
+            .cpus
+            .isolation(cores)
+            .filter(|_| polls && !self.input.open_cores().is_empty())?;
         Some(Advice {
-            reason: format!("The kernel may run any task on CPUs {cores}, where the cores poll."),
+            reason: format!("The kernel may run any task on CPUs {cores}, where the cores poll"),
             what: format!("kernel command line, at the next boot: {parameters}"),
         })
     }
 
     fn irqbalance(&self) -> Option<Advice> {
         let polls = self.polls_pinned();
-        let banned = self.facts.cpus.to_ban(&self.cores);
-        (self.facts.tasks.has_irqbalance && polls && !banned.is_empty()).then(|| Advice {
-            reason: "irqbalance is running, and moves interrupts back to the cores.".to_owned(),
+        let banned = self.input.facts.cpus.to_ban(&self.cores);
+        (self.input.facts.tasks.has_irqbalance && polls && !banned.is_empty()).then(|| Advice {
+            reason: "irqbalance is running, and moves interrupts back to the cores".to_owned(),
             what: format!(
                 "/etc/default/irqbalance or /etc/sysconfig/irqbalance: \
                  IRQBALANCE_BANNED_CPULIST={banned}"
@@ -261,9 +215,9 @@ impl<'a> Needs<'a> {
     }
 
     fn tuned(&self) -> Option<Advice> {
-        self.facts.tasks.tuned.is_some().then(|| Advice {
+        self.input.facts.tasks.tuned.is_some().then(|| Advice {
             reason: "tuned is running, and sets the same values whenever it starts, stops or \
-                     changes its profile."
+                     changes its profile"
                 .to_owned(),
             what: "before this script: systemctl disable --now tuned; or a profile of tuned with \
                    these values"
@@ -272,15 +226,15 @@ impl<'a> Needs<'a> {
     }
 
     fn memlock(&self) -> Option<Advice> {
-        let config = self.profile.config();
-        let process = &self.facts.process;
+        let config = self.input.config();
+        let process = &self.input.facts.process;
         let needed = (config.arena_bytes() * config.cores()) as u64;
         let limit = process.memlock?.soft.filter(|_| !process.may_lock_all)?;
         let locks =
             config.driver() == Driver::Verbs || config.lock() == spinrpc::config::Want::Require;
         (locks && limit < needed).then(|| Advice {
             reason: format!(
-                "Arenas of {} MiB must be locked, and this user may lock {} MiB.",
+                "Arenas of {} MiB must be locked, and this user may lock {} MiB",
                 needed >> 20,
                 limit >> 20
             ),
@@ -297,5 +251,3 @@ pub(super) fn hash_of(profile: &Profile) -> String {
 }
 
 const PAGE_BYTES: u64 = 2 << 20;
-const THP_ENABLED: &str = "sys/kernel/mm/transparent_hugepage/enabled";
-const THP_DEFRAG: &str = "sys/kernel/mm/transparent_hugepage/defrag";

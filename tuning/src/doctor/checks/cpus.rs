@@ -7,9 +7,7 @@ use spinrpc::config::{CoreList, IdlePolicy};
 use spinrpc::sys::affinity::CpuSet;
 
 pub(super) fn allowed(input: &CheckInput<'_>) -> Finding {
-    let Some(allowed) = &input.facts.cpus.allowed else {
-        return Finding::unknown("the host does not report which CPUs this process may use");
-    };
+    let allowed = known!(&input.facts.cpus.allowed, "which CPUs this process may use");
     let wanted = input.cores();
     let missing = minus(&wanted, allowed);
     if missing.is_empty() {
@@ -69,9 +67,7 @@ pub(super) fn quota(input: &CheckInput<'_>) -> Finding {
 }
 
 pub(super) fn spare(input: &CheckInput<'_>) -> Finding {
-    let Some(online) = &input.facts.cpus.online else {
-        return Finding::unknown("the host does not report which CPUs are online");
-    };
+    let online = known!(&input.facts.cpus.online, "which CPUs are online");
     if !input.config().pins_cores() {
         return spare_by_count(input);
     }
@@ -102,9 +98,7 @@ fn spare_by_count(input: &CheckInput<'_>) -> Finding {
 }
 
 pub(super) fn isolated(input: &CheckInput<'_>) -> Finding {
-    let Some(isolated) = &input.facts.cpus.isolated else {
-        return Finding::unknown("the host does not report which CPUs are isolated");
-    };
+    let isolated = known!(&input.facts.cpus.isolated, "which CPUs are isolated");
     let open = input.open_cores();
     let source = "/sys/devices/system/cpu/isolated";
     if open.is_empty() {

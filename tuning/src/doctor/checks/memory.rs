@@ -1,4 +1,4 @@
-//! Memory: size, lock limits, huge pages, and page migration.
+//! Memory: size, lock limits, and huge pages.
 
 use super::size;
 use crate::doctor::{CheckInput, Finding, Verdict};
@@ -10,9 +10,7 @@ use spinrpc::config::{Config, Driver, Want};
 pub(super) fn room(input: &CheckInput<'_>) -> Finding {
     let memory = &input.facts.memory;
     let group = &input.facts.cgroup;
-    let Some(available) = memory.available_bytes else {
-        return Finding::unknown("the host does not report how much memory it has");
-    };
+    let available = known!(memory.available_bytes, "how much memory it has");
     let used = group.memory_bytes.unwrap_or_default();
     let group_room = group.memory_max.as_ref().map(|limit| limit.bytes.saturating_sub(used));
     let room = group_room.map_or(available, |room| room.min(available));
@@ -62,9 +60,7 @@ fn connection_bytes(config: &Config) -> u64 {
 
 pub(super) fn lock(input: &CheckInput<'_>) -> Finding {
     let process = &input.facts.process;
-    let Some(limit) = process.memlock else {
-        return Finding::unknown("the host does not report how much memory may be locked");
-    };
+    let limit = known!(process.memlock, "how much memory may be locked");
     let config = input.config();
     let (needed, what) = match config.driver() {
         Driver::Verbs => (Memlock::connection_bytes(config), "each connection registers up to"),
@@ -129,71 +125,6 @@ pub(super) fn huge_pages(input: &CheckInput<'_>) -> Finding {
     })
 }
 
-pub(super) fn thp(input: &CheckInput<'_>) -> Finding {
-    let memory = &input.facts.memory;
-    let Some(mode) = memory.thp.as_deref() else {
-        return Finding::unknown("the kernel does not report transparent huge pages");
-    };
-    if mode != "always" {
-        return Finding::ok(mode).seen(THP, mode);
-    }
-    let says = "any page fault may stall for a huge page (always)";
-    Finding::new(input.interference(), says)
-        .seen(THP, mode)
-        .seen_if("/sys/kernel/mm/transparent_hugepage/defrag", memory.thp_defrag.as_ref())
-        .remedy("Restrict them to programs that request them")
-        .command(format!("echo madvise > {THP}"))
-}
-
-pub(super) fn khugepaged(input: &CheckInput<'_>) -> Finding {
-    let memory = &input.facts.memory;
-    let file = "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag";
-    match memory.khugepaged_defrag {
-        None => Finding::unknown("the kernel does not report khugepaged"),
-        Some(true) if memory.thp.as_deref() != Some("never") => Finding::info(
-            "khugepaged moves pages to form huge ones, and stalls programs that access them \
-             meanwhile",
-        )
-        .seen(file, 1)
-        .remedy("Disable its compaction")
-        .command(format!("echo 0 > {file}")),
-        Some(_) => Finding::ok("khugepaged does not move pages"),
-    }
-}
-
-pub(super) fn ksm(input: &CheckInput<'_>) -> Finding {
-    let file = "/sys/kernel/mm/ksm/run";
-    match input.facts.memory.ksm {
-        None => Finding::ok("the kernel does not support KSM"),
-        Some(false) => Finding::ok("equal pages are not merged").seen(file, 0),
-        Some(true) => {
-            let says = "equal pages are merged, and copied again at the next write";
-            Finding::new(input.interference(), says)
-                .seen(file, 1)
-                .remedy("Disable it unless something on this host needs it")
-                .command(format!("echo 2 > {file}"))
-        }
-    }
-}
-
-pub(super) fn numa_balancing(input: &CheckInput<'_>) -> Finding {
-    let nodes = input.facts.cpus.nodes.len();
-    match input.facts.memory.numa_balancing {
-        None => Finding::ok("the kernel does not migrate pages between nodes"),
-        Some(false) => Finding::ok("pages stay on their node").seen(NUMA_BALANCING, 0),
-        Some(true) if nodes < 2 => Finding::ok("there is only one node").seen(NUMA_BALANCING, 1),
-        Some(true) => {
-            let says = format!("pages are unmapped to find out which of {nodes} nodes uses them");
-            Finding::new(input.interference(), says)
-                .seen(NUMA_BALANCING, 1)
-                .remedy("Disable it: the memory of cores is on their node already")
-                .command("sysctl -w kernel.numa_balancing=0")
-        }
-    }
-}
-
 /// Page size that the engine requests.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const LIMITS: &str = "/proc/self/limits Max locked memory";
-const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
-const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";

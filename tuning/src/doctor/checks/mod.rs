@@ -1,9 +1,18 @@
 //! The list of checks, with one file for each topic.
 
+/// A fact of the host; without it, the check that asks for it is over.
+macro_rules! known {
+    ($fact:expr, $what:literal) => {
+        match $fact {
+            Some(fact) => fact,
+            None => return Finding::unknown(concat!("the host does not report ", $what)),
+        }
+    };
+}
+
 mod cpus;
 mod irqs;
 mod kerberos;
-mod kernel;
 mod load;
 mod memory;
 mod power;
@@ -13,7 +22,7 @@ mod rdma;
 
 pub(super) use probes::GAP_NS;
 
-use super::{CheckInput, Finding};
+use super::{CheckInput, Finding, switches};
 use std::fmt::Display;
 
 pub(super) struct Spec {
@@ -21,13 +30,18 @@ pub(super) struct Spec {
     pub(super) group: &'static str,
     pub(super) title: &'static str,
     is_of_pinned: bool,
-    judge: Judge,
+    /// Absent for settings of the kernel, whose rows say everything.
+    judge: Option<Judge>,
 }
 
 type Judge = fn(&CheckInput<'_>) -> Finding;
 
 const fn spec(group: &'static str, id: &'static str, title: &'static str, judge: Judge) -> Spec {
-    Spec { id, group, title, is_of_pinned: false, judge }
+    Spec { judge: Some(judge), ..switch(group, id, title) }
+}
+
+const fn switch(group: &'static str, id: &'static str, title: &'static str) -> Spec {
+    Spec { id, group, title, is_of_pinned: false, judge: None }
 }
 
 /// A check that compares the CPU of a core with others.
@@ -42,9 +56,12 @@ const fn of_pinned(
 
 impl Spec {
     pub(super) fn run(&self, input: &CheckInput<'_>) -> Finding {
-        match self.is_of_pinned && !input.config().pins_cores() {
-            true => Finding::ok("cores are not pinned to CPUs (cores.list=any)"),
-            false => (self.judge)(input),
+        match self.judge {
+            None => switches::judge(self.id, input),
+            Some(_) if self.is_of_pinned && !input.config().pins_cores() => {
+                Finding::ok("cores are not pinned to CPUs (cores.list=any)")
+            }
+            Some(judge) => judge(input),
         }
     }
 }
@@ -85,14 +102,14 @@ pub(super) static ALL: &[Spec] = &[
     spec(MEMORY, "memory.room", "memory for cores and connections", memory::room),
     spec(MEMORY, "memory.lock", "lockable memory", memory::lock),
     spec(MEMORY, "memory.hugepages", "huge pages for arenas", memory::huge_pages),
-    spec(MEMORY, "memory.thp", "transparent huge pages", memory::thp),
-    spec(MEMORY, "memory.khugepaged", "compaction by khugepaged", memory::khugepaged),
-    spec(MEMORY, "memory.ksm", "merging of equal pages (KSM)", memory::ksm),
-    spec(MEMORY, "memory.numa_balancing", "page migration between nodes", memory::numa_balancing),
-    spec(KERNEL, "kernel.watchdogs", "watchdogs", kernel::watchdogs),
-    spec(KERNEL, "kernel.stat_interval", "memory statistics", kernel::stat_interval),
-    spec(KERNEL, "kernel.timer_migration", "migration of timers", kernel::timer_migration),
-    of_pinned(KERNEL, "kernel.autogroup", "CPU time by session", kernel::autogroup),
+    switch(MEMORY, "memory.thp", "transparent huge pages"),
+    switch(MEMORY, "memory.khugepaged", "compaction by khugepaged"),
+    switch(MEMORY, "memory.ksm", "merging of equal pages (KSM)"),
+    switch(MEMORY, "memory.numa_balancing", "page migration between nodes"),
+    switch(KERNEL, "kernel.watchdogs", "watchdogs"),
+    switch(KERNEL, "kernel.stat_interval", "memory statistics"),
+    switch(KERNEL, "kernel.timer_migration", "migration of timers"),
+    switch(KERNEL, "kernel.autogroup", "CPU time by session"),
     spec(RDMA, "rdma.devices", "RDMA devices", rdma::devices),
     spec(RDMA, "rdma.ports", "ports", rdma::ports),
     spec(RDMA, "rdma.gids", "GIDs for RoCE version 2", rdma::gids),

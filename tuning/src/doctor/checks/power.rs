@@ -100,9 +100,7 @@ fn access(writable: bool) -> &'static str {
 
 /// The clock is read many times for each call.
 pub(super) fn clock(input: &CheckInput<'_>) -> Finding {
-    let Some(source) = input.facts.clock.source.as_deref() else {
-        return Finding::unknown("the host does not report its clock source");
-    };
+    let source = known!(input.facts.clock.source.as_deref(), "its clock source");
     let of_engine = input.tried.and_then(|tried| tried.clock);
     let finding = match (source, of_engine) {
         ("hpet" | "acpi_pm" | "refined-jiffies" | "jiffies", _) => given_up(source),
