@@ -11,9 +11,9 @@ use crate::ranks::RUN_BYTES_MAX;
 use crate::run::{self, InSuite};
 use serde::Deserialize;
 use spinrpc_tuning::did_you_mean;
+use spinrpc_tuning::printable::read_bounded;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -87,12 +87,8 @@ struct Run {
 impl Job {
     fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let mut text = String::new();
-        let file = fs::File::open(path).map_err(|error| format!("reading {shown}: {error}"))?;
-        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-        if read.map_err(|error| format!("reading {shown}: {error}"))? as u64 > FILE_BYTES_MAX {
-            return Err(format!("{shown}: larger than {} KiB", FILE_BYTES_MAX >> 10));
-        }
+        let file = fs::File::open(path).and_then(|file| read_bounded(file, FILE_BYTES_MAX));
+        let text = file.map_err(|error| format!("reading {shown}: {error}"))?;
         Self::parse(&text, path.parent()).map_err(|error| format!("{shown}: {error}"))
     }
 

@@ -6,30 +6,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Parses a size in bytes: `64`, `4k`, `1MiB`. Units are powers of 1024.
 pub(crate) fn parse_size(text: &str) -> Result<usize, &'static str> {
-    let (number, unit) = split(text).ok_or(SIZE)?;
-    let factor: usize = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        _ => return Err(SIZE),
-    };
+    let units = [("b", 1), ("k kib", 1 << 10), ("m mib", 1 << 20), ("g gib", 1 << 30)];
+    let text = text.to_ascii_lowercase();
+    let (number, unit) = split(&text).ok_or(SIZE)?;
+    let factor = factor(if unit.is_empty() { "b" } else { unit }, &units).ok_or(SIZE)?;
     let count: usize = number.parse().map_err(|_| SIZE)?;
     count.checked_mul(factor).ok_or(TOO_LARGE)
 }
 
 /// Parses a time: `500ms`, `3s`, `1.5s`. Rejects a bare number, whose unit would be ambiguous.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, &'static str> {
+    let units =
+        [("ns", 1e-9), ("us µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m min", 60.0), ("h", 3600.0)];
     let (number, unit) = split(text).ok_or(TIME)?;
-    let unit_seconds = match unit {
-        "ns" => 1e-9,
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(TIME),
-    };
+    let unit_seconds = factor(unit, &units).ok_or(TIME)?;
     let count: f64 = number.parse().map_err(|_| TIME)?;
     Duration::try_from_secs_f64(count * unit_seconds).map_err(|_| TOO_LARGE)
 }
@@ -37,19 +27,19 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, &'static str> {
 /// Parses a rate in calls per second: `500`, `20k`, `1.5M`. Units are powers of 1000.
 pub(crate) fn parse_rate(text: &str) -> Result<u64, &'static str> {
     let (number, unit) = split(text).ok_or(RATE)?;
-    let factor = match unit {
-        "" => 1.0,
-        "k" | "K" => 1e3,
-        "m" | "M" => 1e6,
-        _ => return Err(RATE),
-    };
+    let factor = factor(unit, &[("", 1.0), ("k K", 1e3), ("m M", 1e6)]).ok_or(RATE)?;
     let rate: f64 = number.parse().map_err(|_| RATE)?;
-    let rate = (rate * factor).round();
-    match rate {
-        _ if rate < 1.0 => Err(RATE),
-        _ if rate > RATE_MAX => Err(TOO_LARGE),
-        _ => Ok(rate as u64),
+    match (rate * factor).round() {
+        rate if rate < 1.0 => Err(RATE),
+        rate if rate > RATE_MAX => Err(TOO_LARGE),
+        rate => Ok(rate as u64),
     }
+}
+
+/// The factor of a unit, which is one of the words of a row.
+fn factor<T: Copy>(unit: &str, units: &[(&str, T)]) -> Option<T> {
+    let mut rows = units.iter();
+    rows.find(|(names, _)| names.split(' ').any(|name| name == unit)).map(|(_, factor)| *factor)
 }
 
 /// A size in the largest unit that keeps it whole: `64 B`, `4 KiB`, `1 MiB`.

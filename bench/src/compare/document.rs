@@ -8,7 +8,8 @@ use crate::report::{Report, SCHEMA};
 use serde::Deserialize;
 use serde::de::Error;
 use serde_json::{Map, Value};
-use spinrpc_tuning::printable::printable;
+use spinrpc_tuning::printable::{printable, read_bounded};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -35,8 +36,8 @@ pub(crate) struct Row {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Value")]
 pub(crate) struct Repeat {
-    /// Those that it has, by their keys.
-    pub(crate) figures: BTreeMap<&'static str, f64>,
+    /// Those that it has, ratios included, by their keys.
+    pub(crate) figures: BTreeMap<Cow<'static, str>, f64>,
     pub(crate) samples: u64,
     pub(crate) lost: u64,
     /// Other calls were in flight at the end, and were never answered.
@@ -50,9 +51,15 @@ pub(crate) struct Repeat {
 /// A result as a multiple of a limit measured in the same minute.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Ratio {
-    pub(crate) to: String,
-    pub(crate) ratio: Option<f64>,
-    pub(crate) lower_is_better: bool,
+    to: String,
+    ratio: Option<f64>,
+    lower_is_better: bool,
+}
+
+impl Ratio {
+    pub(super) fn figure(&self) -> Figure {
+        Figure::ratio(&self.to, self.lower_is_better)
+    }
 }
 
 impl Document {
@@ -93,11 +100,7 @@ pub(crate) fn read_report(path: &Path) -> Result<Value, String> {
 
 /// Reads JSON of up to this length, with all its texts made printable.
 pub(super) fn parse(input: impl Read, bytes_max: u64) -> Result<Value, String> {
-    let mut text = String::new();
-    let read = input.take(bytes_max + 1).read_to_string(&mut text);
-    if read.map_err(|error| error.to_string())? as u64 > bytes_max {
-        return Err(format!("larger than {} MiB", bytes_max >> 20));
-    }
+    let text = read_bounded(input, bytes_max).map_err(|error| error.to_string())?;
     let mut value = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"))?;
     make_printable(&mut value);
     Ok(value)
@@ -128,10 +131,14 @@ impl TryFrom<Value> for Repeat {
 
     fn try_from(value: Value) -> Result<Self, Self::Error> {
         let figure = |one: &'static Figure| {
-            known(&value, one.at).map(|number| Some((one.key, number?))).transpose()
+            known(&value, one.at).map(|number| Some((one.key.clone(), number?))).transpose()
         };
+        let ratios: Vec<Ratio> = required(&value, "/ratios")?;
+        let of_ratios =
+            ratios.iter().filter_map(|one| Some((one.figure().key, one.ratio?))).map(Ok);
+        let figures = FIGURES.iter().filter_map(figure).chain(of_ratios);
         Ok(Self {
-            figures: FIGURES.iter().filter_map(figure).collect::<Result<_, _>>()?,
+            figures: figures.collect::<Result<_, _>>()?,
             samples: required(&value, "/latency/samples")?,
             lost: known(&value, "/lost")?.unwrap_or_default(),
             stuck: known(&value, "/stuck")?.unwrap_or_default(),
@@ -140,7 +147,7 @@ impl TryFrom<Value> for Repeat {
                 known(&value, "/client/waited_percent")?,
                 known(&value, "/server/waited_percent")?,
             ],
-            ratios: required(&value, "/ratios")?,
+            ratios,
             placement: known(&value, "/placement")?,
         })
     }
@@ -170,9 +177,8 @@ impl Repeat {
     }
 
     fn is_credible(&self) -> bool {
-        let ratios = self.ratios.iter().filter_map(|ratio| ratio.ratio);
         let others = self.elapsed_s.into_iter().chain([self.lost as f64]);
-        let mut figures = self.figures.values().copied().chain(ratios).chain(others);
+        let mut figures = self.figures.values().copied().chain(others);
         figures.all(|figure| (0.0..=FIGURE_MAX).contains(&figure))
     }
 }
@@ -252,6 +258,6 @@ mod tests {
     #[test]
     fn a_file_without_end_is_refused() {
         let error = parse_report(std::io::repeat(b' '), 1 << 20).unwrap_err();
-        assert!(error.contains("larger than 1 MiB"), "{error}");
+        assert!(error.contains("longer than 1048576 bytes"), "{error}");
     }
 }

@@ -1,114 +1,43 @@
-//! Metrics that are compared, which are figures of a repeat and its ratios to limits, and conditions on their changes.
+//! Figures of the rows of a report, which are those of a repeat and its ratios to limits, and conditions on their changes.
 
 use super::document::{Repeat, Row};
-use crate::report::csv::{FIGURES, Figure, Unit};
+use crate::report::csv::{FIGURES, Figure, RATIO, Unit};
 use std::fmt;
 use std::str::FromStr;
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Metric {
-    Figure(&'static Figure),
-    /// A result as a multiple of a limit measured in the same second. An empty name stands for
-    /// every limit.
-    Ratio(String),
-}
-
-impl Metric {
-    pub(crate) fn key(&self) -> String {
-        match self {
-            Self::Figure(figure) => figure.key.to_owned(),
-            Self::Ratio(to) if to.is_empty() => "ratio".to_owned(),
-            Self::Ratio(to) => format!("ratio:{to}"),
-        }
-    }
-
-    pub(crate) fn from_key(key: &str) -> Option<Self> {
-        match key.strip_prefix("ratio:") {
-            Some(to) if !to.trim().is_empty() => Some(Self::Ratio(to.trim().to_owned())),
-            Some(_) => None,
-            None if key == "ratio" => Some(Self::Ratio(String::new())),
-            None => FIGURES.iter().find(|figure| figure.key == key).map(Self::Figure),
-        }
-    }
-
-    pub(crate) fn covers(&self, other: &Self) -> bool {
-        let every_ratio = *self == Self::Ratio(String::new());
-        self == other || (every_ratio && matches!(other, Self::Ratio(_)))
-    }
-
-    fn plain(&self) -> Option<&'static Figure> {
-        match self {
-            Self::Figure(figure) => Some(figure),
-            Self::Ratio(_) => None,
-        }
-    }
-
-    pub(crate) fn label(&self) -> String {
-        match self {
-            Self::Figure(figure) => figure.label(),
-            Self::Ratio(to) => format!("x {to}"),
-        }
-    }
-
-    pub(crate) fn unit(&self) -> &'static str {
-        self.plain().map_or("1", |figure| figure.unit.name())
-    }
-
-    pub(crate) fn show(&self, value: f64) -> String {
-        self.plain().map_or_else(|| format!("{value:.2}"), |figure| figure.unit.show(value))
-    }
-
-    /// Value of the metric in a repeat, or what stands in for it, so that a repeat without it does not drop out of
+impl Figure {
+    /// Value of the figure in a repeat, or what stands in for it, so that a repeat without it does not drop out of
     /// some figures of its row and stay in others. A latency is infinite if calls were lost or fell behind, as they
-    /// rank behind all others. With too few calls for a percentile, it is the maximum. `None` if the metric was
+    /// rank behind all others. With too few calls for a percentile, it is the maximum. `None` if the figure was
     /// not measured.
     fn of(&self, repeat: &Repeat) -> Option<f64> {
-        let instead = match self.plain().map(|figure| figure.unit) {
-            Some(Unit::PerSecond | Unit::BytesPerSecond) => Some(0.0),
-            Some(Unit::Ns) => Some(repeat.figure("max").unwrap_or(f64::INFINITY)),
-            Some(Unit::Ticks) | None => None,
+        let instead = match self.unit {
+            Unit::PerSecond | Unit::BytesPerSecond => Some(0.0),
+            Unit::Ns => Some(repeat.figure("max").unwrap_or(f64::INFINITY)),
+            Unit::Ticks | Unit::Ratio { .. } => None,
         };
-        self.figure(repeat).or(instead)
+        repeat.figure(&self.key).or(instead)
     }
 
-    fn figure(&self, repeat: &Repeat) -> Option<f64> {
-        match self {
-            Self::Figure(figure) => repeat.figure(figure.key),
-            Self::Ratio(to) => repeat.ratios.iter().find(|ratio| ratio.to == *to)?.ratio,
-        }
-    }
-
-    pub(crate) fn values(&self, row: &Row) -> Vec<f64> {
+    pub(super) fn values(&self, row: &Row) -> Vec<f64> {
         row.repeats.iter().filter_map(|repeat| self.of(repeat)).collect()
     }
 
-    pub(crate) fn is_in(&self, row: &Row) -> bool {
-        row.repeats.iter().any(|repeat| self.figure(repeat).is_some())
-    }
-
-    pub(crate) fn percent(&self) -> Option<f64> {
-        self.plain()?.percent
-    }
-
-    /// True for times and other costs; a ratio may be either.
-    pub(crate) fn is_cost(&self) -> bool {
-        self.plain().is_some_and(|figure| figure.unit.is_cost())
-    }
-
-    pub(crate) fn is_for_people(&self) -> bool {
-        self.plain().is_none_or(Figure::is_for_people)
+    pub(super) fn is_in(&self, row: &Row) -> bool {
+        row.repeats.iter().any(|repeat| repeat.figure(&self.key).is_some())
     }
 
     /// Returns whether it is unreliable in most runs, because it takes more calls than they have.
-    pub(crate) fn is_far_out(&self) -> bool {
-        self.percent().is_some_and(|percent| percent > 99.9)
+    pub(super) fn is_far_out(&self) -> bool {
+        self.percent.is_some_and(|percent| percent > 99.9)
     }
 }
 
 /// `--fail-if "p99>+10%"`: a condition on the change of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition {
-    pub(crate) metric: Metric,
+    /// Key of a figure; `ratio` stands for the ratio to every limit.
+    pub(crate) metric: String,
     /// Met above the bound rather than below it.
     pub(crate) above: bool,
     pub(crate) bound_percent: f64,
@@ -127,12 +56,16 @@ impl Condition {
     pub(crate) fn is_about(&self, row: &str) -> bool {
         row.contains(&self.rows)
     }
+
+    pub(crate) fn covers(&self, figure: &Figure) -> bool {
+        self.metric == figure.key || (format!("{}:", self.metric) == RATIO && figure.is_ratio())
+    }
 }
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (metric, sign) = (&self.metric, if self.above { '>' } else { '<' });
-        write!(f, "{}{sign}{:+}%", metric.key(), self.bound_percent)?;
+        write!(f, "{metric}{sign}{:+}%", self.bound_percent)?;
         if self.rows.is_empty() { Ok(()) } else { write!(f, " in {}", self.rows) }
     }
 }
@@ -142,7 +75,7 @@ impl FromStr for Condition {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let at = text.find(['<', '>']).ok_or(EXPECTED)?;
-        let metric = Metric::from_key(text[..at].trim()).ok_or(EXPECTED)?;
+        let metric = key_of(text[..at].trim()).ok_or(EXPECTED)?;
         let (bound, rows) = text[at + 1..].split_once('%').ok_or(EXPECTED)?;
         let rows = match rows.trim() {
             "" => "",
@@ -154,6 +87,17 @@ impl FromStr for Condition {
             bound_percent: signed(bound.trim()).ok_or(EXPECTED)?,
             rows: rows.to_owned(),
         })
+    }
+}
+
+fn key_of(text: &str) -> Option<String> {
+    match text.strip_prefix(RATIO).map(str::trim) {
+        Some("") => None,
+        Some(limit) => Some(format!("{RATIO}{limit}")),
+        None => {
+            let is_known = text == "ratio" || FIGURES.iter().any(|figure| figure.key == text);
+            is_known.then(|| text.to_owned())
+        }
     }
 }
 
@@ -181,7 +125,7 @@ mod tests {
     fn a_condition_names_metric_side_and_signed_percentage() {
         let growth = condition("p99>+10%");
         assert_eq!(
-            (growth.metric.key().as_str(), growth.above, growth.bound_percent),
+            (growth.metric.as_str(), growth.above, growth.bound_percent),
             ("p99", true, 10.0)
         );
         assert!(growth.is_met(10.1) && !growth.is_met(10.0) && !growth.is_met(-50.0));

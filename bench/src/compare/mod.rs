@@ -20,9 +20,8 @@ pub(crate) use metric::Condition;
 
 use crate::failure::Failure;
 use crate::latency::{is_supported, worse_median};
-use crate::report::csv::FIGURES;
-use document::Row;
-use metric::Metric;
+use crate::report::csv::{FIGURES, Figure};
+use document::{Ratio, Row};
 use serde::Serialize;
 use serde_json::Value;
 use statistics::{REPEATS_MIN, change_percent};
@@ -76,7 +75,7 @@ struct RowChange {
 #[derive(Debug, Serialize)]
 struct Change {
     #[serde(serialize_with = "as_key")]
-    metric: Metric,
+    metric: Figure,
     unit: &'static str,
     before: f64,
     after: f64,
@@ -91,7 +90,7 @@ struct Change {
 struct Lost {
     row: String,
     #[serde(serialize_with = "as_key")]
-    metric: Metric,
+    metric: Figure,
     /// Verdict on the repeats that lack it, which rank behind all others.
     verdict: Verdict,
     #[serde(skip)]
@@ -245,24 +244,24 @@ fn lost<'a>(
     metrics_of(before).filter_map(move |metric| {
         let old = metric.values(before);
         let new = after.map(|row| metric.values(row)).unwrap_or_default();
-        let of = |side: &[f64]| typical(side, &metric, before);
-        let is_lost = metric.is_in(before) && is_figure(of(&old)) && !is_figure(of(&new));
-        let verdict = Verdict::of(change_percent(&old, &new), is_lower_better(&metric, before));
+        let [is_old, is_new] = [&old, &new].map(|side| is_figure(typical(side, &metric)));
+        let is_lost = metric.is_in(before) && is_old && !is_new;
+        let verdict = Verdict::of(change_percent(&old, &new), &metric);
         is_lost.then(|| Lost { row: name.clone(), metric, verdict, is_judged })
     })
 }
 
-fn typical(values: &[f64], metric: &Metric, row: &Row) -> f64 {
-    worse_median(values.iter().copied(), is_lower_better(metric, row))
+fn typical(values: &[f64], metric: &Figure) -> f64 {
+    worse_median(values.iter().copied(), metric.unit.lower_is_better())
 }
 
 fn is_figure(value: f64) -> bool {
     value > 0.0 && value.is_finite()
 }
 
-fn metrics_of(row: &Row) -> impl Iterator<Item = Metric> {
+fn metrics_of(row: &Row) -> impl Iterator<Item = Figure> {
     let ratios = row.repeats.first().into_iter().flat_map(|repeat| &repeat.ratios);
-    FIGURES.iter().map(Metric::Figure).chain(ratios.map(|ratio| Metric::Ratio(ratio.to.clone())))
+    FIGURES.iter().cloned().chain(ratios.map(Ratio::figure))
 }
 
 /// Removes nulls: absent and null mean the same.
@@ -292,21 +291,20 @@ impl RowChange {
 
 impl Change {
     /// `None` if a side lacks the figure, or has a zero.
-    fn new(metric: Metric, before: &Row, after: &Row, is_judged: bool) -> Option<Self> {
+    fn new(metric: Figure, before: &Row, after: &Row, is_judged: bool) -> Option<Self> {
         let [old, new] = [before, after].map(|row| metric.values(row));
-        let lower_is_better = is_lower_better(&metric, before);
-        let [old_median, new_median] = [&old, &new].map(|side| typical(side, &metric, before));
+        let [old_median, new_median] = [&old, &new].map(|side| typical(side, &metric));
         if !(metric.is_in(before) && is_figure(old_median) && is_figure(new_median)) {
             return None;
         }
         let interval_percent = change_percent(&old, &new).filter(|_| is_judged);
         Some(Self {
-            unit: metric.unit(),
+            unit: metric.unit.name(),
             before: old_median,
             after: new_median,
             change_percent: (new_median / old_median - 1.0) * 100.0,
             interval_percent,
-            verdict: Verdict::of(interval_percent, lower_is_better),
+            verdict: Verdict::of(interval_percent, &metric),
             supported: [before, after].iter().all(|row| supports(row, &metric)),
             metric,
         })
@@ -314,24 +312,18 @@ impl Change {
 }
 
 impl Verdict {
-    fn of(interval_percent: Option<[f64; 2]>, lower_is_better: bool) -> Self {
+    fn of(interval_percent: Option<[f64; 2]>, metric: &Figure) -> Self {
         let Some([low, high]) = interval_percent else { return Self::Unknown };
         match (low > 0.0, high < 0.0) {
             (false, false) => Self::Noise,
-            (grown, _) if grown == lower_is_better => Self::Worse,
+            (grown, _) if grown == metric.unit.lower_is_better() => Self::Worse,
             _ => Self::Better,
         }
     }
 }
 
-fn is_lower_better(metric: &Metric, row: &Row) -> bool {
-    let Metric::Ratio(to) = metric else { return metric.is_cost() };
-    let mut ratios = row.repeats.iter().flat_map(|repeat| &repeat.ratios);
-    ratios.find(|ratio| ratio.to == *to).is_some_and(|ratio| ratio.lower_is_better)
-}
-
-fn supports(row: &Row, metric: &Metric) -> bool {
-    let Some(percent) = metric.percent() else { return true };
+fn supports(row: &Row, metric: &Figure) -> bool {
+    let Some(percent) = metric.percent else { return true };
     let samples = row.repeats.iter().map(|repeat| repeat.samples);
     samples.min().is_some_and(|least| is_supported(percent, least))
 }
@@ -354,7 +346,7 @@ impl Judged {
             })
         });
         let is_covered =
-            |one: &About<'_>| condition.is_about(one.row) && condition.metric.covers(one.metric);
+            |one: &About<'_>| condition.is_about(one.row) && condition.covers(one.metric);
         let about: Vec<_> = of_lost.chain(of_changes).filter(is_covered).collect();
         if about.is_empty() {
             return Err(Failure::Usage(format!(
@@ -369,7 +361,7 @@ impl Judged {
         });
         let met = met.map(|one| Met {
             row: one.row.to_owned(),
-            metric: one.metric.key(),
+            metric: one.metric.key.to_string(),
             change_percent: one.change_percent,
         });
         let (mut met_by, changed): (Vec<_>, Vec<_>) =
@@ -389,7 +381,7 @@ impl Judged {
 /// A figure that a condition may be about; without a change if it is lost.
 struct About<'a> {
     row: &'a str,
-    metric: &'a Metric,
+    metric: &'a Figure,
     change_percent: Option<f64>,
     verdict: Verdict,
     is_judged: bool,
@@ -421,8 +413,8 @@ fn differences(before: &Document, after: &Document) -> Vec<Difference> {
     FACTS_THAT_MATTER.split(' ').filter_map(differs).collect()
 }
 
-fn as_key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&metric.key())
+fn as_key<S: serde::Serializer>(metric: &Figure, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&metric.key)
 }
 
 const UNANSWERED: &str = "calls never answered";
@@ -474,7 +466,7 @@ mod tests {
     }
 
     fn lacks(repeat: &mut Repeat, keys: &[&str]) {
-        repeat.figures.retain(|key, _| !keys.contains(key));
+        repeat.figures.retain(|key, _| !keys.contains(&&**key));
     }
 
     pub(super) fn compared(
@@ -490,7 +482,7 @@ mod tests {
     }
 
     fn change<'a>(comparison: &'a Comparison, key: &str) -> &'a Change {
-        comparison.changes().find(|change| change.metric.key() == key).unwrap()
+        comparison.changes().find(|change| change.metric.key == key).unwrap()
     }
 
     const STEADY: [f64; 5] = [300.0, 301.0, 302.0, 303.0, 304.0];
@@ -546,7 +538,8 @@ mod tests {
             steady(|repeat| {
                 let far = repeat.figures["p99"] * factor;
                 let ticks = 100.0 * factor;
-                repeat.figures.extend([("p99.99", far), ("max", far), ("client-ticks", ticks)]);
+                let changed = [("p99.99", far), ("max", far), ("client-ticks", ticks)];
+                repeat.figures.extend(changed.map(|(key, value)| (key.into(), value)));
             })
         });
         for condition in ["max>+50%", "p99.99>+50%", "client-ticks>+50%"] {
@@ -560,8 +553,8 @@ mod tests {
     fn a_percentile_that_takes_more_calls_than_there_are_is_judged_by_the_maximum() {
         let with = |p99_99: Option<f64>, max: f64| {
             steady(|repeat| {
-                repeat.figures.extend(p99_99.map(|ns| ("p99.99", ns)));
-                repeat.figures.insert("max", max);
+                repeat.figures.extend(p99_99.map(|ns| ("p99.99".into(), ns)));
+                repeat.figures.insert("max".into(), max);
             })
         };
         let before = with(Some(400.0), 500.0);
@@ -627,7 +620,7 @@ mod tests {
         verdict_of(&after, "p99>+10%");
         after.rows.clear();
         assert_eq!(verdict_of(&after, "rate<-5%"), "rate<-5%: echo 64 B rate no longer available");
-        let stopped = steady(|repeat| repeat.figures.extend([("rate", 0.0)]));
+        let stopped = steady(|repeat| repeat.figures.extend([("rate".into(), 0.0)]));
         verdict_of(&stopped, "rate<-5% in echo");
     }
 

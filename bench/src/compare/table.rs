@@ -33,7 +33,7 @@ fn overview(comparisons: &[Comparison]) -> Vec<String> {
     let rows = comparisons.first().map_or(&[][..], |one| &one.matched.rows);
     change_lines(heading.collect(), rows, |row, change| {
         let others = comparisons.iter().map(|one| change_of(one, row, change));
-        std::iter::once(change.metric.show(change.before)).chain(others).collect()
+        std::iter::once(change.metric.unit.show(change.before)).chain(others).collect()
     })
 }
 
@@ -113,8 +113,8 @@ fn environment_lines(differences: &[Difference]) -> Vec<String> {
 
 fn change_cells(row: &RowChange, change: &Change) -> Vec<String> {
     let value = |value: f64| match change.supported {
-        true => change.metric.show(value),
-        false => format!("({})", change.metric.show(value)),
+        true => change.metric.unit.show(value),
+        false => format!("({})", change.metric.unit.show(value)),
     };
     let interval = change.interval_percent;
     vec![
@@ -186,7 +186,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     let lost = comparison.matched.lost.iter().filter(|one| is_there(&one.row));
     let lost = lost.map(|one| {
         let by_chance = if one.verdict == Verdict::Noise { " (noise)" } else { "" };
-        format!("{} {}{by_chance}", one.row, one.metric.key())
+        format!("{} {}{by_chance}", one.row, one.metric.key)
     });
     let lost = joined(lost, "; ");
     if !lost.is_empty() {

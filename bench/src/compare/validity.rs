@@ -244,7 +244,7 @@ mod tests {
         assert!(shown.contains("1 disturbed of 6 after"), "{shown}");
         // Percentiles that disturbed repeats lack are no loss.
         let mut after = placed(&like(1.0, "near", 5.0));
-        after.rows[0].repeats.iter_mut().for_each(|one| one.figures.retain(|key, _| *key != "p99"));
+        after.rows[0].repeats.iter_mut().for_each(|one| one.figures.retain(|key, _| key != "p99"));
         assert_no_verdict(&placed(&NEAR), &after);
     }
 

@@ -6,11 +6,12 @@ use super::Report;
 use crate::failure::Failure;
 use crate::units::{joined, show_count, show_us};
 use serde_json::Value;
+use std::borrow::Cow;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Figure {
     /// Name in conditions and documents of comparisons.
-    pub(crate) key: &'static str,
+    pub(crate) key: Cow<'static, str>,
     /// Place in a repeat of the JSON document (RFC 6901).
     pub(crate) at: &'static str,
     pub(crate) unit: Unit,
@@ -25,6 +26,10 @@ pub(crate) enum Unit {
     Ns,
     /// Of the time-stamp counter, per call.
     Ticks,
+    /// A result as a multiple of a limit measured in the same second.
+    Ratio {
+        lower_is_better: bool,
+    },
 }
 
 impl Unit {
@@ -33,12 +38,13 @@ impl Unit {
             Self::PerSecond => "1/s",
             Self::BytesPerSecond => "B/s",
             Self::Ns => "ns",
-            Self::Ticks => "1",
+            Self::Ticks | Self::Ratio { .. } => "1",
         }
     }
 
-    pub(crate) fn is_cost(self) -> bool {
-        matches!(self, Self::Ns | Self::Ticks)
+    /// True for times and other costs.
+    pub(crate) fn lower_is_better(self) -> bool {
+        matches!(self, Self::Ns | Self::Ticks | Self::Ratio { lower_is_better: true })
     }
 
     /// Formats a value for a column with the label of [`Figure::label`].
@@ -48,17 +54,28 @@ impl Unit {
             Self::BytesPerSecond => format!("{:.0}", value / 1e6),
             Self::Ns => show_us(value),
             Self::Ticks => format!("{value:.0}"),
+            Self::Ratio { .. } => format!("{value:.2}"),
         }
     }
 }
 
 impl Figure {
+    pub(crate) fn ratio(to: &str, lower_is_better: bool) -> Self {
+        let (key, unit) = (format!("{RATIO}{to}").into(), Unit::Ratio { lower_is_better });
+        Self { key, at: "", unit, percent: None }
+    }
+
+    pub(crate) fn is_ratio(&self) -> bool {
+        matches!(self.unit, Unit::Ratio { .. })
+    }
+
     pub(crate) fn label(&self) -> String {
         match self.unit {
             Unit::PerSecond => "calls/s".to_owned(),
             Unit::BytesPerSecond => "MB/s".to_owned(),
             Unit::Ns => format!("{} µs", self.key),
-            Unit::Ticks => self.key.to_owned(),
+            Unit::Ticks => self.key.to_string(),
+            Unit::Ratio { .. } => self.key.replacen(RATIO, "x ", 1),
         }
     }
 
@@ -69,8 +86,11 @@ impl Figure {
 }
 
 const fn figure(key: &'static str, at: &'static str, unit: Unit, percent: Option<f64>) -> Figure {
-    Figure { key, at, unit, percent }
+    Figure { key: Cow::Borrowed(key), at, unit, percent }
 }
+
+/// Keys of ratios begin with this, and end with the name of a limit.
+pub(crate) const RATIO: &str = "ratio:";
 
 pub(crate) static FIGURES: &[Figure] = &[
     figure("rate", "/calls_per_second", Unit::PerSecond, None),
@@ -89,18 +109,16 @@ pub(crate) static FIGURES: &[Figure] = &[
 
 /// All repeats; lines end as RFC 4180 section 2 requires.
 pub(crate) fn render(report: &Report) -> Result<String, Failure> {
-    let places: Vec<String> = places().collect();
-    let of_row = INDICES.into_iter().chain(OF_ROW.iter().map(|(name, _)| *name));
-    let of_repeat = places.iter().map(|place| name_of(place));
-    let names = of_row.map(str::to_owned).chain(of_repeat);
-    let mut text = joined(names, ",") + LINE_END;
+    let [of_row, of_repeat] = [OF_ROW, COLUMNS].map(|list| places(list).collect::<Vec<_>>());
+    let names = of_row.iter().chain(&of_repeat).map(|place| name_of(place));
+    let mut text = joined(INDICES.map(str::to_owned).into_iter().chain(names), ",") + LINE_END;
     for (number, row) in report.rows.iter().enumerate() {
         let row = serde_json::to_value(row)?;
         let repeats = row["repeats"].as_array().map_or(&[][..], Vec::as_slice);
         for (repeat_number, repeat) in repeats.iter().enumerate() {
             let indices = [number, repeat_number].map(|index| (index + 1).to_string());
-            let of_row = OF_ROW.iter().map(|(_, pointer)| cell(&row, pointer));
-            let of_repeat = places.iter().map(|place| cell(repeat, place));
+            let of_row = of_row.iter().map(|place| cell(&row, place));
+            let of_repeat = of_repeat.iter().map(|place| cell(repeat, place));
             let cells = indices.into_iter().chain(of_row).chain(of_repeat);
             text += &(joined(cells, ",") + LINE_END);
         }
@@ -108,15 +126,16 @@ pub(crate) fn render(report: &Report) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Places in a repeat of the JSON document (RFC 6901), each a column of a CSV file.
-fn places() -> impl Iterator<Item = String> {
-    COLUMNS.split_whitespace().map(|place| format!("/{place}"))
+/// Places in a row or a repeat of the JSON document (RFC 6901), each a column of a CSV file.
+fn places(list: &str) -> impl Iterator<Item = String> {
+    list.split_whitespace().map(|place| format!("/{place}"))
 }
 
 /// Name of the column, unit last: that of the place, without the part of the document that most of them are in.
 fn name_of(place: &str) -> String {
-    let plain = ["/latency/", "/open/", "/"].iter().find_map(|part| place.strip_prefix(part));
-    plain.unwrap_or(place).replace('/', "_").replace("_busy_ticks", "_ticks")
+    let parts = ["/workload/", "/latency/", "/open/", "/"];
+    let plain = parts.iter().find_map(|part| place.strip_prefix(part)).unwrap_or(place);
+    plain.replace('/', "_").replace("rate_arrivals", "arrivals").replace("_busy_ticks", "_ticks")
 }
 
 fn cell(value: &Value, pointer: &str) -> String {
@@ -138,25 +157,11 @@ fn quoted(text: &str) -> String {
 const LINE_END: &str = "\r\n";
 /// Both counted from 1.
 const INDICES: [&str; 2] = ["row", "repeat"];
-const OF_ROW: &[(&str, &str)] = &[
-    ("name", "/name"),
-    ("mode", "/workload/mode"),
-    ("op", "/workload/op"),
-    ("rate_per_second", "/workload/rate/per_second"),
-    ("arrivals", "/workload/rate/arrivals"),
-    ("cores", "/workload/cores"),
-    ("call_bytes", "/workload/call_bytes"),
-    ("reply_bytes", "/workload/reply_bytes"),
-    ("depth", "/workload/depth"),
-    ("connections", "/workload/connections"),
-    ("idle_connections", "/workload/idle_connections"),
-    ("verify", "/workload/verify"),
-    ("reverse", "/workload/reverse"),
-    ("both", "/workload/both"),
-    ("threads", "/workload/threads"),
-    ("slabs", "/workload/slabs"),
-    ("ends", "/workload/ends"),
-];
+const OF_ROW: &str = "
+    name workload/mode workload/op workload/rate/per_second workload/rate/arrivals workload/cores
+    workload/call_bytes workload/reply_bytes workload/depth workload/connections
+    workload/idle_connections workload/verify workload/reverse workload/both workload/threads
+    workload/slabs workload/ends";
 const COLUMNS: &str = "
     calls lost elapsed_s calls_per_second bytes_per_second
     latency/samples latency/p50_ns latency/p90_ns latency/p99_ns latency/p99_9_ns
@@ -207,9 +212,9 @@ mod tests {
         let row = Row::new(echo, vec![one.at(Some(placed))]);
         let row = serde_json::to_value(&row).unwrap();
         let found = |at: &str, value: &Value| assert!(value.pointer(at).is_some(), "no {at}");
-        OF_ROW.iter().for_each(|(_, at)| found(at, &row));
-        places().for_each(|at| found(&at, &row["repeats"][0]));
-        FIGURES.iter().for_each(|figure| assert!(places().any(|at| at == figure.at)));
+        places(OF_ROW).for_each(|at| found(&at, &row));
+        places(COLUMNS).for_each(|at| found(&at, &row["repeats"][0]));
+        FIGURES.iter().for_each(|figure| assert!(places(COLUMNS).any(|at| at == figure.at)));
     }
 
     #[test]

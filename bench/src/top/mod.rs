@@ -24,7 +24,6 @@ use spinrpc_tuning::printable;
 use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::{Duration, Instant};
-use view::View;
 
 #[derive(Args, Debug)]
 #[command(after_help = include_str!("../help/top.txt").trim_ascii_end())]
@@ -123,7 +122,7 @@ fn is_interrupted(due: Instant) -> bool {
 /// A terminal is redrawn; anything else receives blocks, or lines of JSON, one after the other. Returns false if the
 /// reader has closed the pipe.
 fn show(args: &TopArgs, before: &[Found], now: &[Found]) -> Result<bool, Failure> {
-    let view = View::between(before, now, args.sort);
+    let view = view::between(before, now, args.sort);
     let lines = || table::lines(&view, usize::from(args.connections));
     let text = if args.json {
         printable::json(&serde_json::to_string(&view)?) + "\n"

@@ -1,7 +1,7 @@
-//! A snapshot, and latencies, as sent by an engine (`spinrpc::control`). Unknown fields are
-//! skipped. `socket` reads it, `view` compares two, and writes parts of the second with its own names.
+//! A snapshot, and latencies, as sent by an engine (`spinrpc::control`). Unknown fields are skipped. `socket` reads it, and
+//! `view` compares two.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use spinrpc::control::{
     CONNECTIONS_SHOWN_MAX, LABEL_BYTES_MAX, LABELS_MAX, LATENCY_BUCKETS, LATENCY_HISTOGRAMS_MAX,
     METRICS_MAX, SERIES_MAX, is_label_name, is_metric_name,
@@ -9,24 +9,20 @@ use spinrpc::control::{
 use std::collections::BTreeMap;
 use std::fmt;
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Snapshot {
-    #[serde(skip_serializing)]
     pub(crate) schema: String,
     pub(crate) engine: u32,
     pub(crate) version: String,
     pub(crate) fabric: String,
-    #[serde(skip_serializing)]
     pub(crate) uptime_ns: u64,
-    #[serde(skip_serializing)]
     pub(crate) ticks_per_second: u64,
     pub(crate) listens: Vec<String>,
     pub(crate) settings: BTreeMap<String, String>,
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub(crate) gss: BTreeMap<String, u64>,
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub(crate) application: Vec<Metric>,
-    #[serde(skip_serializing)]
     pub(crate) cores: Vec<Core>,
 }
 
@@ -98,7 +94,7 @@ impl Metric {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Core {
     pub(crate) index: u32,
     /// The CPU that it is pinned to.
@@ -106,17 +102,16 @@ pub(crate) struct Core {
     pub(crate) idle: String,
     pub(crate) running: bool,
     pub(crate) answered: bool,
-    #[serde(rename(serialize = "totals"))]
     pub(crate) stats: BTreeMap<String, u64>,
     #[serde(default)]
     pub(crate) deferred: u64,
     #[serde(default)]
     pub(crate) put_off: u64,
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub(crate) memory: Vec<Blocks>,
     #[serde(default)]
     pub(crate) connections_open: u64,
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub(crate) connections: Vec<Connection>,
 }
 
@@ -127,7 +122,7 @@ pub(crate) struct Blocks {
     pub(crate) free: u64,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Connection {
     pub(crate) id: String,
     #[serde(default)]
@@ -135,15 +130,10 @@ pub(crate) struct Connection {
     pub(crate) made_by: String,
     pub(crate) state: String,
     pub(crate) version: u32,
-    #[serde(skip_serializing)]
     pub(crate) requester: Requester,
-    #[serde(skip_serializing)]
     pub(crate) responder: Responder,
-    #[serde(skip_serializing)]
     pub(crate) bytes: Moved,
-    #[serde(skip_serializing)]
     pub(crate) receives: Buffers,
-    #[serde(skip_serializing)]
     pub(crate) sends: Buffers,
     pub(crate) blocks: BTreeMap<String, u64>,
     #[serde(default)]
@@ -152,21 +142,17 @@ pub(crate) struct Connection {
     pub(crate) memory_bytes: usize,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Requester {
-    #[serde(rename(serialize = "called"))]
     pub(crate) calls: u64,
     pub(crate) credits_granted: u64,
     pub(crate) credits_in_flight: u64,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Responder {
-    #[serde(rename(serialize = "served"))]
     pub(crate) calls: u64,
-    #[serde(rename(serialize = "credits_given"))]
     pub(crate) credits_granted: u64,
-    #[serde(rename(serialize = "serving"))]
     pub(crate) in_progress: u64,
 }
 
@@ -183,6 +169,12 @@ pub(crate) struct Buffers {
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) kept: u64,
+}
+
+impl Buffers {
+    pub(crate) fn out(&self) -> u64 {
+        self.total.saturating_sub(self.free)
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -7,7 +7,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
-use serde::Serialize;
 use spinrpc::config::{Choice, IdlePolicy};
 use spinrpc::control::{LATENCY_SCHEMA, NAME_PREFIX, SCHEMA};
 use spinrpc::sys::credentials::Credentials;
@@ -140,7 +139,7 @@ pub(crate) enum Detail {
 }
 
 /// The process that a socket belongs to, according to the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
     pub(crate) user: u32,

@@ -1,28 +1,43 @@
 //! A view as lines of text, for people.
 
-use super::snapshot::Core;
 use super::target::total;
-use super::view::{BlocksView, ConnectionView, CoreView, EngineView, View};
-use crate::units::{show_count, show_size};
+use crate::units::{joined, show_count, show_size};
+use serde_json::Value;
 use spinrpc_tuning::printable::printable;
 
 /// Everything that is watched; with this many connections for each core.
-pub(super) fn lines(view: &View<'_>, connections: usize) -> Vec<String> {
-    let blocks = view.engines.iter().map(|engine| engine_lines(engine, connections));
+pub(super) fn lines(view: &Value, connections: usize) -> Vec<String> {
+    let blocks = items(view, "engines").map(|engine| engine_lines(engine, connections));
     blocks.collect::<Vec<_>>().join(&String::new())
 }
 
-fn engine_lines(engine: &EngineView<'_>, connections: usize) -> Vec<String> {
-    let cores = &engine.cores;
+fn items<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    of[name].as_array().into_iter().flatten()
+}
+
+fn count(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or(0)
+}
+
+fn figure(of: &Value, name: &str) -> f64 {
+    of[name].as_f64().unwrap_or(0.0)
+}
+
+fn text(of: &Value, name: &str) -> String {
+    printable(of[name].as_str().unwrap_or_default())
+}
+
+fn engine_lines(engine: &Value, connections: usize) -> Vec<String> {
+    let cores: Vec<Value> = items(engine, "cores").cloned().collect();
     let mut lines = vec![title(engine)];
-    lines.extend(table(&of_cores(), cores));
-    lines.extend(table(&of_waits(), cores));
+    lines.extend(table(OF_CORES, &cores));
+    lines.extend(table(OF_WAITS, &cores));
     lines.extend(cores.iter().filter_map(memory_line));
-    let rows: Vec<_> = cores.iter().flat_map(|core| rows_of(core, connections)).collect();
+    let rows: Vec<Value> = cores.iter().flat_map(|core| rows_of(core, connections)).collect();
     if !rows.is_empty() {
-        lines.extend(table(&of_connections(), &rows));
+        lines.extend(table(OF_CONNECTIONS, &rows));
     }
-    let open = total(cores.iter().map(|core| core.now.connections_open));
+    let open = total(cores.iter().map(|core| count(core, "connections_open")));
     if open > rows.len() as u64 {
         lines.push(format!("and {} more connections", open - rows.len() as u64));
     }
@@ -30,137 +45,134 @@ fn engine_lines(engine: &EngineView<'_>, connections: usize) -> Vec<String> {
 }
 
 /// `spin-nfsd 4711, engine 0: shm, up 1h02m, listens at shm:nfs; over 1.0 s`
-fn title(engine: &EngineView<'_>) -> String {
-    let now = engine.now;
-    let listens = match now.listens.is_empty() {
-        true => "listens nowhere".to_owned(),
-        false => format!("listens at {}", printable(&now.listens.join(" "))),
+fn title(engine: &Value) -> String {
+    let listens = match &*joined(items(engine, "listens").filter_map(Value::as_str), " ") {
+        "" => "listens nowhere".to_owned(),
+        addresses => format!("listens at {}", printable(addresses)),
     };
     format!(
         "{} {}, engine {}: spinrpc {}, {}, up {}, {listens}; over {:.2} s",
-        printable(engine.program),
-        engine.owner.pid,
-        now.engine,
-        printable(&now.version),
-        printable(&now.fabric),
-        show_uptime(engine.uptime_s),
-        engine.interval_s,
+        text(engine, "program"),
+        count(engine, "pid"),
+        count(engine, "engine"),
+        text(engine, "version"),
+        text(engine, "fabric"),
+        show_uptime(figure(engine, "uptime_s")),
+        figure(engine, "interval_s"),
     )
 }
 
 /// A column: its head, and the cell of a row.
-type Column<T> = (&'static str, fn(&T) -> String);
+type Column = (&'static str, fn(&Value) -> String);
 
-fn of_cores<'a>() -> [Column<CoreView<'a>>; 9] {
-    [
-        ("core", |core| core.now.index.to_string()),
-        ("cpu", |core| core.now.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())),
-        ("idle", idle),
-        ("served/s", |core| rate(core, "calls_received")),
-        ("called/s", |core| rate(core, "replies_received")),
-        ("busy", |core| format!("{:.1}%", core.busy_percent)),
-        ("empty", |core| format!("{:.1}%", core.empty_polls_percent)),
-        ("ticks/call", |core| core.ticks_per_call.map_or_else(|| "-".to_owned(), show_count)),
-        ("parks/s", |core| rate(core, "parks")),
-    ]
-}
+const OF_CORES: &[Column] = &[
+    ("core", |core| core["index"].to_string()),
+    ("cpu", |core| core["cpu"].as_u64().map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())),
+    ("idle", idle),
+    ("served/s", |core| rate(core, "calls_received")),
+    ("called/s", |core| rate(core, "replies_received")),
+    ("busy", |core| format!("{:.1}%", figure(core, "busy_percent"))),
+    ("empty", |core| format!("{:.1}%", figure(core, "empty_polls_percent"))),
+    ("ticks/call", |core| {
+        core["ticks_per_call"].as_f64().map_or_else(|| "-".to_owned(), show_count)
+    }),
+    ("parks/s", |core| rate(core, "parks")),
+];
 
-fn idle(core: &CoreView<'_>) -> String {
-    match (core.now.running, core.now.answered) {
-        (false, _) => "not running".to_owned(),
-        (true, false) => "no answer".to_owned(),
-        (true, true) => printable(&core.now.idle),
+fn idle(core: &Value) -> String {
+    match (&core["running"], &core["answered"]) {
+        (Value::Bool(false), _) => "not running".to_owned(),
+        (_, Value::Bool(false)) => "no answer".to_owned(),
+        _ => text(core, "idle"),
     }
 }
 
-fn of_waits<'a>() -> [Column<CoreView<'a>>; 10] {
-    [
-        ("core", |core| core.now.index.to_string()),
-        ("inline B/s", |core| rate(core, "bytes_inline")),
-        ("read B/s", |core| rate(core, "bytes_read")),
-        ("write B/s", |core| rate(core, "bytes_written")),
-        ("copies", |core| rate(core, "copies")),
-        ("no credit", |core| rate(core, "credit_stalls")),
-        ("queue full", |core| rate(core, "queue_full")),
-        ("no buffer", |core| rate(core, "no_buffer")),
-        ("late", |core| rate(core, "calls_late")),
-        ("timeouts", |core| rate(core, "timeouts")),
-    ]
-}
+const OF_WAITS: &[Column] = &[
+    ("core", |core| core["index"].to_string()),
+    ("inline B/s", |core| rate(core, "bytes_inline")),
+    ("read B/s", |core| rate(core, "bytes_read")),
+    ("write B/s", |core| rate(core, "bytes_written")),
+    ("copies", |core| rate(core, "copies")),
+    ("no credit", |core| rate(core, "credit_stalls")),
+    ("queue full", |core| rate(core, "queue_full")),
+    ("no buffer", |core| rate(core, "no_buffer")),
+    ("late", |core| rate(core, "calls_late")),
+    ("timeouts", |core| rate(core, "timeouts")),
+];
 
-fn rate(core: &CoreView<'_>, name: &str) -> String {
-    show_count(core.per_second.get(name).copied().unwrap_or(0.0))
+fn rate(core: &Value, name: &str) -> String {
+    show_count(figure(&core["per_second"], name))
 }
 
 /// `core 0 blocks used: 8 KiB 4/64, 128 KiB 0/8; deferred 1, waiting 0`; nothing for a core that
 /// has not answered.
-fn memory_line(core: &CoreView<'_>) -> Option<String> {
-    let class = |blocks: &BlocksView| {
-        format!("{} {}/{}", show_size(blocks.block_bytes), blocks.used, blocks.total)
+fn memory_line(core: &Value) -> Option<String> {
+    let class = |blocks: &Value| {
+        let size = show_size(count(blocks, "block_bytes") as usize);
+        format!("{size} {}", part(blocks, "used", "total"))
     };
-    let classes: Vec<String> = core.memory.iter().map(class).collect();
-    let Core { index, deferred, put_off, answered, .. } = core.now;
-    answered.then(|| {
-        let classes = classes.join(", ");
+    let classes = joined(items(core, "memory").map(class), ", ");
+    let [index, deferred, put_off] = ["index", "deferred", "put_off"].map(|name| count(core, name));
+    (core["answered"] == true).then(|| {
         format!("core {index} blocks used: {classes}; calls deferred {deferred}, waiting {put_off}")
     })
 }
 
-type Row<'a> = (u32, &'a ConnectionView<'a>);
-
-fn rows_of<'a>(core: &'a CoreView<'_>, most: usize) -> impl Iterator<Item = Row<'a>> {
-    core.connections.iter().take(most).map(|row| (core.now.index, row))
+/// Connections of a core, with its number.
+fn rows_of(core: &Value, most: usize) -> impl Iterator<Item = Value> {
+    items(core, "connections").take(most).map(|row| {
+        let mut row = row.clone();
+        row["core"] = core["index"].clone();
+        row
+    })
 }
 
-fn of_connections<'a>() -> [Column<Row<'a>>; 15] {
-    [
-        ("conn", |(_, row)| printable(&row.now.id)),
-        ("core", |(core, _)| core.to_string()),
-        ("peer", |(_, row)| printable(&row.now.peer)),
-        ("by", |(_, row)| made_by(row)),
-        ("v", |(_, row)| row.now.version.to_string()),
-        ("served/s", |(_, row)| show_count(row.served_per_second)),
-        ("called/s", |(_, row)| show_count(row.called_per_second)),
-        ("read B/s", |(_, row)| show_count(row.read_bytes_per_second)),
-        ("write B/s", |(_, row)| show_count(row.written_bytes_per_second)),
-        ("serving", |(_, row)| part(row.responder.in_progress, row.responder.credits_granted)),
-        ("in flight", |(_, row)| {
-            part(row.requester.credits_in_flight, row.requester.credits_granted)
-        }),
-        ("receives", |(_, row)| part(row.receives_kept, row.receives)),
-        ("sends", |(_, row)| part(row.sends_out.saturating_add(row.sends_kept), row.sends)),
-        ("blocks c/f/p/e", |(_, row)| {
-            let held = ["calls", "fetches", "pulls", "exports"];
-            held.map(|holder| row.now.blocks.get(holder).copied().unwrap_or(0).to_string())
-                .join("/")
-        }),
-        ("memory", |(_, row)| memory(row)),
-    ]
-}
+const OF_CONNECTIONS: &[Column] = &[
+    ("conn", |row| text(row, "id")),
+    ("core", |row| row["core"].to_string()),
+    ("peer", |row| text(row, "peer")),
+    ("by", made_by),
+    ("v", |row| row["version"].to_string()),
+    ("served/s", |row| show_count(figure(row, "served_per_second"))),
+    ("called/s", |row| show_count(figure(row, "called_per_second"))),
+    ("read B/s", |row| show_count(figure(row, "read_bytes_per_second"))),
+    ("write B/s", |row| show_count(figure(row, "written_bytes_per_second"))),
+    ("serving", |row| part(row, "serving", "credits_given")),
+    ("in flight", |row| part(row, "credits_in_flight", "credits_granted")),
+    ("receives", |row| part(row, "receives_kept", "receives")),
+    ("sends", |row| {
+        let used = count(row, "sends_out").saturating_add(count(row, "sends_kept"));
+        format!("{used}/{}", count(row, "sends"))
+    }),
+    ("blocks c/f/p/e", |row| {
+        joined(["calls", "fetches", "pulls", "exports"].map(|of| count(&row["blocks"], of)), "/")
+    }),
+    ("memory", memory),
+];
 
-fn part(used: u64, all: u64) -> String {
-    format!("{used}/{all}")
+fn part(of: &Value, used: &str, all: &str) -> String {
+    format!("{}/{}", count(of, used), count(of, all))
 }
 
 /// The connection's own memory, if it has any.
-fn memory(row: &ConnectionView<'_>) -> String {
-    match row.now.memory_bytes {
-        0 => "-".to_owned(),
-        bytes => format!("{} of {}", show_size(row.now.memory_used_bytes), show_size(bytes)),
+fn memory(row: &Value) -> String {
+    match ["memory_used_bytes", "memory_bytes"].map(|name| count(row, name) as usize) {
+        [_, 0] => "-".to_owned(),
+        [used, bytes] => format!("{} of {}", show_size(used), show_size(bytes)),
     }
 }
 
 /// The side that opened the connection; and its state, if it is not up.
-fn made_by(row: &ConnectionView<'_>) -> String {
-    match row.now.state.as_str() {
-        "up" => printable(&row.now.made_by),
-        state => printable(&format!("{}, {state}", row.now.made_by)),
+fn made_by(row: &Value) -> String {
+    match &*text(row, "state") {
+        "up" => text(row, "made_by"),
+        state => format!("{}, {state}", text(row, "made_by")),
     }
 }
 
 /// Lines with right-aligned columns, below their heads.
-fn table<T>(columns: &[Column<T>], rows: &[T]) -> Vec<String> {
-    let lines_of = |(head, cell): &Column<T>| {
+fn table(columns: &[Column], rows: &[Value]) -> Vec<String> {
+    let lines_of = |(head, cell): &Column| {
         let cells = rows.iter().map(cell);
         let cells: Vec<String> = std::iter::once((*head).to_owned()).chain(cells).collect();
         let width = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -185,14 +197,13 @@ fn show_uptime(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::Order;
     use super::super::view::tests::found;
+    use super::super::view::{Order, between};
     use super::*;
 
     #[test]
     fn a_view_is_a_title_a_table_of_cores_their_memory_and_a_table_of_connections() {
-        let now = [found(102)];
-        let view = View::between(&[found(100)], &now, Order::Calls);
+        let view = between(&[found(100)], &[found(102)], Order::Calls);
         let lines = lines(&view, 10);
         let (title, all) = (&lines[0], lines.join("\n"));
         assert_eq!(
@@ -213,8 +224,7 @@ mod tests {
 
     #[test]
     fn connections_that_are_not_shown_are_counted() {
-        let now = [found(1)];
-        let view = View::between(&[], &now, Order::Calls);
+        let view = between(&[], &[found(1)], Order::Calls);
         let text = lines(&view, 1).join("\n");
         assert!(text.ends_with("and 1 more connections"), "{text}");
     }
@@ -225,8 +235,7 @@ mod tests {
         engine.snapshot.listens = vec!["shm:\u{1b}[2J\n".to_owned()];
         engine.snapshot.cores[0].idle = "\u{9b}1m".to_owned();
         engine.snapshot.cores[0].connections[0].peer = "\u{7}".to_owned();
-        let now = [engine];
-        let view = View::between(&[], &now, Order::Calls);
+        let view = between(&[], &[engine], Order::Calls);
         let all = lines(&view, 9).join("");
         assert!(!all.chars().any(char::is_control), "{all:?}");
     }

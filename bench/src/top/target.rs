@@ -50,10 +50,7 @@ impl Found {
         let blocks = |core: &Core| {
             total(core.memory.iter().map(|class| class.total.saturating_sub(class.free)))
         };
-        let sends = |core: &Core| {
-            let sends = core.connections.iter().map(|one| one.sends);
-            total(sends.map(|buffers| buffers.total.saturating_sub(buffers.free)))
-        };
+        let sends = |core: &Core| total(core.connections.iter().map(|one| one.sends.out()));
         let told = running().all(|core| core.answered);
         told.then(|| total(running().map(|core| blocks(core).saturating_add(sends(core)))))
     }

@@ -1,17 +1,13 @@
-//! Activity of engines between two snapshots: rates, and the state at the second one. `mod` makes
-//! it, `table` shows it, and `--json` prints it as JSON: schema `spinperf-top/1`, described in
-//! `bench/schema/spinperf-top-1.schema.json`.
+//! Activity of engines between two snapshots: rates, and the state at the second one. A document of the schema
+//! `spinperf-top/1` (`bench/schema/spinperf-top-1.schema.json`), which `--json` prints and `table` shows.
 
-use super::snapshot::{Blocks, Connection, Core, Requester, Responder, Snapshot};
-use super::socket::Owner;
+use super::snapshot::{Blocks, Connection, Core, Snapshot};
 use super::target::{Found, total};
 use clap::ValueEnum;
-use serde::Serialize;
-use std::cmp::Reverse;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Name and version of the lines of `--json`.
 const SCHEMA: &str = "spinperf-top/1";
 
 /// Sort order of connections, largest first.
@@ -28,72 +24,14 @@ pub(crate) enum Order {
     Place,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct View<'a> {
-    schema: &'static str,
-    unix_ms: u64,
-    pub(super) engines: Vec<EngineView<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct EngineView<'a> {
-    #[serde(flatten)]
-    pub(super) owner: Owner,
-    pub(super) program: &'a str,
-    #[serde(flatten)]
-    pub(super) now: &'a Snapshot,
-    pub(super) uptime_s: f64,
-    pub(super) interval_s: f64,
-    pub(super) cores: Vec<CoreView<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct CoreView<'a> {
-    #[serde(flatten)]
-    pub(super) now: &'a Core,
-    pub(super) busy_percent: f64,
-    pub(super) empty_polls_percent: f64,
-    pub(super) ticks_per_call: Option<f64>,
-    pub(super) per_second: BTreeMap<&'a str, f64>,
-    pub(super) memory: Vec<BlocksView>,
-    pub(super) connections: Vec<ConnectionView<'a>>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct BlocksView {
-    pub(super) block_bytes: usize,
-    pub(super) used: u64,
-    pub(super) total: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct ConnectionView<'a> {
-    #[serde(flatten)]
-    pub(super) now: &'a Connection,
-    #[serde(flatten)]
-    pub(super) requester: &'a Requester,
-    #[serde(flatten)]
-    pub(super) responder: &'a Responder,
-    pub(super) served_per_second: f64,
-    pub(super) called_per_second: f64,
-    pub(super) read_bytes_per_second: f64,
-    pub(super) written_bytes_per_second: f64,
-    pub(super) receives_kept: u64,
-    pub(super) receives: u64,
-    pub(super) sends_out: u64,
-    pub(super) sends_kept: u64,
-    pub(super) sends: u64,
-}
-
-impl<'a> View<'a> {
-    pub(super) fn between(before: &[Found], now: &'a [Found], order: Order) -> Self {
-        let engines = now.iter().map(|now| {
-            let before = before.iter().find(|before| is_same(before, now));
-            EngineView::between(before.map(|before| &before.snapshot), now, order)
-        });
-        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { schema: SCHEMA, unix_ms: unix_ms.as_millis() as u64, engines: engines.collect() }
-    }
+pub(super) fn between(before: &[Found], now: &[Found], order: Order) -> Value {
+    let engines = now.iter().map(|now| {
+        let before = before.iter().find(|before| is_same(before, now));
+        engine(before.map(|before| &before.snapshot), now, order)
+    });
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unix_ms = since_1970.as_millis() as u64;
+    json!({"schema": SCHEMA, "unix_ms": unix_ms, "engines": engines.collect::<Vec<_>>()})
 }
 
 /// A process that restarted in the meantime is another engine.
@@ -103,28 +41,25 @@ fn is_same(before: &Found, now: &Found) -> bool {
         && before.snapshot.uptime_ns < now.snapshot.uptime_ns
 }
 
-impl<'a> EngineView<'a> {
-    fn between(before: Option<&Snapshot>, now: &'a Found, order: Order) -> Self {
-        let Found { owner, program, snapshot, .. } = now;
-        let since_ns = before.map_or(snapshot.uptime_ns, |before| before.uptime_ns);
-        let span = Span {
-            seconds: snapshot.uptime_ns.saturating_sub(since_ns) as f64 / 1e9,
-            ticks_per_second: snapshot.ticks_per_second as f64,
-        };
-        let core = |now: &'a Core| {
-            let same = |core: &&Core| core.index == now.index;
-            let before = before.and_then(|before| before.cores.iter().find(same));
-            span.core(before.unwrap_or(now), now, order)
-        };
-        Self {
-            owner: *owner,
-            program,
-            now: snapshot,
-            uptime_s: snapshot.uptime_ns as f64 / 1e9,
-            interval_s: span.seconds,
-            cores: snapshot.cores.iter().map(core).collect(),
-        }
-    }
+fn engine(before: Option<&Snapshot>, now: &Found, order: Order) -> Value {
+    let Found { owner, program, snapshot, .. } = now;
+    let since_ns = before.map_or(snapshot.uptime_ns, |before| before.uptime_ns);
+    let span = Span {
+        seconds: snapshot.uptime_ns.saturating_sub(since_ns) as f64 / 1e9,
+        ticks_per_second: snapshot.ticks_per_second as f64,
+    };
+    let core = |now: &Core| {
+        let same = |core: &&Core| core.index == now.index;
+        let before = before.and_then(|before| before.cores.iter().find(same));
+        span.core(before.unwrap_or(now), now, order)
+    };
+    json!({
+        "pid": owner.pid, "user": owner.user, "program": program,
+        "engine": snapshot.engine, "version": snapshot.version, "fabric": snapshot.fabric,
+        "listens": snapshot.listens, "settings": snapshot.settings,
+        "uptime_s": snapshot.uptime_ns as f64 / 1e9, "interval_s": span.seconds,
+        "cores": snapshot.cores.iter().map(core).collect::<Vec<_>>(),
+    })
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -138,94 +73,80 @@ impl Span {
         ratio(now.saturating_sub(before) as f64, self.seconds).unwrap_or(0.0)
     }
 
-    fn core<'a>(self, before: &Core, now: &'a Core, order: Order) -> CoreView<'a> {
-        let rates = now.stats.iter().map(|(name, count)| {
-            // Ticks are not events; the busy percentage is shown separately.
-            (name.as_str(), self.rate(before.count(name), *count))
-        });
+    fn core(self, before: &Core, now: &Core, order: Order) -> Value {
+        // Ticks are not events; the busy percentage is shown separately.
+        let events = now.stats.iter().filter(|(name, _)| *name != "busy_ticks");
+        let rates =
+            events.map(|(name, count)| (name.clone(), self.rate(before.count(name), *count)));
         let grown = |name| now.count(name).saturating_sub(before.count(name)) as f64;
         let percent = |part, whole| 100.0 * ratio(part, whole).unwrap_or(0.0);
         let busy = grown("busy_ticks");
         let calls = grown("calls_received") + grown("replies_received");
-        CoreView {
-            now,
-            busy_percent: percent(busy, self.seconds * self.ticks_per_second),
-            empty_polls_percent: percent(grown("empty_polls"), grown("polls")),
-            ticks_per_call: ratio(busy, calls),
-            per_second: rates.filter(|(name, _)| *name != "busy_ticks").collect(),
-            memory: now.memory.iter().map(BlocksView::of).collect(),
-            connections: self.connections(before, now, order),
-        }
+        let blocks = |Blocks { block_bytes, total, free }: &Blocks| json!({"block_bytes": block_bytes, "used": total.saturating_sub(*free), "total": total});
+        json!({
+            "index": now.index, "cpu": now.cpu, "idle": now.idle,
+            "running": now.running, "answered": now.answered,
+            "busy_percent": percent(busy, self.seconds * self.ticks_per_second),
+            "empty_polls_percent": percent(grown("empty_polls"), grown("polls")),
+            "ticks_per_call": ratio(busy, calls),
+            "per_second": rates.map(|(name, rate)| (name, rate.into())).collect::<Map<_, _>>(),
+            "totals": now.stats, "deferred": now.deferred, "put_off": now.put_off,
+            "memory": now.memory.iter().map(blocks).collect::<Vec<_>>(),
+            "connections_open": now.connections_open,
+            "connections": self.connections(before, now, order),
+        })
     }
 
-    fn connections<'a>(
-        self,
-        before: &Core,
-        now: &'a Core,
-        order: Order,
-    ) -> Vec<ConnectionView<'a>> {
+    fn connections(self, before: &Core, now: &Core, order: Order) -> Vec<Value> {
         let earlier: BTreeMap<&str, &Connection> =
-            before.connections.iter().map(|c| (c.id.as_str(), c)).collect();
-        let view = |now: &'a Connection| {
-            self.connection(earlier.get(now.id.as_str()).copied().unwrap_or(now), now)
+            before.connections.iter().map(|one| (&*one.id, one)).collect();
+        let view = |now: &Connection| {
+            let earlier = earlier.get(&*now.id).copied();
+            let view = self.connection(earlier.unwrap_or(now), now);
+            (rank(now, &view, order), view)
         };
-        let mut views: Vec<_> = now.connections.iter().map(view).collect();
-        match order {
-            Order::Calls => {
-                views.sort_by(|a, b| b.calls_per_second().total_cmp(&a.calls_per_second()))
-            }
-            Order::InFlight => views.sort_by_key(|c| {
-                Reverse(c.requester.credits_in_flight.saturating_add(c.responder.in_progress))
-            }),
-            Order::Memory => views.sort_by_key(|c| Reverse(c.held())),
-            Order::Place => views.sort_by_key(|c| place(&c.now.id)),
+        let mut views: Vec<(f64, Value)> = now.connections.iter().map(view).collect();
+        views.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        views.into_iter().map(|(_, view)| view).collect()
+    }
+
+    fn connection(self, before: &Connection, now: &Connection) -> Value {
+        let Connection { requester, responder, bytes, receives, sends, .. } = now;
+        json!({
+            "id": now.id, "peer": now.peer, "made_by": now.made_by, "state": now.state,
+            "version": now.version, "served": responder.calls, "called": requester.calls,
+            "served_per_second": self.rate(before.responder.calls, responder.calls),
+            "called_per_second": self.rate(before.requester.calls, requester.calls),
+            "read_bytes_per_second": self.rate(before.bytes.read, bytes.read),
+            "written_bytes_per_second": self.rate(before.bytes.written, bytes.written),
+            "credits_in_flight": requester.credits_in_flight,
+            "credits_granted": requester.credits_granted,
+            "serving": responder.in_progress, "credits_given": responder.credits_granted,
+            "receives": receives.total, "receives_kept": receives.kept,
+            "sends": sends.total, "sends_out": sends.out(), "sends_kept": sends.kept,
+            "blocks": now.blocks,
+            "memory_used_bytes": now.memory_used_bytes, "memory_bytes": now.memory_bytes,
+        })
+    }
+}
+
+/// The first in this order has the largest number.
+fn rank(now: &Connection, view: &Value, order: Order) -> f64 {
+    let rate = |name: &str| view[name].as_f64().unwrap_or(0.0);
+    let sum = |counts: &[u64]| total(counts.iter().copied()) as f64;
+    match order {
+        Order::Calls => rate("served_per_second") + rate("called_per_second"),
+        Order::InFlight => sum(&[now.requester.credits_in_flight, now.responder.in_progress]),
+        Order::Memory => {
+            sum(&[now.receives.kept, now.sends.out(), total(now.blocks.values().copied())])
         }
-        views
-    }
-
-    fn connection<'a>(self, before: &Connection, now: &'a Connection) -> ConnectionView<'a> {
-        let (requester, responder) = (&now.requester, &now.responder);
-        ConnectionView {
-            now,
-            requester,
-            responder,
-            served_per_second: self.rate(before.responder.calls, responder.calls),
-            called_per_second: self.rate(before.requester.calls, requester.calls),
-            read_bytes_per_second: self.rate(before.bytes.read, now.bytes.read),
-            written_bytes_per_second: self.rate(before.bytes.written, now.bytes.written),
-            receives_kept: now.receives.kept,
-            receives: now.receives.total,
-            sends_out: now.sends.total.saturating_sub(now.sends.free),
-            sends_kept: now.sends.kept,
-            sends: now.sends.total,
-        }
+        Order::Place => -place(&now.id),
     }
 }
 
-impl BlocksView {
-    fn of(blocks: &Blocks) -> Self {
-        let Blocks { block_bytes, total, free } = *blocks;
-        Self { block_bytes, used: total.saturating_sub(free), total }
-    }
-}
-
-impl ConnectionView<'_> {
-    fn calls_per_second(&self) -> f64 {
-        self.served_per_second + self.called_per_second
-    }
-
-    fn held(&self) -> u64 {
-        total(
-            [self.receives_kept, self.sends_out]
-                .into_iter()
-                .chain(self.now.blocks.values().copied()),
-        )
-    }
-}
-
-/// The place in `12.3` (place and generation), as a sort key.
-fn place(id: &str) -> u64 {
-    id.split('.').next().and_then(|place| place.parse().ok()).unwrap_or(u64::MAX)
+/// The place in `12.3` (place and generation).
+fn place(id: &str) -> f64 {
+    id.split('.').next().and_then(|place| place.parse().ok()).unwrap_or(f64::MAX)
 }
 
 fn ratio(part: f64, whole: f64) -> Option<f64> {
@@ -236,7 +157,7 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 pub(super) mod tests {
     use super::*;
     use crate::schema;
-    use serde_json::{Value, json};
+    use crate::top::Owner;
 
     /// An engine after this many seconds, each of which had the same activity.
     pub(in super::super) fn found(seconds: u64) -> Found {
@@ -273,13 +194,9 @@ pub(super) mod tests {
         }
     }
 
-    fn shown(before: &[Found], now: &[Found], order: Order) -> Value {
-        serde_json::to_value(View::between(before, now, order)).unwrap()
-    }
-
     #[test]
     fn rates_are_of_the_engines_own_time() {
-        let view = shown(&[found(10)], &[found(14)], Order::Calls);
+        let view = between(&[found(10)], &[found(14)], Order::Calls);
         assert_eq!(view["schema"], "spinperf-top/1");
         let engine = &view["engines"][0];
         assert_eq!(engine["interval_s"], 4.0);
@@ -302,7 +219,7 @@ pub(super) mod tests {
     #[test]
     fn an_engine_seen_for_the_first_time_or_begun_anew_has_no_rates() {
         for before in [vec![], vec![found(20)]] {
-            let view = shown(&before, &[found(14)], Order::Calls);
+            let view = between(&before, &[found(14)], Order::Calls);
             let engine = &view["engines"][0];
             assert_eq!(engine["interval_s"], 0.0);
             let core = &engine["cores"][0];
@@ -315,23 +232,22 @@ pub(super) mod tests {
     #[test]
     fn connections_come_in_the_order_asked_for() {
         for (order, first) in [(Order::Calls, "5.1"), (Order::Place, "0.0")] {
-            let view = shown(&[found(1)], &[found(2)], order);
+            let view = between(&[found(1)], &[found(2)], order);
             assert_eq!(view["engines"][0]["cores"][0]["connections"][0]["id"], first, "{order:?}");
         }
         for order in [Order::InFlight, Order::Memory] {
             let mut now = found(2);
             let last = &mut now.snapshot.cores[0].connections[1];
             (last.responder.in_progress, last.receives.kept) = (9, 9);
-            let now = [now];
-            let view = View::between(&[found(1)], &now, order);
-            assert_eq!(view.engines[0].cores[0].connections[0].now.id, "5.1", "{order:?}");
+            let view = between(&[found(1)], &[now], order);
+            assert_eq!(view["engines"][0]["cores"][0]["connections"][0]["id"], "5.1", "{order:?}");
         }
     }
 
     #[test]
     fn a_line_has_what_its_schema_describes_and_nothing_else() {
         let described = include_str!("../../schema/spinperf-top-1.schema.json");
-        let line = shown(&[found(1)], &[found(2)], Order::Calls);
+        let line = between(&[found(1)], &[found(2)], Order::Calls);
         assert_eq!(schema::violations(&line, described), [""; 0]);
     }
 }
