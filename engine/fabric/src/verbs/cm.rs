@@ -3,8 +3,10 @@
 //! Only the control thread calls it. An event is copied and acknowledged at once, so an id can be
 //! destroyed at any time after: destroying waits for unacknowledged events, and would wait forever.
 
+use super::config::VerbsConfig;
 use super::device::{LINK_LAYER_ETHERNET, port_attributes};
-use super::objects::checked;
+use super::objects::{Owned, checked};
+use super::reads::Reads;
 use crate::connector_common::PRIVATE_DATA_BYTES;
 use crate::sys::journal::event;
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_REQUEST, Type as RawKind};
@@ -90,10 +92,8 @@ pub(super) struct CmEvent {
     /// Zero, a negative error number, or the reason of a refusal.
     pub(super) status: c_int,
     pub(super) request: Option<CmId>,
-    /// Most RDMA Reads that the peer will have outstanding.
-    pub(super) peer_reads_out: u8,
-    /// Most RDMA Reads that the peer takes.
-    pub(super) peer_reads_in: u8,
+    /// Most RDMA Reads that the peer will have outstanding, and that it takes.
+    pub(super) peer_reads: Reads,
     /// Private data of the peer, perhaps with bytes in front (iWARP) and zeroes behind
     /// (InfiniBand).
     pub(super) private_data: Box<[u8]>,
@@ -114,59 +114,42 @@ impl CmEvent {
             std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), bytes)
         });
         let id = NonNull::new(event.id);
-        let request = id.filter(|_| is_request);
+        // The id is ours from here on.
+        let request = is_request.then(|| CmId::own(event.id, channel).ok()).flatten();
         Self {
             kind: event.event,
             // SAFETY: the id is alive until it is destroyed, which takes its events off the channel.
             number: id.map_or(0, |id| unsafe { (*id.as_ptr()).context }.addr() as u64),
             status: event.status,
-            // The id is ours from here on.
-            request: request.map(|raw| CmId { raw, _channel: Arc::clone(channel) }),
-            peer_reads_out: conn.responder_resources,
-            peer_reads_in: conn.initiator_depth,
+            request,
+            peer_reads: Reads { out: conn.responder_resources, at: conn.initiator_depth },
             private_data: private_data.into(),
         }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Offer<'a> {
-    pub(super) private_data: &'a [u8],
-    /// RDMA Reads outstanding from this side (ORD).
-    pub(super) reads_out: u8,
-    /// RDMA Reads outstanding at this side (IRD).
-    pub(super) reads_in: u8,
-    pub(super) retry_count: u8,
-    pub(super) rnr_retry_count: u8,
-}
-
-impl Offer<'_> {
-    fn raw(&self) -> rdma_conn_param {
-        rdma_conn_param {
-            private_data: self.private_data.as_ptr().cast(),
-            private_data_len: self.private_data.len().min(PRIVATE_DATA_BYTES) as u8,
-            responder_resources: self.reads_in,
-            initiator_depth: self.reads_out,
-            flow_control: 0,
-            retry_count: self.retry_count,
-            rnr_retry_count: self.rnr_retry_count,
-            srq: 0,
-            qp_num: 0,
-        }
+/// Parameters that point to the private data.
+fn offer(reads: Reads, config: &VerbsConfig, private_data: &[u8]) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: private_data.as_ptr().cast(),
+        private_data_len: private_data.len().min(PRIVATE_DATA_BYTES) as u8,
+        responder_resources: reads.at,
+        initiator_depth: reads.out,
+        flow_control: 0,
+        retry_count: config.retry_count,
+        rnr_retry_count: config.rnr_retry_count,
+        srq: 0,
+        qp_num: 0,
     }
 }
 
+/// An id, its events acknowledged. Functions that change its fields take it whole, or create and end its queue pair, which has
+/// one owner and goes before it.
 #[derive(Debug)]
 pub(super) struct CmId {
-    raw: NonNull<rdma_cm_id>,
+    raw: Owned<rdma_cm_id>,
     _channel: Arc<EventChannel>,
 }
-
-// SAFETY: the library's calls may come from any thread. Functions that change the id's fields take
-// it whole, or create and end its queue pair, which has one owner.
-unsafe impl Send for CmId {}
-// SAFETY: as above.
-unsafe impl Sync for CmId {}
 
 impl CmId {
     pub(super) fn new(channel: &Arc<EventChannel>, number: u64) -> io::Result<Self> {
@@ -175,7 +158,11 @@ impl CmId {
         let space = rdma_port_space::RDMA_PS_TCP;
         // SAFETY: the channel outlives the id, which holds a reference; the result has a place.
         checked(unsafe { rdma_create_id(channel.raw.as_ptr(), &mut raw, context, space) })?;
-        let raw = NonNull::new(raw).ok_or_else(|| io::Error::from(io::ErrorKind::Other))?;
+        Self::own(raw, channel)
+    }
+
+    fn own(raw: *mut rdma_cm_id, channel: &Arc<EventChannel>) -> io::Result<Self> {
+        let raw = Owned::new(raw, "id of the connection manager", rdma_destroy_id)?;
         Ok(Self { raw, _channel: Arc::clone(channel) })
     }
 
@@ -235,14 +222,26 @@ impl CmId {
     }
 
     /// Sends the connection request. Over siw that waits for the TCP connection.
-    pub(super) fn connect(&self, offer: &Offer<'_>) -> io::Result<()> {
+    pub(super) fn connect(
+        &self,
+        reads: Reads,
+        config: &VerbsConfig,
+        private_data: &[u8],
+    ) -> io::Result<()> {
+        let mut offer = offer(reads, config, private_data);
         // SAFETY: the id is alive; the memory that the parameters point to is copied.
-        checked(unsafe { rdma_connect(self.as_ptr(), &mut offer.raw()) })
+        checked(unsafe { rdma_connect(self.as_ptr(), &mut offer) })
     }
 
-    pub(super) fn accept(&self, offer: &Offer<'_>) -> io::Result<()> {
-        // SAFETY: the id is alive; the memory that the parameters point to is copied.
-        checked(unsafe { rdma_accept(self.as_ptr(), &mut offer.raw()) })
+    pub(super) fn accept(
+        &self,
+        reads: Reads,
+        config: &VerbsConfig,
+        private_data: &[u8],
+    ) -> io::Result<()> {
+        let mut offer = offer(reads, config, private_data);
+        // SAFETY: as above.
+        checked(unsafe { rdma_accept(self.as_ptr(), &mut offer) })
     }
 
     /// Refuses a connection request. It is not an error if the peer has gone meanwhile.
@@ -309,16 +308,7 @@ impl CmId {
         // SAFETY: the id is alive.
         let qp = NonNull::new(unsafe { (*self.as_ptr()).qp });
         let qp = qp.ok_or_else(|| io::Error::from(io::ErrorKind::Other))?;
-        Ok(QueuePair { id: self.raw, qp, is_destroyed: false })
-    }
-}
-
-impl Drop for CmId {
-    fn drop(&mut self) {
-        // SAFETY: the id is ours, its queue pair is gone, and its events are acknowledged.
-        if let Err(error) = checked(unsafe { rdma_destroy_id(self.as_ptr()) }) {
-            event!(WARN, %error, "could not free an id of the connection manager");
-        }
+        Ok(QueuePair { id: self.raw.raw(), qp, is_destroyed: false })
     }
 }
 

@@ -150,7 +150,7 @@ impl Environment {
     /// Core number `index` as others see it; made when it is first asked for.
     pub(super) fn core(&self, index: usize) -> Result<Arc<CoreShared>, FabricError> {
         self.cores.get(index, || {
-            CoreShared::new(index, self.config.conns_max).map_err(|error| {
+            CoreShared::new(index).map_err(|error| {
                 let op = format!("start core {index}");
                 FabricError::because(&op, "no descriptor for waking it", Some(error))
             })

@@ -11,7 +11,6 @@ mod failure;
 mod listener;
 mod machine;
 mod qp_objects;
-mod reads;
 mod routes;
 
 pub(super) use connection::Waiting;
@@ -24,6 +23,7 @@ use super::connector::Environment;
 use super::core::{Context, CoreShared};
 use super::device::DeviceCaps;
 use super::link::{Remains, Side};
+use super::reads::Reads;
 use crate::sync::next_number;
 use crate::sys::journal::event;
 use crate::sys::mailbox;
@@ -31,9 +31,8 @@ use connection::Connection;
 use devices::Devices;
 use listener::Listener;
 use machine::{Action, Failure, State, Step};
-use qp_objects::Maker;
+use qp_objects::Parts;
 use rdma_sys::rdma_cm_event_type::*;
-use reads::Reads;
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::io;
@@ -242,8 +241,8 @@ impl ControlThread {
     }
 
     fn note_removal(&mut self, number: u64) {
-        let context = self.connections.get(&number).and_then(|connection| connection.context);
-        if let Some(context) = context {
+        let device = self.connections.get(&number).and_then(|connection| connection.device);
+        if let Some((context, _)) = device {
             self.devices.note_removal(context);
         }
     }
@@ -319,27 +318,22 @@ impl ControlThread {
         }
         let known = self.environment.known(&name);
         let (context, caps) = self.devices.attach(&connection.id, Context(context), known)?;
-        connection.context = Some(context);
+        connection.device = Some((context, caps));
         self.environment.check(&name, &caps)?;
-        connection.caps = Some(caps);
         connection.set_options(&self.environment.config);
         Ok(caps)
     }
 
     fn make_parts(&mut self, connection: &mut Connection) -> Result<(), Failure> {
-        let device = connection.context.zip(connection.caps);
-        let (context, caps) = device.ok_or_else(|| Failure::of(Step::DeviceRemoved, 0))?;
-        let config = &self.environment.config;
-        let maker = Maker { config, mailbox: Arc::downgrade(&self.mailbox) };
-        let Connection { number, id, side, core, reads, .. } = &*connection;
+        let device = connection.device.ok_or_else(|| Failure::of(Step::DeviceRemoved, 0))?;
+        let (config, mailbox) = (&self.environment.config, Arc::downgrade(&self.mailbox));
         // SAFETY: the context is the id's; a connection frees its parts before its id.
-        let parts = unsafe { maker.make(*number, (id, *side), (context, &caps), core, reads.out)? };
-        connection.parts = Some(parts);
+        connection.parts = Some(unsafe { Parts::make(connection, device, config, mailbox)? });
         Ok(())
     }
 
     fn free(&mut self, connection: Connection, from: State) {
-        if let Some(context) = connection.context {
+        if let Some((context, _)) = connection.device {
             self.devices.detach(context);
         }
         connection.free(from);
@@ -394,8 +388,7 @@ mod tests {
             number: 1,
             status,
             request: None,
-            peer_reads_out: 0,
-            peer_reads_in: 0,
+            peer_reads: Reads::default(),
             private_data: Box::default(),
         }
     }

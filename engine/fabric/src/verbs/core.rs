@@ -1,24 +1,21 @@
-//! State that a core shares with the control thread: news of its connections, the event that wakes
-//! it, the queues its connections complete on, and the memory it has lent.
+//! State that a core shares with the control thread: that there is news of its connections, what it sleeps on, the queues its
+//! connections complete on, and the memory it has lent.
 //!
 //! The control thread makes and takes down; the core polls, and holds no lock while it does.
 
 use super::super::{FabricError, Wake};
-use super::objects::{CompletionChannel, CompletionQueue, ProtectionDomain};
+use super::objects::{CompletionChannel, CompletionQueue, ProtectionDomain, with_error};
 use crate::mem::BulkPool;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::cache_lines::assert_lines;
 use crate::sync::{CachePadded, lock};
-use crossbeam::queue::ArrayQueue;
 use rdma_sys::ibv_context;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, Weak};
-
-/// Changes of one connection that may be untold: established, over, destroyed, and one to spare.
-const NOTICES_PER_CONNECTION: usize = 4;
+use std::time::Duration;
 
 /// A device's context, by which devices are told apart. Opened by librdmacm, it stays open as long
 /// as a connection of the device is there.
@@ -33,10 +30,12 @@ unsafe impl Sync for Context {}
 #[derive(Debug)]
 pub(super) struct CoreShared {
     index: usize,
-    notices: ArrayQueue<u64>,
-    overflown: AtomicBool,
+    /// The state of some of its connections has changed.
+    has_news: CachePadded<AtomicBool>,
     /// Readable when the core is to wake up.
     event: OwnedFd,
+    /// Of the event and of the completion channels.
+    epoll: OwnedFd,
     /// The core sleeps, or is about to.
     parked: AtomicBool,
     /// Somebody called `wake`. On lines of its own: threads that make calls write it, and the core reads its neighbours.
@@ -50,7 +49,7 @@ pub(super) struct CoreShared {
     domains: Mutex<Vec<(Context, Weak<ProtectionDomain>)>>,
 }
 
-assert_lines!(CoreShared: notices, wake_requested);
+assert_lines!(CoreShared: has_news, wake_requested);
 
 #[derive(Debug)]
 struct DeviceQueues {
@@ -87,19 +86,16 @@ impl CqDepth {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
-    Link(u64),
-    All,
-}
-
 impl CoreShared {
-    pub(super) fn new(index: usize, conns_max: usize) -> io::Result<Self> {
+    pub(super) fn new(index: usize) -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        wait_for(&epoll, &event)?;
         Ok(Self {
             index,
-            notices: ArrayQueue::new(conns_max.max(1) * NOTICES_PER_CONNECTION),
-            overflown: AtomicBool::new(false),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            has_news: CachePadded::default(),
+            event,
+            epoll,
             parked: AtomicBool::new(false),
             wake_requested: CachePadded::default(),
             taken: AtomicBool::new(false),
@@ -109,35 +105,33 @@ impl CoreShared {
         })
     }
 
-    pub(super) fn notify(&self, number: u64) {
-        if self.notices.push(number).is_err() {
-            // Release pairs with the Acquire of `next_notice`: the state that changed is seen.
-            self.overflown.store(true, Ordering::Release);
-        }
+    /// Tells the core that the state of a connection has changed.
+    pub(super) fn notify(&self) {
+        // Release pairs with the Acquire of `take_news`: the state that changed is seen.
+        self.has_news.store(true, Ordering::Release);
         self.wake_parked();
     }
 
-    /// True if there are notices: cheap, for every poll.
+    /// True if there is news: cheap, for every poll.
     #[inline]
-    pub(super) fn has_notices(&self) -> bool {
-        // Relaxed: a notice that is missed now is seen by the next poll.
-        !self.notices.is_empty() || self.overflown.load(Ordering::Relaxed)
+    pub(super) fn has_news(&self) -> bool {
+        // Relaxed: news that is missed now is seen by the next poll.
+        self.has_news.load(Ordering::Relaxed)
     }
 
-    pub(super) fn next_notice(&self) -> Option<Notice> {
-        let one = self.notices.pop().map(Notice::Link);
-        one.or_else(|| self.overflown.swap(false, Ordering::Acquire).then_some(Notice::All))
+    pub(super) fn take_news(&self) -> bool {
+        self.has_news() && self.has_news.swap(false, Ordering::Acquire)
     }
 
-    /// Announces that the core is going to sleep until [`CoreShared::event`] is readable. False when
-    /// it must not, as there is something to do; either way [`CoreShared::unpark`] ends it.
+    /// Announces that the core is going to [`CoreShared::sleep`]. False when it must not, as there is something to do;
+    /// either way [`CoreShared::unpark`] ends it.
     #[must_use = "when false, the core must not sleep"]
     pub(super) fn park(&self) -> bool {
         self.parked.store(true, Ordering::Relaxed);
         // Pairs with the fence of `wake_parked`: either this core sees the work left for it, or
         // they see that it is parked.
         fence(Ordering::SeqCst);
-        !self.has_notices() && !self.wake_requested.load(Ordering::Relaxed)
+        !self.has_news() && !self.wake_requested.load(Ordering::Relaxed)
     }
 
     pub(super) fn unpark(&self) {
@@ -151,9 +145,12 @@ impl CoreShared {
         }
     }
 
-    /// Readable when the core is to wake up.
-    pub(super) fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    /// Sleeps until a completion channel or the event is readable, or `at_most` is over (system call); a signal ends it
+    /// early.
+    pub(super) fn sleep(&self, at_most: Duration) {
+        let timeout = Timespec::try_from(at_most).ok();
+        // However it ends, the caller looks at everything.
+        let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref());
     }
 
     fn wake_parked(&self) -> bool {
@@ -179,7 +176,7 @@ impl CoreShared {
     ) -> Result<QueueLease, FabricError> {
         let mut devices = lock(&self.queues);
         // SAFETY: the caller vouches for the context.
-        let device = unsafe { device_queues(&mut devices, context)? };
+        let device = unsafe { device_queues(&mut devices, context, &self.epoll)? };
         let fits = |shared: &&mut SharedQueue| shared.queue.depth - shared.reserved >= entries;
         if let Some(shared) = device.queues.iter_mut().find(fits) {
             shared.reserved += entries;
@@ -237,17 +234,25 @@ impl CoreShared {
     }
 }
 
+/// Has sleeps end while a descriptor is readable, as long as that is open.
+fn wait_for(epoll: &OwnedFd, fd: impl AsFd) -> io::Result<()> {
+    Ok(epoll::add(epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
+}
+
 /// # Safety
 /// The context is open, and stays so as long as one of the queues lives.
-unsafe fn device_queues(
-    devices: &mut Vec<DeviceQueues>,
+unsafe fn device_queues<'a>(
+    devices: &'a mut Vec<DeviceQueues>,
     context: Context,
-) -> Result<&mut DeviceQueues, FabricError> {
+    epoll: &OwnedFd,
+) -> Result<&'a mut DeviceQueues, FabricError> {
     let at = match devices.iter().position(|device| device.context == context) {
         Some(at) => at,
         None => {
             // SAFETY: the caller vouches for the context.
             let channel = Arc::new(unsafe { CompletionChannel::new(context.0.as_ptr())? });
+            wait_for(epoll, &*channel)
+                .map_err(|error| with_error("wait for a completion channel", error))?;
             devices.push(DeviceQueues { context, channel, queues: Vec::new() });
             devices.len() - 1
         }
@@ -282,6 +287,7 @@ impl Drop for QueueLease {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn each_completion_queue_is_twice_as_deep_as_the_one_before_up_to_a_limit() {
@@ -298,25 +304,22 @@ mod tests {
     }
 
     #[test]
-    fn notices_come_in_their_order_and_an_overflow_means_all() {
-        let core = CoreShared::new(0, 1).unwrap();
-        assert_eq!((core.has_notices(), core.next_notice()), (false, None));
-        for number in 0..5 {
-            core.notify(number);
-        }
-        let seen: Vec<_> = std::iter::from_fn(|| core.next_notice()).collect();
-        let expected = (0..4).map(Notice::Link).chain([Notice::All]);
-        assert_eq!(seen, expected.collect::<Vec<_>>());
-        assert!(!core.has_notices());
+    fn news_is_taken_once() {
+        let core = CoreShared::new(0).unwrap();
+        assert!(!core.has_news() && !core.take_news());
+        core.notify();
+        core.notify();
+        assert!(core.has_news() && core.take_news());
+        assert!(!core.has_news() && !core.take_news());
     }
 
     #[test]
     fn a_core_with_news_or_a_call_to_wake_does_not_sleep() {
-        let core = CoreShared::new(0, 1).unwrap();
-        core.notify(7);
+        let core = CoreShared::new(0).unwrap();
+        core.notify();
         assert!(!core.park());
         core.unpark();
-        assert_eq!(core.next_notice(), Some(Notice::Link(7)));
+        assert!(core.take_news());
         core.wake();
         assert!(!core.park());
         core.unpark();
@@ -324,15 +327,20 @@ mod tests {
         core.unpark();
     }
 
+    /// Wake a core that has parked: it sleeps no longer. Wake one that is awake: its next sleep lasts.
     #[test]
     fn a_parked_core_is_woken_by_its_event() {
-        let core = CoreShared::new(0, 1).unwrap();
-        let is_readable = || rustix::io::read(core.event(), &mut [0; 8]).is_ok();
-        assert!(core.park() && !is_readable());
+        let core = CoreShared::new(0).unwrap();
+        let sleep = |ms| {
+            let start = Instant::now();
+            core.sleep(Duration::from_millis(ms));
+            start.elapsed()
+        };
+        assert!(core.park());
         core.wake();
-        assert!(is_readable());
+        assert!(sleep(3_600_000) < Duration::from_secs(3000));
         core.unpark();
         core.wake();
-        assert!(!is_readable(), "it is awake: waking it costs nothing");
+        assert!(sleep(20) >= Duration::from_millis(20), "it is awake: waking it costs nothing");
     }
 }

@@ -10,11 +10,10 @@ use super::super::{
     link_of,
 };
 use super::config::VerbsConfig;
-use super::core::{CoreShared, Notice};
+use super::core::CoreShared;
 use super::iwarp_first_message::{self, Reminder};
 use super::link::Link;
 use super::objects::{CompletionQueue, CqBroken, blank_completions};
-use super::park::Sleeper;
 use super::poll::{Outbox, Outcome, arrived, is_message};
 use super::queue_pair::{DRAIN_TIMEOUT, End, QueuePair};
 use super::short_endpoint::DirtyPairs;
@@ -47,7 +46,6 @@ pub struct VerbsFabric {
     first_queue: usize,
     batch: Box<[ibv_wc; BATCH]>,
     table: Table,
-    sleeper: Sleeper,
     /// The device was waited for.
     is_ended: bool,
 }
@@ -104,18 +102,16 @@ impl VerbsFabric {
             late: VecDeque::with_capacity(BATCH),
             config: config.clone(),
         };
-        let (queues, sleeper) = (Vec::new(), Sleeper::default());
-        let batch = blank_completions();
-        let first_queue = 0;
-        Self { caps, core, queues, first_queue, batch, table, sleeper, is_ended: false }
+        let (queues, batch, first_queue) = (Vec::new(), blank_completions(), 0);
+        Self { caps, core, queues, first_queue, batch, table, is_ended: false }
     }
 
     /// Work that most polls do not have.
     #[cold]
     fn attend(&mut self, out: &mut Completions) {
         self.table.outbox(out).catch_up();
-        while let Some(notice) = self.core.next_notice() {
-            self.table.on_notice(notice);
+        if self.core.take_news() {
+            (0..self.table.places.len()).for_each(|place| self.table.look_at(place as u32));
         }
         let now = Instant::now();
         self.table.remind(now);
@@ -139,7 +135,8 @@ impl VerbsFabric {
         if let Some(at) = self.queues.iter().position(|p| Arc::ptr_eq(&p.queue, queue)) {
             self.queues[at].links -= 1;
             if self.queues[at].links == 0 {
-                self.queues.swap_remove(at);
+                // Else an event that is left would end each sleep as long as the channel is there.
+                self.queues.swap_remove(at).queue.channel.take_events();
             }
         }
     }
@@ -304,21 +301,9 @@ impl Table {
         pair.end(cause, &mut Outbox { batch: None, late });
     }
 
-    fn on_notice(&mut self, notice: Notice) {
-        for place in 0..self.places.len() {
-            let pair = self.places[place].pair.as_deref();
-            let is_meant = |pair: &QueuePair| match notice {
-                Notice::Link(number) => pair.link().number == number,
-                Notice::All => true,
-            };
-            if pair.is_some_and(is_meant) {
-                self.look_at(place as u32);
-            }
-        }
-    }
-
+    /// Looks whether the control half or the device has changed something of a connection.
     fn look_at(&mut self, place: u32) {
-        let Some(pair) = self.places[place as usize].pair.as_deref_mut() else { return };
+        let Some(pair) = self.pair_at(place) else { return };
         pair.take_windows();
         if pair.link().state.over().is_some() || pair.link().state.is_destroyed() {
             self.end(place, None);
@@ -410,7 +395,7 @@ impl Fabric for VerbsFabric {
         self.poll_queues(out);
         let table = &self.table;
         let is_quiet = table.ending.is_empty() && table.late.is_empty();
-        if !is_quiet || !table.unanswered.is_empty() || self.core.has_notices() {
+        if !is_quiet || !table.unanswered.is_empty() || self.core.has_news() {
             self.attend(out);
         }
         room - out.room()
@@ -529,8 +514,8 @@ impl Fabric for VerbsFabric {
             false => at_most,
         };
         if self.arm() && self.core.park() {
-            let channels = self.queues.iter().map(|polled| &polled.queue.channel);
-            self.sleeper.sleep(self.core.event(), channels, at_most);
+            self.core.sleep(at_most);
+            self.queues.iter().for_each(|polled| polled.queue.channel.take_events());
         }
         self.core.unpark();
     }

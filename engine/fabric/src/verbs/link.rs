@@ -8,7 +8,7 @@
 use super::super::DownCause;
 use super::control::{Control, ControlThread, Event};
 use super::memory::LinkMemory;
-use super::objects::{CompletionQueue, ProtectionDomain};
+use super::objects::CompletionQueue;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use rdma_sys::ibv_qp;
 use std::mem::ManuallyDrop;
@@ -82,18 +82,16 @@ impl LinkState {
 /// and makes the control thread take everything down: disconnect, queue pair, memory, protection
 /// domain.
 ///
-/// A holder of `queue` or `domain` gives them up before the link: the device's context goes with
-/// its last connection.
+/// A holder of `queue` gives it up before the link: the device's context goes with its last connection.
 #[derive(Debug)]
 pub(super) struct Link {
     /// Alive until [`LinkState::is_destroyed`], and after that not to be touched.
     pub(super) qp: NonNull<ibv_qp>,
-    /// This link's name in notices; never used twice in a process.
+    /// This link's name at the control thread; never used twice in a process.
     pub(super) number: u64,
     pub(super) side: Side,
     /// Queue on which its work requests complete, together with those of other links of the core.
     pub(super) queue: ManuallyDrop<Arc<CompletionQueue>>,
-    pub(super) domain: ManuallyDrop<Arc<ProtectionDomain>>,
     pub(super) memory: ManuallyDrop<LinkMemory>,
     pub(super) limits: LinkLimits,
     pub(super) state: Arc<LinkState>,
@@ -110,7 +108,7 @@ impl Link {
         self.leave(move |thread, number| thread.happen(number, event));
     }
 
-    /// Leaves work for the control half, which gets the number of the connection. A notice tells when it is done.
+    /// Leaves work for the control half, which gets the number of the connection. The core is notified when it is done.
     #[cold]
     pub(super) fn leave(&self, job: impl FnOnce(&mut ControlThread, u64) + Send + 'static) {
         let number = self.number;
@@ -121,22 +119,12 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // SAFETY: each is taken once, here; they are not accessed any more.
-        let remains = unsafe {
-            Remains {
-                _memory: ManuallyDrop::take(&mut self.memory),
-                _queue: ManuallyDrop::take(&mut self.queue),
-                _domain: ManuallyDrop::take(&mut self.domain),
-            }
-        };
+        let remains =
+            unsafe { (ManuallyDrop::take(&mut self.memory), ManuallyDrop::take(&mut self.queue)) };
         self.leave(move |thread, number| thread.dismantle(number, remains));
     }
 }
 
 /// Objects that a link leaves to the control thread: they go after the queue pair, and before the
 /// device.
-#[derive(Debug)]
-pub(super) struct Remains {
-    _memory: LinkMemory,
-    _queue: Arc<CompletionQueue>,
-    _domain: Arc<ProtectionDomain>,
-}
+pub(super) type Remains = (LinkMemory, Arc<CompletionQueue>);

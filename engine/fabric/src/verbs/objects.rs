@@ -74,7 +74,7 @@ fn report(what: &'static str, error: c_int) {
 
 /// An object of the library, which is freed when its owner is dropped. All that is made with it holds a reference to the
 /// owner, and nothing that is posted names it any more then, by the order in which a connection ends.
-struct Owned<T> {
+pub(super) struct Owned<T> {
     raw: NonNull<T>,
     what: &'static str,
     free: unsafe extern "C" fn(*mut T) -> c_int,
@@ -88,7 +88,7 @@ unsafe impl<T> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
     /// The object that was just made, or what the library says of its failure.
-    fn new(
+    pub(super) fn new(
         raw: *mut T,
         what: &'static str,
         free: unsafe extern "C" fn(*mut T) -> c_int,
@@ -98,8 +98,12 @@ impl<T> Owned<T> {
     }
 
     #[inline]
-    fn as_ptr(&self) -> *mut T {
+    pub(super) fn as_ptr(&self) -> *mut T {
         self.raw.as_ptr()
+    }
+
+    pub(super) fn raw(&self) -> NonNull<T> {
+        self.raw
     }
 }
 
@@ -157,19 +161,13 @@ pub(super) struct ProtectionDomain {
     raw: Owned<ibv_pd>,
 }
 
-/// A promise that one thread at a time posts, by which some drivers leave out their locks.
+/// A promise that one thread at a time posts, by which some drivers leave out their locks. The derived object goes first.
 #[derive(Debug)]
 struct ThreadDomain {
-    raw: NonNull<ibv_td>,
     /// A domain over the plain one, for creating queue pairs.
-    parent: NonNull<ibv_pd>,
-    free: unsafe extern "C" fn(*mut ibv_td) -> c_int,
+    parent: Owned<ibv_pd>,
+    _thread: Owned<ibv_td>,
 }
-
-// SAFETY: as for `Owned`.
-unsafe impl Send for ThreadDomain {}
-// SAFETY: as above.
-unsafe impl Sync for ThreadDomain {}
 
 impl ProtectionDomain {
     /// A domain of the device, with a thread domain if that is asked for and the device has them.
@@ -215,7 +213,7 @@ impl ProtectionDomain {
     }
 
     pub(super) fn for_queue_pair(&self) -> *mut ibv_pd {
-        self.thread.as_ref().map_or(self.raw.raw, |thread| thread.parent).as_ptr()
+        self.thread.as_ref().map_or(&self.raw, |thread| &thread.parent).as_ptr()
     }
 }
 
@@ -244,28 +242,15 @@ impl ThreadDomain {
             unsafe { ((*more).alloc_td?, (*more).dealloc_td?, (*more).alloc_parent_domain?) };
         let mut wanted = ibv_td_init_attr { comp_mask: 0 };
         // SAFETY: the context is open, the attributes are complete.
-        let raw = NonNull::new(unsafe { alloc(context, &mut wanted) })?;
+        let thread =
+            Owned::new(unsafe { alloc(context, &mut wanted) }, "thread domain", free).ok()?;
         // SAFETY: a structure of integers and pointers, for which zero means "not given".
         let mut joined: ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
-        (joined.pd, joined.td) = (domain.as_ptr(), raw.as_ptr());
+        (joined.pd, joined.td) = (domain.as_ptr(), thread.as_ptr());
         // SAFETY: as above, and both domains are alive.
-        let Some(parent) = NonNull::new(unsafe { join(context, &mut joined) }) else {
-            // SAFETY: nothing was made with it.
-            unsafe { free(raw.as_ptr()) };
-            return None;
-        };
-        Some(Self { raw, parent, free })
-    }
-}
-
-impl Drop for ThreadDomain {
-    fn drop(&mut self) {
-        // SAFETY: the queue pairs are gone by now, as for the plain domain; the derived object goes
-        // first.
-        unsafe {
-            ibv_dealloc_pd(self.parent.as_ptr());
-            (self.free)(self.raw.as_ptr());
-        }
+        let parent = unsafe { join(context, &mut joined) };
+        let parent = Owned::new(parent, "parent domain", ibv_dealloc_pd).ok()?;
+        Some(Self { parent, _thread: thread })
     }
 }
 
@@ -289,18 +274,14 @@ impl CompletionChannel {
         made.map_err(|error| with_error("make a completion channel", error))
     }
 
-    /// Takes the events there are, for queues of any number; says how many. A queue that reported
-    /// is armed no more.
-    pub(super) fn take_events(&self) -> usize {
-        let mut taken = 0;
+    /// Takes the events there are, for queues of any number. A queue that reported is armed no more.
+    pub(super) fn take_events(&self) {
         let (mut cq, mut context) = (null_mut(), null_mut());
         // SAFETY: the channel is alive; both results have a place. It does not block.
         while unsafe { ibv_get_cq_event(self.0.as_ptr(), &mut cq, &mut context) } == 0 {
             // SAFETY: a queue waits with its end until its events are acknowledged, so it is alive.
             unsafe { ibv_ack_cq_events(cq, 1) };
-            taken += 1;
         }
-        taken
     }
 }
 

@@ -7,8 +7,8 @@ use super::config::VerbsConfig;
 use super::device::{LINK_LAYER_ETHERNET, port_attributes};
 use super::exposure::next_key;
 use super::objects::{
-    CompletionChannel, CompletionQueue, LOCAL_WRITE, MemoryRegion, MemoryWindow, ProtectionDomain,
-    WINDOW_BIND, blank_completions, checked,
+    CompletionChannel, CompletionQueue, LOCAL_WRITE, MemoryRegion, MemoryWindow, Owned,
+    ProtectionDomain, WINDOW_BIND, blank_completions, checked,
 };
 use super::post::{Binding, Operation, SendChain};
 use crate::mem::Region;
@@ -109,12 +109,13 @@ impl Trial {
             (Operation::Bind(binding), "bind a memory window"),
             (Operation::Invalidate { key }, "invalidate the key of a memory window"),
         ] {
+            let pair = self.pair.0.raw();
             // SAFETY: the queue pair is alive.
-            let chain = unsafe { SendChain::new(self.pair.0, 1) };
+            let chain = unsafe { SendChain::new(pair, 1) };
             let mut chain = chain.ok_or_else(|| "the driver posts nothing".to_owned())?;
             chain.set(0, 0, true, &operation);
             // SAFETY: as above, and the memory stays until the queue pair is destroyed.
-            let posted = unsafe { chain.post(self.pair.0, 0, 1) };
+            let posted = unsafe { chain.post(pair, 0, 1) };
             posted.map_err(|refused| format!("{what}: {}", refused.error))?;
             self.window.set_key(key);
             self.await_completion().map_err(|reason| format!("{what}: {reason}"))?;
@@ -137,7 +138,7 @@ impl Trial {
     }
 }
 
-struct Pair(NonNull<ibv_qp>);
+struct Pair(Owned<ibv_qp>);
 
 impl Pair {
     /// # Safety
@@ -151,7 +152,7 @@ impl Pair {
         wanted.qp_type = ibv_qp_type::IBV_QPT_RC;
         // SAFETY: the domain and the queue are alive, the attributes are complete.
         let raw = unsafe { ibv_create_qp(domain.as_ptr(), &mut wanted) };
-        NonNull::new(raw).map(Self).ok_or_else(io::Error::last_os_error)
+        Owned::new(raw, "queue pair of a trial", ibv_destroy_qp).map(Self)
     }
 
     /// Connects it to itself. None of its requests leaves the device.
@@ -181,7 +182,7 @@ impl Pair {
         wanted.qp_state = ibv_qp_state::IBV_QPS_RTR;
         wanted.path_mtu = port.active_mtu;
         // SAFETY: it is alive.
-        wanted.dest_qp_num = unsafe { self.0.as_ref().qp_num };
+        wanted.dest_qp_num = unsafe { self.0.raw().as_ref().qp_num };
         wanted.min_rnr_timer = defaults.min_rnr_timer;
         wanted.ah_attr.port_num = *number;
         wanted.ah_attr.dlid = port.lid;
@@ -210,13 +211,6 @@ impl Pair {
     fn modify(&self, wanted: &mut ibv_qp_attr, mask: ibv_qp_attr_mask) -> io::Result<()> {
         // SAFETY: it is alive, and the attributes are complete for the mask.
         checked(unsafe { ibv_modify_qp(self.0.as_ptr(), wanted, mask.0 as c_int) })
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        // SAFETY: it is not used any more. A failure leaves it until the device is closed.
-        unsafe { ibv_destroy_qp(self.0.as_ptr()) };
     }
 }
 

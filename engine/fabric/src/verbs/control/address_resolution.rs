@@ -7,69 +7,49 @@ use std::time::{Duration, Instant};
 
 const TRY_MAX: Duration = Duration::from_millis(500);
 /// Shortest try: Linux counts in ticks of up to 10 ms.
-const TRY_MIN: Duration = Duration::from_millis(20);
+pub(super) const TRY_MIN: Duration = Duration::from_millis(20);
 /// Part of the time that is left which the next try takes.
 const TRY_PART: u32 = 4;
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LookUp {
-    until: Instant,
-}
-
-impl LookUp {
-    /// One that ends at `deadline`, or after `at_most` if that is earlier.
-    pub(super) fn begin(now: Instant, deadline: Instant, at_most: Duration) -> Self {
-        Self { until: deadline.min(now + at_most) }
-    }
-
-    pub(super) fn first_try(self, now: Instant) -> Duration {
-        self.next_try(now).unwrap_or(TRY_MIN)
-    }
-
-    /// Duration of another try; `None` if the time that is left is too short.
-    pub(super) fn next_try(self, now: Instant) -> Option<Duration> {
-        let left = self.until.saturating_duration_since(now);
-        (left >= TRY_MIN).then(|| (left / TRY_PART).clamp(TRY_MIN, TRY_MAX))
-    }
+/// Duration of another try of a look-up that ends at `until`; `None` if the time that is left is too short.
+pub(super) fn next_try(until: Instant, now: Instant) -> Option<Duration> {
+    let left = until.saturating_duration_since(now);
+    (left >= TRY_MIN).then(|| (left / TRY_PART).clamp(TRY_MIN, TRY_MAX))
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    /// Begins and ends of all tries, in milliseconds.
-    fn tries(deadline: u64, at_most: u64) -> Vec<(u64, u64)> {
+    /// Begins and ends of all tries within a time, in milliseconds.
+    fn tries(time: u64) -> Vec<(u64, u64)> {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
-        let look_up = LookUp::begin(begin, at(deadline), Duration::from_millis(at_most));
-        let mut all = vec![(0, look_up.first_try(begin).as_millis() as u64)];
-        while let Some(next) = look_up.next_try(at(all[all.len() - 1].1)) {
-            let begin = all[all.len() - 1].1;
-            all.push((begin, begin + next.as_millis() as u64));
+        let next = |now| next_try(at(time), at(now)).map(|next| next.as_millis() as u64);
+        let mut all = Vec::new();
+        let mut begin = 0;
+        while let Some(next) = next(begin) {
+            all.push((begin, begin + next));
+            begin += next;
         }
         all
     }
 
     #[test]
     fn the_first_try_ends_when_most_of_the_time_is_left() {
-        assert_eq!(tries(5000, 60_000)[0], (0, 500));
-        assert_eq!(tries(400, 60_000)[0], (0, 100));
-        assert_eq!(tries(60_000, 300)[0], (0, 75));
+        assert_eq!(tries(5000)[0], (0, 500));
+        assert_eq!(tries(400)[0], (0, 100));
+        assert_eq!(tries(300)[0], (0, 75));
+        assert!(tries(1).is_empty());
     }
 
     #[test]
     fn tries_fill_the_time_and_there_are_few() {
-        for (deadline, at_most) in [(5000, 60_000), (60_000, 5000), (400, 400), (100, 100)] {
-            let (all, time) = (tries(deadline, at_most), deadline.min(at_most));
+        for time in [5000, 400, 100] {
+            let all = tries(time);
             let end = all[all.len() - 1].1;
             assert!((time - 20..time + 20).contains(&end), "{all:?}");
             assert!(all.len() as u64 <= 16 + time / 500, "{all:?}");
         }
-    }
-
-    #[test]
-    fn there_is_one_try_however_short_the_time() {
-        assert_eq!(tries(1, 5000), [(0, 20)]);
-        assert_eq!(tries(0, 5000), [(0, 20)]);
     }
 }

@@ -7,10 +7,10 @@ use super::super::core::{Context, CoreShared};
 use super::super::device::DeviceCaps;
 use super::super::link::{Link, LinkState, Remains, Side};
 use super::super::objects::WindowTable;
-use super::address_resolution::LookUp;
+use super::super::reads::Reads;
+use super::address_resolution::{TRY_MIN, next_try};
 use super::machine::{Action, Event, Failure, State, Step};
 use super::qp_objects::Parts;
-use super::reads::Reads;
 use super::{Control, Mailbox};
 use crate::sys::journal::event;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -42,7 +42,8 @@ pub(super) struct Connection {
     pub(super) core: Arc<CoreShared>,
     link: Arc<LinkState>,
     pub(super) deadline: Option<Instant>,
-    look_up: Option<LookUp>,
+    /// End of the look-up of the peer's hardware address.
+    look_up_until: Instant,
     pub(super) waiting: Option<Waiting>,
     private_data: Box<[u8]>,
     pub(super) reads: Reads,
@@ -51,8 +52,7 @@ pub(super) struct Connection {
     requester: Option<JoinHandle<()>>,
     remains: Option<Remains>,
     pub(super) parts: Option<Parts>,
-    pub(super) context: Option<Context>,
-    pub(super) caps: Option<DeviceCaps>,
+    pub(super) device: Option<(Context, DeviceCaps)>,
     pub(super) id: Arc<CmId>,
 }
 
@@ -74,7 +74,7 @@ impl Connection {
             core,
             link: Arc::default(),
             deadline: Some(deadline),
-            look_up: None,
+            look_up_until: deadline,
             waiting: None,
             private_data,
             reads: Reads::default(),
@@ -82,8 +82,7 @@ impl Connection {
             requester: None,
             remains: None,
             parts: None,
-            context: None,
-            caps: None,
+            device: None,
             id: Arc::new(id),
         }
     }
@@ -110,14 +109,13 @@ impl Connection {
     /// Begins to look up the peer's hardware address: until the deadline, or for `at_most`.
     pub(super) fn look_up(&mut self, at_most: Duration) -> Result<(), Failure> {
         let now = Instant::now();
-        let look_up = LookUp::begin(now, self.deadline.unwrap_or(now), at_most);
-        self.look_up = Some(look_up);
-        self.resolve_address(look_up.first_try(now))
+        self.look_up_until = self.look_up_until.min(now + at_most);
+        self.resolve_address(next_try(self.look_up_until, now).unwrap_or(TRY_MIN))
     }
 
     /// Looks it up once more, if there is time.
     pub(super) fn look_up_again(&self) -> Result<(), Failure> {
-        let next = self.look_up.and_then(|look_up| look_up.next_try(Instant::now()));
+        let next = next_try(self.look_up_until, Instant::now());
         self.resolve_address(next.ok_or(Failure::of(Step::ResolveAddress, -libc::ETIMEDOUT))?)
     }
 
@@ -173,12 +171,11 @@ impl Connection {
     }
 
     fn is_iwarp(&self) -> bool {
-        self.caps.is_some_and(|caps| caps.is_iwarp)
+        self.device.is_some_and(|(_, caps)| caps.is_iwarp)
     }
 
     pub(super) fn accept(&self, config: &VerbsConfig) -> Result<(), Failure> {
-        let offer = self.reads.offer(config, &self.private_data);
-        let accepted = self.id.accept(&offer);
+        let accepted = self.id.accept(self.reads, config, &self.private_data);
         accepted.map_err(|error| Failure::of_call(Step::Connect, &error))?;
         self.set_timers(config);
         Ok(())
@@ -186,9 +183,9 @@ impl Connection {
 
     pub(super) fn take_answer(&mut self, event: &mut CmEvent) {
         self.peer_private_data = std::mem::take(&mut event.private_data);
+        let is_iwarp = self.is_iwarp();
         if let (Side::Connecting, Some(parts)) = (self.side, &mut self.parts) {
-            let peer = Reads { out: event.peer_reads_out, at: event.peer_reads_in };
-            self.reads = self.reads.agreed(peer, parts.caps.is_iwarp);
+            self.reads = self.reads.agreed(event.peer_reads, is_iwarp);
             parts.limits.reads_out = self.reads.out.into();
         }
     }
@@ -198,7 +195,7 @@ impl Connection {
         self.deadline = None;
         self.link.set_established();
         if self.side == Side::Accepting {
-            return self.core.notify(self.number);
+            return self.core.notify();
         }
         self.set_timers(config);
         let (Some(waiting), Some(endpoint)) = (self.waiting.take(), self.endpoint(control)) else {
@@ -210,9 +207,8 @@ impl Connection {
 
     /// The timer is that of this side's answers to the peer. InfiniBand and RoCE only.
     fn set_timers(&self, config: &VerbsConfig) {
-        let live = self.parts.as_ref().filter(|parts| !parts.caps.is_iwarp);
-        if let Some(live) = live.and_then(|parts| parts.live.as_ref()) {
-            report(live.qp.set_min_rnr_timer(config.min_rnr_timer));
+        if let Some(parts) = self.parts.as_ref().filter(|_| !self.is_iwarp()) {
+            report(parts.qp.set_min_rnr_timer(config.min_rnr_timer));
         }
     }
 
@@ -221,11 +217,10 @@ impl Connection {
         let control = control?;
         let parts = self.parts.as_mut()?;
         let link = Link {
-            qp: parts.live.as_ref()?.qp.raw(),
+            qp: parts.qp.raw(),
             number: self.number,
             side: self.side,
             queue: ManuallyDrop::new(Arc::clone(&parts.lease.queue)),
-            domain: ManuallyDrop::new(Arc::clone(&parts.domain)),
             memory: ManuallyDrop::new(parts.memory.take()?),
             limits: parts.limits,
             state: Arc::clone(&self.link),
@@ -246,7 +241,7 @@ impl Connection {
         self.deadline = None;
         self.link.set_over(cause);
         self.break_off(from);
-        self.core.notify(self.number);
+        self.core.notify();
     }
 
     fn break_off(&self, from: State) {
@@ -255,8 +250,8 @@ impl Connection {
             State::Accepting | State::Established => self.id.disconnect(),
             _ => {}
         }
-        if let Some(live) = self.parts.as_ref().and_then(|parts| parts.live.as_ref()) {
-            live.qp.break_off();
+        if let Some(parts) = &self.parts {
+            parts.qp.break_off();
         }
     }
 
@@ -265,7 +260,7 @@ impl Connection {
         self.deadline = None;
         self.break_off(from);
         if self.destroy_queue_pair() {
-            self.core.notify(self.number);
+            self.core.notify();
         }
     }
 
@@ -298,7 +293,7 @@ impl Connection {
             let (number, count) = (self.number, windows.count());
             event!(WARN, number, count, %error, "a connection does not get more memory windows");
         }
-        self.core.notify(self.number);
+        self.core.notify();
     }
 
     /// Frees these windows. False if a key may be alive still.
@@ -362,7 +357,7 @@ fn ask_peer(
     config: &VerbsConfig,
     private_data: &[u8],
 ) -> Result<(), Failure> {
-    id.connect(&reads.offer(config, private_data)).map_err(|error| match error.raw_os_error() {
+    id.connect(reads, config, private_data).map_err(|error| match error.raw_os_error() {
         Some(errno @ libc::ECONNREFUSED) => Failure::of(Step::Rejected, -errno),
         Some(errno @ (libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH)) => {
             Failure::of(Step::Unreachable, -errno)

@@ -4,9 +4,9 @@ use super::super::super::{Acceptor, Endpoint, FabricError, Origin, Peer};
 use super::super::cm::{CmEvent, CmId};
 use super::super::connector::Environment;
 use super::super::link::Side;
+use super::super::reads::Reads;
 use super::connection::{Connection, asking_peer};
 use super::machine::{Failure, State, Step};
-use super::reads::Reads;
 use super::{Control, ControlThread, ended};
 use crate::sync::next_number;
 use crate::sys::journal::event;
@@ -145,12 +145,11 @@ impl ControlThread {
         id.set_number(number);
         let deadline = Instant::now() + environment.config.handshake_timeout;
         let private_data = listener.private_data.clone();
-        let reads = Reads { out: event.peer_reads_out, at: event.peer_reads_in };
         let state = (State::AwaitingReceives, Side::Accepting);
         let peer = asking_peer(&id);
         let mut connection = Connection::new(number, id, state, peer, core, private_data, deadline);
         connection.take_answer(event);
-        let prepared = self.prepare_answer(&environment, &mut connection, reads);
+        let prepared = self.prepare_answer(&environment, &mut connection, event.peer_reads);
         let endpoint = match prepared {
             Ok(endpoint) => endpoint,
             Err(failure) => return self.refuse(connection, failure),
@@ -192,7 +191,7 @@ impl ControlThread {
         let peer = connection.peer;
         let error = failure.into_error("accept", peer);
         event!(WARN, %peer, %error, "a connection request is refused");
-        let wrong_device = connection.context.is_none();
+        let wrong_device = connection.device.is_none();
         connection.id.reject(if wrong_device { WRONG_DEVICE } else { UNABLE });
         // Refused already: nothing more is said.
         self.free(connection, State::Over);

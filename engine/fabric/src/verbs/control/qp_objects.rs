@@ -3,7 +3,7 @@
 use super::super::super::FabricError;
 use super::super::cm::{CmId, QueuePair};
 use super::super::config::{Registration, SINKS, VerbsConfig};
-use super::super::core::{Context, CoreShared, CqDepth, QueueLease};
+use super::super::core::{Context, CqDepth, QueueLease};
 use super::super::device::DeviceCaps;
 use super::super::link::{LinkLimits, Side};
 use super::super::memory::LinkMemory;
@@ -11,6 +11,7 @@ use super::super::objects::{ProtectionDomain, WindowTable};
 use super::super::queue_pair::MARKS;
 use super::super::resource_limits;
 use super::Mailbox;
+use super::connection::Connection;
 use super::machine::Failure;
 use super::routes::RouteLease;
 use crate::sync::lock;
@@ -101,71 +102,52 @@ fn memory_objects(config: &VerbsConfig, caps: &DeviceCaps, side: Side) -> [Need;
 /// The order of the fields is that of the end.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// Objects that the device works on; `None` when they are destroyed.
-    pub(super) live: Option<Live>,
+    /// The way of the queue pair's events, which goes before that: its address may be used again.
+    route: Option<RouteLease>,
+    pub(super) qp: QueuePair,
     /// `None` when the link has it.
     pub(super) memory: Option<LinkMemory>,
     /// Those of the memory, wherever that is.
     pub(super) windows: Weak<WindowTable>,
     pub(super) lease: QueueLease,
-    pub(super) domain: Arc<ProtectionDomain>,
+    _domain: Arc<ProtectionDomain>,
     pub(super) limits: LinkLimits,
-    pub(super) caps: DeviceCaps,
 }
 
 impl Parts {
     /// Destroys the queue pair; after an error it is there still, and so is all that it uses.
     pub(super) fn destroy(&mut self) -> io::Result<()> {
-        if let Some(live) = &mut self.live {
-            live.route = None;
-            live.qp.destroy()?;
-        }
-        self.live = None;
-        Ok(())
+        self.route = None;
+        self.qp.destroy()
     }
-}
 
-/// A queue pair, and the way of its events, which goes first: its address may be used again.
-#[derive(Debug)]
-pub(super) struct Live {
-    route: Option<RouteLease>,
-    pub(super) qp: QueuePair,
-}
-
-pub(super) struct Maker<'a> {
-    pub(super) config: &'a VerbsConfig,
-    pub(super) mailbox: Weak<Mailbox>,
-}
-
-impl Maker<'_> {
     /// Makes a connection's parts on its id's device (system calls, which may take milliseconds).
     ///
     /// # Safety
-    /// The context is the id's and open; the id outlives the parts.
+    /// The context is that of the connection's id and open; the id outlives the parts.
     pub(super) unsafe fn make(
-        &self,
-        number: u64,
-        (id, side): (&CmId, Side),
-        (context, caps): (Context, &DeviceCaps),
-        core: &Arc<CoreShared>,
-        reads_out: u8,
-    ) -> Result<Parts, Failure> {
-        let sizes = QueueSizes::of(self.config, caps, side);
+        connection: &Connection,
+        (context, ref caps): (Context, DeviceCaps),
+        config: &VerbsConfig,
+        mailbox: Weak<Mailbox>,
+    ) -> Result<Self, Failure> {
+        let Connection { number, id, side, core, reads, .. } = connection;
+        let sizes = QueueSizes::of(config, caps, *side);
         let sizes = sizes.map_err(|reason| Failure::Own { reason, errno: None })?;
         let raw = context.0.as_ptr();
         // SAFETY: the context is open as long as the id lives.
         let thread_domain = caps.adapter.allows_thread_domain;
         // SAFETY: as above.
         let make = || unsafe { ProtectionDomain::new(raw, thread_domain) };
-        let domain = match LinkMemory::shares_domain(caps, self.config, side) {
+        let domain = match LinkMemory::shares_domain(caps, config, *side) {
             true => core.share_domain(context, make)?,
             false => Arc::new(make()?),
         };
         // SAFETY: as above.
         let lease = unsafe { core.reserve(context, sizes.completions, sizes.cq_depth)? };
         let lent = lock(&core.lent).clone();
-        let memory = LinkMemory::prepare(&domain, caps, (self.config, side), lent.as_ref())?;
-        let pieces = self.config.recv_pieces_max.into();
+        let memory = LinkMemory::prepare(&domain, caps, (config, *side), lent.as_ref())?;
+        let pieces = config.recv_pieces_max.into();
         // SAFETY: domain and queue are of the device, and freed after the queue pair.
         let made = unsafe { make_queue_pair(id, &domain, &lease, (sizes, pieces), caps) };
         let (qp, made) = made?;
@@ -173,16 +155,15 @@ impl Maker<'_> {
             send_depth: sizes.send,
             recv_depth: sizes.recv,
             inline_bytes: made.max_inline_data.min(caps.inline_bytes_max),
-            reads_out: reads_out.into(),
+            reads_out: reads.out.into(),
             signal_from_bytes: caps.adapter.signal_from_bytes,
             invalidated_flags: caps.invalidated_flags(),
             is_iwarp: caps.is_iwarp,
         };
-        let (queue, mailbox) = (lease.queue.as_ptr(), Weak::clone(&self.mailbox));
-        let route = RouteLease::take(number, context, qp.raw(), queue, mailbox);
-        let live = Some(Live { route: Some(route), qp });
+        let objects = [qp.raw().as_ptr().addr(), lease.queue.as_ptr().addr()];
+        let route = Some(RouteLease::take(*number, context, objects, mailbox));
         let (windows, memory) = (Arc::downgrade(&memory.windows), Some(memory));
-        Ok(Parts { live, memory, windows, lease, domain, limits, caps: *caps })
+        Ok(Self { route, qp, memory, windows, lease, _domain: domain, limits })
     }
 }
 

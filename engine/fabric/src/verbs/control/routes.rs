@@ -11,7 +11,6 @@ use crate::sync::lock;
 use rdma_sys::*;
 use std::ffi::c_uint;
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
 use std::sync::{Mutex, Weak};
 
 /// Meaning of an event for connections; `None` if it does not concern them. Raw numbers, as a newer kernel may have more
@@ -38,8 +37,8 @@ fn translated(kind: c_uint) -> Option<Event> {
 struct Route {
     number: u64,
     context: Context,
-    qp: usize,
-    cq: usize,
+    /// Addresses of its queue pair and of its completion queue.
+    objects: [usize; 2],
     mailbox: Weak<Mailbox>,
 }
 
@@ -53,16 +52,14 @@ pub(super) struct RouteLease {
 }
 
 impl RouteLease {
-    /// Routes the device's reports on a queue pair to `mailbox`.
+    /// Routes the device's reports on a queue pair and its completion queue to `mailbox`.
     pub(super) fn take(
         number: u64,
         context: Context,
-        qp: NonNull<ibv_qp>,
-        cq: *mut ibv_cq,
+        objects: [usize; 2],
         mailbox: Weak<Mailbox>,
     ) -> Self {
-        let route = Route { number, context, qp: qp.as_ptr().addr(), cq: cq.addr(), mailbox };
-        lock(&ROUTES).push(route);
+        lock(&ROUTES).push(Route { number, context, objects, mailbox });
         Self { number }
     }
 }
@@ -73,27 +70,16 @@ impl Drop for RouteLease {
     }
 }
 
-/// The object that an event is about, by address only.
-enum Subject {
-    QueuePair(usize),
-    Queue(usize),
-    Device,
-}
-
 /// Takes the device's reports, and passes them on. Its descriptor must not block.
 ///
 /// # Safety
 /// The context is open.
 pub(super) unsafe fn pass_on(context: Context) {
     // SAFETY: the caller vouches for the context.
-    while let Some((event, subject)) = unsafe { next(context) } {
+    while let Some((event, object)) = unsafe { next(context) } {
         for route in lock(&ROUTES).iter() {
-            let concerns = route.context == context
-                && match subject {
-                    Subject::QueuePair(at) => route.qp == at,
-                    Subject::Queue(at) => route.cq == at,
-                    Subject::Device => true,
-                };
+            let is_all = event == Event::DeviceRemoved;
+            let concerns = route.context == context && (is_all || route.objects.contains(&object));
             if let Some(mailbox) = route.mailbox.upgrade().filter(|_| concerns) {
                 let (number, event) = (route.number, event.clone());
                 mailbox.leave(move |thread| thread.on_device_event(number, event));
@@ -102,31 +88,28 @@ pub(super) unsafe fn pass_on(context: Context) {
     }
 }
 
-/// The next event that concerns connections, acknowledged.
+/// The next event that concerns connections, acknowledged, and the address of the object that it is about.
 ///
 /// # Safety
 /// The context is open.
-unsafe fn next(context: Context) -> Option<(Event, Subject)> {
+unsafe fn next(context: Context) -> Option<(Event, usize)> {
     loop {
         let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the caller vouches for the context; the result has a place.
         if unsafe { ibv_get_async_event(context.0.as_ptr(), raw.as_mut_ptr()) } != 0 {
             return None;
         }
-        // SAFETY: the kind is read as a number, whatever it is; the union's words are initialised.
-        let (kind, qp, cq) = unsafe {
+        // SAFETY: the kind is read as a number, whatever it is; the union's words are initialised, and a pointer to any
+        // object is the first of them.
+        let (kind, object) = unsafe {
             let at = raw.as_ptr();
             let kind = (&raw const (*at).event_type).cast::<c_uint>().read();
-            (kind, (*at).element.qp.addr(), (*at).element.cq.addr())
+            (kind, (*at).element.qp.addr())
         };
         // SAFETY: the library filled it in; acknowledged once.
         unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
-        let Some(event) = translated(kind) else { continue };
-        let subject = match event {
-            Event::DeviceRemoved => Subject::Device,
-            _ if kind == ibv_event_type::IBV_EVENT_CQ_ERR as c_uint => Subject::Queue(cq),
-            _ => Subject::QueuePair(qp),
-        };
-        return Some((event, subject));
+        if let Some(event) = translated(kind) {
+            return Some((event, object));
+        }
     }
 }

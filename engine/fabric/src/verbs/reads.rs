@@ -1,8 +1,7 @@
 //! The RDMA Reads that both ends offer, and agree on.
 
-use super::super::cm::Offer;
-use super::super::config::VerbsConfig;
-use super::super::device::DeviceCaps;
+use super::config::VerbsConfig;
+use super::device::DeviceCaps;
 
 /// RDMA Reads that may be outstanding, in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,21 +35,11 @@ impl Reads {
         let at = if is_iwarp { peer.at.min(peer.out) } else { peer.at };
         Self { out: self.out.min(at), at: self.at }
     }
-
-    pub(super) fn offer<'a>(self, config: &VerbsConfig, private_data: &'a [u8]) -> Offer<'a> {
-        Offer {
-            private_data,
-            reads_out: self.out,
-            reads_in: self.at,
-            retry_count: config.retry_count,
-            rnr_retry_count: config.rnr_retry_count,
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::super::device::tests::caps;
+    use super::super::device::tests::caps;
     use super::*;
 
     #[test]
