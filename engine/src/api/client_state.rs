@@ -3,6 +3,7 @@
 
 use super::catch_panic::ContainedHandler;
 use super::client::{Link, LinkState, ReplyHandler};
+use super::dialing::Request;
 use super::errors::ConnectError;
 #[cfg(feature = "gss")]
 use super::gss::Securing;
@@ -14,6 +15,7 @@ use crate::config::Versions;
 use crate::fabric::{ConnId, DownCause, Peer};
 use crate::mem::Slab;
 use crate::reactor::Negotiated;
+use crate::reactor::in_flight::mailbox::Requested;
 use crate::reactor::types::peer_id::Instance;
 use crate::sys::journal::event;
 use spinrpc_proto::events::SlotId;
@@ -59,7 +61,7 @@ pub(super) struct ClientEntry {
     pub(super) starts_over: bool,
     /// Failure of the first connection, until that has gone; another attempt follows.
     pub(super) passing: Option<ConnectError>,
-    /// Core's time of the next attempt to make the first connection.
+    /// Core's time of the next attempt to connect.
     pub(super) retry_at: Option<Duration>,
     pub(super) comeback: Option<Comeback>,
     /// Versions that the server of the failing connection speaks; none of them is spoken here.
@@ -120,6 +122,13 @@ impl ClientEntry {
     pub(super) fn with(self, options: &ConnectOptions) -> Self {
         let &ConnectOptions { takes_reverse, versions, ref lent, .. } = options;
         Self { takes_reverse, versions, lent: lent.as_slice().into(), ..self }
+    }
+
+    /// Request for a connection, in the place of the lost one if there was one.
+    pub(super) fn connection_request(&self, core: usize, number: u64) -> Request {
+        let wanted = Requested { number, takes_reverse: self.takes_reverse, lost: self.conn };
+        let (address, lent) = (self.address.clone(), Arc::clone(&self.lent));
+        Request { core, wanted, address, instance: self.instance(), lent }
     }
 
     pub(super) fn conn(&self) -> Option<ConnId> {
@@ -183,7 +192,7 @@ impl ClientEntry {
         is_last || self.link.destroying.get().is_some_and(|(_, destroying)| xid == destroying)
     }
 
-    pub(super) fn instance(&self) -> Instance {
+    fn instance(&self) -> Instance {
         self.comeback.as_ref().map_or(Instance::Passing, |comeback| comeback.instance)
     }
 

@@ -161,14 +161,6 @@ impl Dispatch {
         }
     }
 
-    pub(super) fn begin_again(&mut self, mut entry: ClientEntry) {
-        entry.conn = None;
-        entry.starts_over = false;
-        entry.asking = self.asking.clone().filter(|_| entry.bears_asking);
-        entry.failed_calls = 0;
-        self.request_connection(entry);
-    }
-
     /// The first reply of a connection says whether the server serves the program at all.
     /// Calls of a connection before go first.
     fn finish_probe(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {

@@ -10,7 +10,7 @@ use crate::config::{BulkView, Config};
 use crate::fabric::{ConnectRequest, Connector, FabricError};
 use crate::mem::Slab;
 use crate::reactor::Negotiated;
-use crate::reactor::in_flight::mailbox::{Inbox, Mail};
+use crate::reactor::in_flight::mailbox::{Inbox, Mail, Requested};
 use crate::reactor::types::peer_id::Instance;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
@@ -20,6 +20,8 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, Scope};
 use std::time::Duration;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Addresses that are connected to at a time; requests for further ones wait.
 const ADDRESSES_MAX: usize = 16;
@@ -34,9 +36,8 @@ pub(super) enum Job {
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) core: usize,
-    pub(super) number: u64,
+    pub(super) wanted: Requested,
     pub(super) address: String,
-    pub(super) timeout: Duration,
     pub(super) instance: Instance,
     /// Slabs that the server may read.
     pub(super) lent: Arc<[Slab]>,
@@ -50,7 +51,7 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn connect(&self, request: &Request) -> Mail {
-        let &Request { core, number, ref address, timeout, instance, ref lent } = request;
+        let &Request { core, wanted, ref address, instance, ref lent } = request;
         let invalidate = self.connector.remote_invalidate();
         let private_data = Negotiated::private_data(&self.config, invalidate, instance);
         let lent = match self.config.bulk_view() {
@@ -58,9 +59,10 @@ impl Dialer {
             BulkView::Copy => &[],
         };
         let private_data = &private_data;
+        let timeout = CONNECT_TIMEOUT;
         let asked = ConnectRequest { address, core, private_data, timeout, lent };
         let result: Result<_, FabricError> = self.connector.connect(&asked);
-        Mail::Connected { request: number, result: result.map(Box::new) }
+        Mail::Connected { request: wanted, result: result.map(Box::new) }
     }
 }
 
@@ -69,7 +71,7 @@ fn panicked(request: &Request) -> Mail {
     let reason = "a panic on the thread that connects; this is a bug of spinrpc".to_owned();
     let op = format!("connect {}", request.address);
     let result = Err(FabricError { op, reason, source: None });
-    Mail::Connected { request: request.number, result }
+    Mail::Connected { request: request.wanted, result }
 }
 
 /// Requests that wait, and what is being done. Between two changes no request waits that could be begun.
@@ -190,9 +192,8 @@ mod tests {
     fn request(number: u64, address: &str) -> Request {
         Request {
             core: 0,
-            number,
+            wanted: Requested { number, takes_reverse: false, lost: None },
             address: address.to_owned(),
-            timeout: Duration::ZERO,
             instance: Instance::Passing,
             lent: Arc::new([]),
         }
@@ -201,7 +202,7 @@ mod tests {
     #[test]
     fn an_address_has_one_thread_which_goes_on_with_the_oldest_request_that_can_be_begun() {
         let mut waiting = Waiting::default();
-        let number = |request: Option<Request>| request.map(|request| request.number);
+        let number = |request: Option<Request>| request.map(|request| request.wanted.number);
         assert_eq!(number(waiting.add(request(0, "a"))), Some(0));
         assert_eq!(number(waiting.add(request(1, "a"))), None);
         assert_eq!(number(waiting.add(request(2, "b"))), Some(2));
@@ -224,8 +225,8 @@ mod tests {
         }
         assert!(waiting.add(request(90, "further")).is_none());
         assert!(waiting.add(request(91, "7")).is_none());
-        assert_eq!(waiting.after("7").map(|request| request.number), Some(90));
-        assert_eq!(waiting.after("3").map(|request| request.number), Some(91));
+        assert_eq!(waiting.after("7").map(|request| request.wanted.number), Some(90));
+        assert_eq!(waiting.after("3").map(|request| request.wanted.number), Some(91));
         assert_eq!(waiting.dialed.len(), ADDRESSES_MAX);
     }
 }

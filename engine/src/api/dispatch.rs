@@ -1,7 +1,7 @@
 //! From the reactor to the application: finds the service of a call and the handler of a reply,
 //! and runs it.
 
-mod first_connect;
+mod attempts;
 mod lookup;
 
 use super::call::{Arguments, CallState, Called, Home};
@@ -12,7 +12,7 @@ use super::errors::{CallError, ConnectError};
 #[cfg(feature = "gss")]
 use super::gss::{GssCore, Securing};
 use super::handle::core::{HandleCore, Opening};
-use super::reconnect::{Attempt, Comeback, ConnectOptions};
+use super::reconnect::{Comeback, ConnectOptions};
 use super::reply_status::reply_status;
 use super::reverse::Reverse;
 use super::rfc5666::{Asking, padded_reply_status};
@@ -38,9 +38,9 @@ use spinrpc_proto::version::Verdict;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Hands the request of a client for a connection to the control thread. Returns its number, which comes back with the answer.
+pub(super) type ConnectRequests = Box<dyn Fn(&ClientEntry) -> u64>;
 
 const NO_SERVICE: usize = usize::MAX;
 
@@ -65,6 +65,7 @@ pub(super) struct Dispatch {
     polling: Box<[usize]>,
     handles: Box<HandleCore>,
     polls: bool,
+    requests: ConnectRequests,
     /// By index of the connection.
     clients: Vec<Option<ClientEntry>>,
     /// Those without a connection.
@@ -87,6 +88,7 @@ impl Dispatch {
         asking: Option<Rc<Asking>>,
         handles: HandleCore,
         (responders, random): (Arc<Responders>, Random),
+        requests: ConnectRequests,
         #[cfg(feature = "gss")] gss: Arc<GssCore>,
     ) -> Self {
         let (clients, connecting) = (Vec::new(), Vec::new());
@@ -107,6 +109,7 @@ impl Dispatch {
             is_leaving: false,
             polls: !polling.is_empty(),
             polling,
+            requests,
             handles: Box::new(handles),
             clients,
             connecting,
@@ -153,35 +156,8 @@ impl Dispatch {
             let initiator = options.initiator.clone();
             entry.securing = initiator.map(|initiator| Securing::new(initiator, &self.gss));
         }
-        entry.asking = self.asking.clone();
         entry.offer = Offer::new(&self.responders, entry.versions);
         self.request_connection(entry);
-    }
-
-    pub(super) fn request_connection(&mut self, mut entry: ClientEntry) {
-        let request =
-            self.ops.connect(&entry.address, CONNECT_TIMEOUT, entry.instance(), &entry.lent);
-        if entry.takes_reverse {
-            self.ops.take_reverse_calls(request);
-        }
-        entry.request = Some(request);
-        self.connecting.push(entry);
-    }
-
-    /// Schedules the next attempt of a client whose connection is lost, or gives up.
-    fn plan_attempt(&mut self, mut entry: ClientEntry) {
-        let (Some(lost), Some(comeback)) = (entry.conn, &mut entry.comeback) else { return };
-        let cause = comeback.cause.clone();
-        match comeback.next_attempt(self.ops.time(), &mut self.random) {
-            None => self.ops.give_up(lost, cause),
-            Some(Attempt { number: attempt, after }) => {
-                self.ops.retry_after(lost, after);
-                let connection = ConnectionId(lost);
-                let event = ConnectionEvent::Reconnecting { connection, cause, attempt, after };
-                entry.handler.on_event(&event);
-            }
-        }
-        self.connecting.push(entry);
     }
 
     fn place(&mut self, conn: ConnId, entry: ClientEntry) {
@@ -246,18 +222,7 @@ impl Dispatch {
                 (None, None) => {}
             }
         }
-        if !self.connecting.is_empty() {
-            self.begin_due_attempts();
-        }
         self.handles.go_on(events)
-    }
-
-    fn poll_from_now_on(&mut self) {
-        self.polls = true;
-        #[cfg(feature = "gss")]
-        {
-            self.polls_for_bodies = false;
-        }
     }
 
     /// Notifies services of connections that calls arrive on.
@@ -528,7 +493,7 @@ impl Upcalls for Dispatch {
             }
             CoreEvent::Down(conn, cause) => self.on_down(conn, cause),
             CoreEvent::Lost(conn, cause) => self.on_lost(conn, cause),
-            CoreEvent::Retry(lost) => self.on_retry(lost),
+            CoreEvent::Alarm => self.begin_due_attempts(),
             CoreEvent::Resent(conn) => self.on_resent(conn),
             CoreEvent::Gone(lost, cause) => self.on_gone(lost, cause),
         }
@@ -539,7 +504,11 @@ impl Upcalls for Dispatch {
 impl Dispatch {
     fn on_orders(&mut self) {
         self.handles.attach();
-        self.poll_from_now_on();
+        self.polls = true;
+        #[cfg(feature = "gss")]
+        {
+            self.polls_for_bodies = false;
+        }
     }
 
     #[cfg(feature = "gss")]
@@ -583,7 +552,7 @@ impl Dispatch {
         entry.request = None;
         let conn = match result {
             Ok(conn) => conn,
-            Err(_) if entry.wants_another() => return self.plan_attempt(entry),
+            Err(_) if entry.wants_another() => return self.retry_or_give_up(entry),
             Err(error) if error.is_of_address() => return entry.fail(error.into()),
             Err(error) => return self.retry_or_fail(entry, error.into()),
         };
@@ -641,7 +610,7 @@ impl Dispatch {
         }
         let Some(mut entry) = entry else { return };
         if entry.starts_over {
-            return self.begin_again(entry);
+            return self.start_over(entry);
         }
         if let Some(error) = entry.passing.take() {
             return self.retry_or_fail(entry, error);
@@ -673,22 +642,7 @@ impl Dispatch {
         if let Some(comeback) = &mut entry.comeback {
             comeback.cause = cause;
         }
-        self.plan_attempt(entry);
-    }
-
-    fn on_retry(&mut self, lost: ConnId) {
-        let ops = Rc::clone(&self.ops);
-        let asking = self.asking.clone();
-        let Some(entry) = self.client_of_calls(lost) else { return };
-        entry.asking = asking.filter(|_| entry.bears_asking);
-        let request = {
-            let instance = entry.instance();
-            ops.reconnect(lost, &entry.address, CONNECT_TIMEOUT, instance, &entry.lent)
-        };
-        if entry.takes_reverse {
-            ops.take_reverse_calls(request);
-        }
-        entry.request = Some(request);
+        self.retry_or_give_up(entry);
     }
 
     fn on_resent(&mut self, conn: ConnId) {

@@ -266,7 +266,9 @@ pub(super) struct Comeback {
     pub(super) instance: Instance,
     pub(super) cause: DownCause,
     pub(super) policy: Reconnect,
-    backoff: Backoff,
+    /// Since it was up, and the time of the first failure since then.
+    attempts: u32,
+    lost_at: Option<Duration>,
 }
 
 impl Comeback {
@@ -275,35 +277,18 @@ impl Comeback {
             instance: Instance::Lasting(random.next_u64().max(1)),
             cause: DownCause::Local,
             policy,
-            backoff: Backoff::default(),
+            attempts: 0,
+            lost_at: None,
         }
     }
 
     pub(super) fn succeed(&mut self) {
-        self.backoff = Backoff::default();
+        (self.attempts, self.lost_at) = (0, None);
     }
 
     /// The next attempt, at time `now` of the core; `None` when it is too late for another one.
     pub(super) fn next_attempt(&mut self, now: Duration, random: &mut Random) -> Option<Attempt> {
-        self.backoff.next(&self.policy, now, random)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Attempt {
-    /// Counted from one.
-    pub(super) number: u32,
-    pub(super) after: Duration,
-}
-
-#[derive(Debug, Default)]
-struct Backoff {
-    attempts: u32,
-    lost_at: Option<Duration>,
-}
-
-impl Backoff {
-    fn next(&mut self, policy: &Reconnect, now: Duration, random: &mut Random) -> Option<Attempt> {
+        let policy = &self.policy;
         let lost_at = *self.lost_at.get_or_insert(now);
         let doubled = 1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX);
         let longest = policy.first_delay.saturating_mul(doubled).min(policy.max_delay);
@@ -314,6 +299,13 @@ impl Backoff {
         self.attempts = self.attempts.saturating_add(1);
         (begins_at <= policy.give_up_after).then_some(Attempt { number: self.attempts, after })
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    /// Counted from one.
+    pub(super) number: u32,
+    pub(super) after: Duration,
 }
 
 #[cfg(test)]
@@ -332,10 +324,11 @@ mod tests {
 
     /// The pauses of a client whose every attempt fails at once.
     fn pauses(policy: Reconnect, seed: u64) -> Vec<Duration> {
-        let (mut backoff, mut random) = (Backoff::default(), Random::seeded(seed));
+        let mut random = Random::seeded(seed);
+        let mut comeback = Comeback::new(policy, &mut random);
         let mut now = Duration::from_secs(9);
         std::iter::from_fn(|| {
-            let attempt = backoff.next(&policy, now, &mut random)?;
+            let attempt = comeback.next_attempt(now, &mut random)?;
             now += attempt.after;
             Some(attempt.after)
         })

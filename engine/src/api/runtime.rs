@@ -4,7 +4,7 @@ use super::client_state::ConnectTo;
 use super::core::{Core, CoreContext};
 use super::core_balancing::Spread;
 use super::dialing::{Dialer, Dialing, Job, Request};
-use super::dispatch::{Dispatch, ServiceEntry};
+use super::dispatch::{ConnectRequests, Dispatch, ServiceEntry};
 use super::errors::{ConnectError, EngineError};
 #[cfg(feature = "gss")]
 use super::gss::{GssCore, GssShared};
@@ -29,7 +29,7 @@ use crate::reactor::in_flight::drain::DrainRequest;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
 use crate::reactor::in_flight::panic_log::PanicLog;
 use crate::reactor::in_flight::reply_cache::ReplyCache;
-use crate::reactor::state::core::{ConnectRequests, CoreCell, Reactor};
+use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::turn::ArrivedMessages;
 use crate::reactor::types::idle::IdleSwitch;
 use crate::reactor::types::memory;
@@ -330,10 +330,9 @@ impl Runtime {
     fn requests(&self, core: usize) -> ConnectRequests {
         let ask = self.requester(core);
         let next = Cell::new(0);
-        Box::new(move |address, timeout, instance, lent| {
+        Box::new(move |entry| {
             let number = next.replace(next.get() + 1);
-            let (address, lent) = (address.to_owned(), Arc::clone(lent));
-            ask(Request { core, number, address, timeout, instance, lent });
+            ask(entry.connection_request(core, number));
             number
         })
     }
@@ -419,7 +418,7 @@ impl Runtime {
         let reactor =
             Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells))
                 .with_panics(Arc::clone(&self.panics));
-        let cell = Rc::new(CoreCell::new(reactor, self.requests(index)));
+        let cell = Rc::new(CoreCell::new(reactor));
         let ops = Rc::clone(&cell);
         let make = || self.make_services(&context, &ops);
         // Services may start threads, which must not be confined to this thread's single CPU.
@@ -442,6 +441,7 @@ impl Runtime {
             asking,
             handles,
             varying,
+            self.requests(index),
             #[cfg(feature = "gss")]
             gss,
         );

@@ -1,7 +1,7 @@
 //! Letters to a core, and the connections that come by them. Called by the turn.
 
 use crate::fabric::{ConnId, DownCause, Endpoint, FabricError, Peer};
-use crate::reactor::in_flight::mailbox::Mail;
+use crate::reactor::in_flight::mailbox::{Mail, Requested};
 use crate::reactor::in_flight::roles::Roles;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -55,21 +55,22 @@ impl CoreCell {
 
     fn on_connected(
         &self,
-        request: u64,
+        request: Requested,
         result: Result<Box<Endpoint>, FabricError>,
         up: &mut impl Upcalls,
     ) {
         // Calls that have ended, and clients, still refer to the lost connection.
         self.end_given_up(up);
         self.end_given_up_clients(up);
-        let roles = self.reactor().roles_of(request);
-        let open = |endpoint: Box<Endpoint>| self.reactor().accept(*endpoint, roles, Some(request));
+        let Requested { number, takes_reverse, lost } = request;
+        let roles = Roles::requested(self.reactor().config(), takes_reverse);
+        let open = |endpoint: Box<Endpoint>| self.reactor().accept(*endpoint, roles, lost);
         match result.and_then(open) {
             Ok((conn, peer, negotiated)) => {
-                up.on_event(CoreEvent::Connected(request, Ok(conn)));
+                up.on_event(CoreEvent::Connected(number, Ok(conn)));
                 up.on_event(CoreEvent::Up(conn, peer, negotiated));
             }
-            Err(error) => up.on_event(CoreEvent::Connected(request, Err(error))),
+            Err(error) => up.on_event(CoreEvent::Connected(number, Err(error))),
         }
     }
 
@@ -89,7 +90,7 @@ impl Reactor {
         &mut self,
         endpoint: Endpoint,
         roles: Roles,
-        request: Option<u64>,
+        lost: Option<ConnId>,
     ) -> Result<(ConnId, Peer, Negotiated), FabricError> {
         let peer = endpoint.peer;
         if self.refuses(roles.side) {
@@ -98,8 +99,8 @@ impl Reactor {
         }
         let mut conn = self.open(endpoint, roles)?;
         let (id, agreed) = (conn.id, conn.terms.agreed());
-        if let Some(request) = request {
-            self.take_over(request, &mut conn);
+        if let Some(lost) = lost {
+            self.take_over(lost, &mut conn);
         }
         conn.post_receives(self.fabric_mut());
         self.conns().insert(conn);

@@ -2,9 +2,9 @@
 //! core's state only for itself, so that handlers and encoders may call any of them.
 
 use crate::fabric::{ConnId, DownCause};
+use crate::mem::Bulk;
 #[cfg(feature = "gss")]
 use crate::mem::BulkPool;
-use crate::mem::{Bulk, Slab};
 use crate::reactor::in_flight::deferred::DeferTicket;
 use crate::reactor::in_flight::roles::NoReverse;
 use crate::reactor::in_flight::server_call::Serving;
@@ -13,12 +13,10 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Backpressure, ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::negotiate::Settled;
-use crate::reactor::types::peer_id::Instance;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::{Negotiation, TransportVersion};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 impl CoreCell {
@@ -62,11 +60,6 @@ impl CoreCell {
         }
     }
 
-    /// The peer of the connection requested under this number may make reverse calls.
-    pub(crate) fn take_reverse_calls(&self, request: u64) {
-        self.reactor().take_reverse_calls(request);
-    }
-
     /// A client makes reverse calls on this accepted connection from now on, inline only if so requested.
     pub(crate) fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse> {
         match self.lane().is_closing(conn) {
@@ -104,30 +97,13 @@ impl CoreCell {
         }
     }
 
-    /// Requests `CoreEvent::Retry` after a time.
-    pub(crate) fn retry_after(&self, lost: ConnId, after: Duration) {
+    /// Requests `CoreEvent::Alarm` after this time, or earlier.
+    pub(crate) fn set_alarm(&self, after: Duration) {
         let mut reactor = self.reactor();
         let at = Instant(reactor.turn_time().0.saturating_add(reactor.ticks(after)));
-        if let Some(client) = reactor.interrupted().find(lost) {
-            client.retry_at = at;
-            reactor.wake_by(at);
-        }
-    }
-
-    /// As [`CoreCell::connect`], for another connection in the place of `lost`.
-    pub(crate) fn reconnect(
-        &self,
-        lost: ConnId,
-        address: &str,
-        timeout: Duration,
-        instance: Instance,
-        lent: &Arc<[Slab]>,
-    ) -> u64 {
-        let request = self.connect(address, timeout, instance, lent);
-        if let Some(client) = self.reactor().interrupted().find(lost) {
-            client.request = Some(request);
-        }
-        request
+        let alarm = &mut reactor.interrupted().alarm;
+        *alarm = Some(alarm.map_or(at, |earlier| earlier.min(at)));
+        reactor.wake_by(at);
     }
 
     /// Ends the held calls of a lost connection, then `CoreEvent::Gone`.

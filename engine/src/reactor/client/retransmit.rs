@@ -115,14 +115,10 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn attend_interrupted(&self, up: &mut impl Upcalls) {
         self.end_given_up_clients(up);
-        loop {
-            let due = {
-                let mut reactor = self.reactor();
-                let now = Instant(reactor.turn_time().0);
-                reactor.interrupted().take_due(now)
-            };
-            let Some(lost) = due else { break };
-            up.on_event(CoreEvent::Retry(lost));
+        let now = Instant(self.reactor().turn_time().0);
+        let alarm = self.reactor().interrupted().alarm.take_if(|at| *at <= now);
+        if alarm.is_some() {
+            up.on_event(CoreEvent::Alarm);
         }
         let resending = self.reactor().interrupted().resending.clone();
         for conn in resending {
@@ -194,8 +190,6 @@ impl Reactor {
         self.wake_by(requester.next_deadline());
         self.interrupted().push(Suspended {
             lost,
-            request: None,
-            retry_at: Instant(u64::MAX),
             requester,
             calls,
             server,
@@ -205,9 +199,9 @@ impl Reactor {
         ended
     }
 
-    /// Moves the suspended client that requested this connection to it.
-    pub(in crate::reactor) fn take_over(&mut self, request: u64, conn: &mut Conn) {
-        let Some(client) = self.interrupted().take_requested(request) else { return };
+    /// Moves the client that lost a connection to this one.
+    pub(in crate::reactor) fn take_over(&mut self, lost: ConnId, conn: &mut Conn) {
+        let Some(client) = self.interrupted().take(lost) else { return };
         let remembers = client.server.remembers_for(conn.negotiated.peer());
         (conn.lane.proto().requester, conn.calls) = (client.requester, client.calls);
         self.stats().reconnects += 1;

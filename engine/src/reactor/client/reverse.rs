@@ -11,20 +11,12 @@
 //! on the next one: that connection has a new client, which decides again if it takes them.
 
 use crate::fabric::ConnId;
-use crate::reactor::in_flight::roles::{NoReverse, ReverseState, Roles};
+use crate::reactor::in_flight::roles::{NoReverse, ReverseState};
 use crate::reactor::state::core::Reactor;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::version::Versions;
 
 impl Reactor {
-    /// Takes the roles of this end of the connection requested under this number, when it is up or has failed.
-    pub(in crate::reactor) fn roles_of(&mut self, request: u64) -> Roles {
-        let takes = self.took_reverse_calls(request);
-        let reverse_calls = if takes { self.config().reverse_calls() } else { 0 };
-        let refuses_reverse = !takes && self.config().refuses_reverse();
-        Roles { side: Side::Client, reverse_calls, refuses_reverse }
-    }
-
     /// The application of a server has a client on this connection from now on; its calls stay inline if so
     /// requested. `is_served`: a call of the connection is being served.
     pub(in crate::reactor) fn begin_reverse(

@@ -23,8 +23,8 @@ const ACCEPTED_PART: usize = 4;
 
 /// One piece of mail. Letters lie in the queue itself, and are small, because each is moved a few times.
 pub(crate) enum Mail<E = Endpoint> {
-    /// Result of connection request number `request`.
-    Connected { request: u64, result: Result<Box<E>, FabricError> },
+    /// Result of a connection request.
+    Connected { request: Requested, result: Result<Box<E>, FabricError> },
     /// A connection that a listener accepted for this core.
     Accepted(Box<E>),
     /// The reply of a deferred call.
@@ -44,6 +44,16 @@ pub(crate) enum Mail<E = Endpoint> {
     Close(ConnId),
     /// Close everything.
     Shutdown,
+}
+
+/// A connection that a client has requested: goes to the thread that connects, and returns with its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requested {
+    pub(crate) number: u64,
+    /// The peer may make reverse calls.
+    pub(crate) takes_reverse: bool,
+    /// The lost connection that it replaces.
+    pub(crate) lost: Option<ConnId>,
 }
 
 /// Threads that can write deferred results at a time without a new allocation.

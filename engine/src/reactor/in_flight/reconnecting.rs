@@ -9,9 +9,6 @@ use spinrpc_proto::requester::{CallSlot, Requester};
 /// A client between two connections.
 pub(crate) struct Suspended {
     pub(in crate::reactor) lost: ConnId,
-    /// The requested connection.
-    pub(in crate::reactor) request: Option<u64>,
-    pub(in crate::reactor) retry_at: Instant,
     pub(in crate::reactor) requester: Requester<Box<[CallSlot]>>,
     pub(in crate::reactor) calls: CallTable,
     /// The server of the lost connection.
@@ -31,6 +28,8 @@ impl Suspended {
 /// The clients of a core between two connections, and those that send their calls again.
 #[derive(Default)]
 pub(crate) struct Interrupted {
+    /// Time at which the api has to look after its clients.
+    pub(in crate::reactor) alarm: Option<Instant>,
     suspended: Vec<Suspended>,
     /// Connections whose held calls are being sent again.
     pub(in crate::reactor) resending: Vec<ConnId>,
@@ -41,9 +40,10 @@ impl Interrupted {
     pub(in crate::reactor) fn next_deadline(&self, pause_ends: Instant) -> Instant {
         let of = |client: &Suspended| match client.is_given_up {
             true => Instant(0),
-            false => client.retry_at.min(client.requester.next_deadline()),
+            false => client.requester.next_deadline(),
         };
-        let earliest = self.suspended.iter().map(of).min().unwrap_or(Instant(u64::MAX));
+        let earliest = self.suspended.iter().map(of).chain(self.alarm).min();
+        let earliest = earliest.unwrap_or(Instant(u64::MAX));
         if self.resending.is_empty() { earliest } else { earliest.min(pause_ends) }
     }
 
@@ -52,9 +52,9 @@ impl Interrupted {
         self.suspended.push(client);
     }
 
-    /// The client that requested this connection.
-    pub(in crate::reactor) fn take_requested(&mut self, request: u64) -> Option<Suspended> {
-        self.take_first(|client| client.request == Some(request) && !client.is_given_up)
+    /// The client that lost this connection.
+    pub(in crate::reactor) fn take(&mut self, lost: ConnId) -> Option<Suspended> {
+        self.take_first(|client| client.lost == lost && !client.is_given_up)
     }
 
     pub(in crate::reactor) fn take_given_up(&mut self) -> Option<Suspended> {
@@ -64,13 +64,6 @@ impl Interrupted {
     fn take_first(&mut self, is_meant: impl FnMut(&Suspended) -> bool) -> Option<Suspended> {
         let index = self.suspended.iter().position(is_meant)?;
         Some(self.suspended.swap_remove(index))
-    }
-
-    /// The lost connection of a client whose next attempt is due.
-    pub(in crate::reactor) fn take_due(&mut self, now: Instant) -> Option<ConnId> {
-        let due = self.suspended.iter_mut().find(|client| client.retry_at <= now)?;
-        due.retry_at = Instant(u64::MAX);
-        Some(due.lost)
     }
 
     /// Gives all clients up; returns true if there are any.

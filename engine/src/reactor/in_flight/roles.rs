@@ -21,6 +21,13 @@ impl Roles {
         Self { side: Side::Server, reverse_calls, refuses_reverse: false }
     }
 
+    /// Roles of a requested connection, whose peer may make reverse calls if so requested.
+    pub(in crate::reactor) fn requested(config: &Config, takes_reverse: bool) -> Self {
+        let reverse_calls = if takes_reverse { config.reverse_calls() } else { 0 };
+        let refuses_reverse = !takes_reverse && config.refuses_reverse();
+        Self { side: Side::Client, reverse_calls, refuses_reverse }
+    }
+
     /// Receives for messages of the reverse direction.
     pub(in crate::reactor) fn reverse_receives(&self) -> usize {
         self.reverse_calls + usize::from(self.refuses_reverse)

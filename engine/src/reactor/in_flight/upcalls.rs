@@ -50,8 +50,8 @@ pub(crate) enum CoreEvent<'a> {
     Down(ConnId, &'a DownCause),
     /// The same of a connection whose client wants another one; calls that are not held have ended before.
     Lost(ConnId, &'a DownCause),
-    /// It is time to try another connection in the place of this lost one.
-    Retry(ConnId),
+    /// The time has come that was asked for by `set_alarm`.
+    Alarm,
     /// Every held call was sent again.
     Resent(ConnId),
     /// There will be no connection in the place of this lost one; its calls have ended before.

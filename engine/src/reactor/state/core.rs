@@ -5,7 +5,7 @@ mod time;
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Endpoint, Ends, FabricError, ShortEnds};
-use crate::mem::{Buf, Bulk, BulkPool, Slab};
+use crate::mem::{Buf, Bulk, BulkPool};
 use crate::reactor::in_flight::box_pool::Spares;
 use crate::reactor::in_flight::deadlines::Overdue;
 use crate::reactor::in_flight::deferred::{Caller, DeferredReply};
@@ -47,7 +47,6 @@ use std::sync::Arc;
 pub(crate) struct CoreCell {
     lane: Lane,
     state: RefCell<Reactor>,
-    connect: ConnectRequests,
     /// Mailbox of the state.
     inbox: Arc<Inbox>,
     /// Counters of bodies under RPCSEC_GSS.
@@ -57,10 +56,6 @@ pub(crate) struct CoreCell {
 
 /// See [`Core::ended`].
 pub(in crate::reactor) type EndedCalls = VecDeque<(ConnId, SlotToken, CallEnd)>;
-
-/// Hands a connection request to the control thread.
-pub(crate) type ConnectRequests =
-    Box<dyn Fn(&str, std::time::Duration, Instance, &Arc<[Slab]>) -> u64>;
 
 /// Everything one core owns. What its connections share is a [`Core`].
 pub(crate) struct Reactor {
@@ -88,8 +83,6 @@ pub(crate) struct Core {
     /// Calls that have ended without an answer, in the order in which the application is told.
     ended: EndedCalls,
     interrupted: Interrupted,
-    /// Requested connections on which the peer may make reverse calls.
-    reverse_requests: Vec<u64>,
     /// Panics of handlers of all cores.
     panics: Arc<PanicLog>,
     /// Lost connections are not replaced any more.
@@ -128,7 +121,7 @@ pub(crate) struct Core {
 }
 
 impl CoreCell {
-    pub(crate) fn new(reactor: Reactor, connect: ConnectRequests) -> Self {
+    pub(crate) fn new(reactor: Reactor) -> Self {
         let core = &reactor.core;
         let caps = core.fabric.caps();
         let clock = Some(core.clock).filter(|_| caps.simulated_clock.is_none());
@@ -143,7 +136,6 @@ impl CoreCell {
         Self {
             lane,
             state: RefCell::new(reactor),
-            connect,
             inbox,
             #[cfg(feature = "gss")]
             crypto,
@@ -174,18 +166,6 @@ impl CoreCell {
     /// Memory of the connection, or of the core if a peer can write that of the connection.
     pub(in crate::reactor) fn private_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         self.reactor().conn_and_core(conn)?.1.private_bulk(conn, bytes)
-    }
-
-    /// Asks the control thread for a connection of a client that is known by `instance`; `CoreEvent::Connected` has
-    /// the returned number. The server may read the slabs in `lent`.
-    pub(crate) fn connect(
-        &self,
-        address: &str,
-        timeout: std::time::Duration,
-        instance: Instance,
-        lent: &Arc<[Slab]>,
-    ) -> u64 {
-        (self.connect)(address, timeout, instance, lent)
     }
 }
 
@@ -329,7 +309,6 @@ impl Core {
             waiting: VecDeque::with_capacity(config.slots_per_conn()),
             ended: VecDeque::with_capacity(config.slots_per_conn()),
             interrupted: Interrupted::default(),
-            reverse_requests: Vec::new(),
             panics: Arc::default(),
             ending: false,
             stats: StatsSnapshot::default(),
@@ -437,17 +416,6 @@ impl Core {
 
 /// Connections to come, and the end of all.
 impl Core {
-    /// The peer of the connection requested under this number may make reverse calls.
-    pub(in crate::reactor) fn take_reverse_calls(&mut self, request: u64) {
-        self.reverse_requests.push(request);
-    }
-
-    /// Returns true if it may, when the connection is up or has failed.
-    pub(in crate::reactor) fn took_reverse_calls(&mut self, request: u64) -> bool {
-        let place = self.reverse_requests.iter().position(|asked| *asked == request);
-        place.map(|place| self.reverse_requests.swap_remove(place)).is_some()
-    }
-
     /// Returns true if no connection with this side in that role is taken.
     pub(in crate::reactor) fn refuses(&self, side: Side) -> bool {
         self.is_shut_down || (side == Side::Server && self.leaving.is_some())
