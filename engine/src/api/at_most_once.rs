@@ -12,7 +12,7 @@ use crate::mem::{Bulk, BulkPool};
 use crate::reactor::in_flight::reply_cache::{
     Attached, CallKey, ReplyCache, Stored, Ticket, Verdict,
 };
-use crate::reactor::types::calls::{CallOutcome, RpcRefusal};
+use crate::reactor::types::calls::CallOutcome;
 use crate::reactor::types::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress};
 use spinrpc_proto::rpc::AcceptStatus;
@@ -28,8 +28,6 @@ use std::sync::OnceLock;
 
 /// Bytes of credential and arguments that go into their checksums, besides their lengths.
 const CHECKED_BYTES: usize = 256;
-
-const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::SystemErr);
 
 pub(super) struct ServeOnce {
     inner: Box<dyn Service>,
@@ -106,12 +104,9 @@ impl ServeOnce {
         let ops = state.ops();
         ops.count_replay();
         let Some(to) = state.target() else { return };
-        match stored {
-            Stored::Refusal(refusal) => ops.reject(&to, refusal),
-            Stored::Results(results) => match results.data(|bytes| self.pool.take(bytes)) {
-                Some(data) => ops.answer_with(&to, data, &results.draft()),
-                None => ops.reject(&to, &SYSTEM_ERR),
-            },
+        match stored.reply(|bytes| self.pool.take(bytes)) {
+            Ok((data, draft)) => ops.answer_with(&to, data, &draft),
+            Err(why) => ops.reject(&to, &why),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame, ReplyTarget};
+use crate::reactor::types::draft::Draft;
 use crate::reactor::types::fast_path_flags::Way;
 use crate::reactor::types::header_bytes::{is_plain, version_of};
 use crate::reactor::types::reply_plan::ReplyData;
@@ -418,7 +419,8 @@ impl CoreCell {
         let to = ReplyTarget { conn, slot, message: call, plain: true };
         match written {
             Ok(message) => {
-                self.answer_plainly(&to, message.get(REPLY_BYTES..).unwrap_or_default());
+                let results = message.get(REPLY_BYTES..).unwrap_or_default();
+                self.answer_with(&to, ReplyData::new(), &Draft::plain(results));
             }
             Err(why) => self.reactor().refuse_undrafted(&to, &ReplyData::new(), why),
         }

@@ -13,7 +13,6 @@ use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, Progress, SlotToken};
-use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::receive_event::{Event, EventSink};
 use crate::sys::journal::event;
 use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved, SlotId};
@@ -511,11 +510,10 @@ impl Reactor {
                 return Some((SlotToken { slot, token }, failure));
             }
             Event::Error(xid, version, error) => self.emit_error(qp, xid, version, error),
-            Event::Refuse(xid, version) => {
+            Event::Refuse(xid, version, answer) => {
                 self.stats().calls_refused += 1;
-                self.emit_refusal(qp, xid, version, &SYSTEM_ERR);
+                self.emit_refusal(qp, xid, version, &answer);
             }
-            Event::RefuseProgram(xid, version) => self.refuse_program(qp, xid, version),
             Event::Dropped(why) => {
                 self.stats().messages_dropped += 1;
                 note_dropped(why);

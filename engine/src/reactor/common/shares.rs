@@ -34,18 +34,6 @@ impl Reactor {
         Some(stage)
     }
 
-    /// Returns true if a reply of the connection with these data may take a block for so many bytes as well.
-    pub(in crate::reactor) fn admits_stream(
-        &mut self,
-        conn: ConnId,
-        data: &ReplyData,
-        bytes: usize,
-    ) -> bool {
-        let lengths = std::iter::once(bytes);
-        self.conn_and_core(conn)
-            .is_some_and(|(c, core)| core.arena().admits_all(data.owned(), lengths, &c.share))
-    }
-
     /// Counts the memory of a reply, and returns true if the connection may hold that until its client has fetched it.
     pub(in crate::reactor) fn admits_reply(
         &mut self,

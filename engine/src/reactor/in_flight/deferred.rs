@@ -7,7 +7,7 @@
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool, Share};
 use crate::reactor::in_flight::mailbox::{DeferredAnswer, Inbox};
-use crate::reactor::in_flight::reply_cache::Ticket;
+use crate::reactor::in_flight::reply_cache::{Stored, Ticket};
 use crate::reactor::types::calls::RpcRefusal;
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
@@ -16,15 +16,19 @@ use crate::reactor::types::encode_buffer::{Undrafted, check};
 use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::{Protection, cost};
-use crate::reactor::types::reply_plan::{Form, ReplyData, ReplyPlan};
+#[cfg(feature = "gss")]
+use crate::reactor::types::reply_plan::EncodedReply;
+use crate::reactor::types::reply_plan::{ReplyData, ReplyPlan};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::chunking::{Encoded, StreamWriter};
+#[cfg(feature = "gss")]
+use spinrpc_proto::chunking::Encoded;
+use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::Arc;
 
-const REFUSAL: DeferredAnswer = DeferredAnswer::Reject(AcceptStatus::SystemErr);
+const REFUSAL: DeferredAnswer = DeferredAnswer::Refused(SYSTEM_ERR);
 
 /// Lets a call be answered once, from any thread. Dropped unanswered it sends SYSTEM_ERR.
 pub(crate) struct DeferTicket {
@@ -101,8 +105,7 @@ impl DeferTicket {
         if let Some(keep) = self.keep.take() {
             keep.refuse(SYSTEM_ERR);
         }
-        self.set_answers(|_| DeferredAnswer::TooLate);
-        self.post();
+        self.refuse(RpcRefusal::Late);
     }
 
     /// Sets the protection of the results, and where their sealing is counted.
@@ -124,48 +127,42 @@ impl DeferTicket {
     }
 
     /// Answers with results.
-    pub(crate) fn reply(mut self, mut data: ReplyData, encode: EncodeOnce<'_>) {
+    pub(crate) fn reply(mut self, data: ReplyData, encode: EncodeOnce<'_>) {
         let keep = self.keep.take();
+        let inbox = &self.caller.inbox;
         if let Some(reply) = &mut self.reply
-            && let Some(room) = &reply.room
+            && let Some(room) = &mut reply.room
         {
-            let (bytes, data) = (room.pool.largest(), &mut data);
-            let inbox = &self.caller.inbox;
-            inbox.lend_draft_memory(bytes, |long| reply.encode_once(data, keep, long, encode));
+            let bytes = room.pool.largest();
+            reply.answer =
+                inbox.lend_draft_memory(bytes, |long| room.encode_once(data, keep, long, encode));
         }
         self.post();
     }
 
     /// Answers with an RPC error.
     pub(crate) fn reject(mut self, status: AcceptStatus) {
-        self.refuse(status);
+        self.refuse(RpcRefusal::Accepted(status));
     }
 
-    /// An answer with these results, to be sent by [`DeferTicket::answer`].
-    pub(in crate::reactor) fn answer_with(
-        &mut self,
-        data: ReplyData,
-        draft: &Draft<'_>,
-    ) -> DeferredAnswer {
-        let room = self.reply.as_mut().and_then(|reply| reply.room.take());
-        room.map_or(REFUSAL, |room| room.encode(data, draft))
+    /// Encodes the answers of all that wait together: these results, their data items in memory of each.
+    pub(in crate::reactor) fn set_answers(&mut self, stored: &Stored<'_>) {
+        let mut next = Some(self);
+        while let Some(waiting) = next {
+            let answer = match stored.reply(|bytes| waiting.bulk(bytes)) {
+                Ok((data, draft)) => waiting.room().map(|room| room.encode(data, &draft)),
+                Err(why) => Some(DeferredAnswer::Refused(why)),
+            };
+            let Some(reply) = &mut waiting.reply else { return };
+            reply.answer = answer.unwrap_or(REFUSAL);
+            next = reply.earlier.as_mut();
+        }
     }
 
     /// Waits for the reply of a call that is being executed, together with those of it that arrived before.
     pub(in crate::reactor) fn join(&mut self, earlier: Option<Self>) {
         if let Some(reply) = &mut self.reply {
             reply.earlier = earlier;
-        }
-    }
-
-    /// Encodes the answers of all that wait together.
-    pub(in crate::reactor) fn set_answers(&mut self, encode: impl Fn(&mut Self) -> DeferredAnswer) {
-        let mut next = Some(self);
-        while let Some(waiting) = next {
-            let answer = encode(waiting);
-            let Some(reply) = &mut waiting.reply else { return };
-            reply.answer = answer;
-            next = reply.earlier.as_mut();
         }
     }
 
@@ -189,17 +186,16 @@ impl DeferTicket {
         has_share.then(|| pool.take(bytes)).flatten().inspect(|block| pool.charge(block, share))
     }
 
-    #[cfg(feature = "gss")]
     fn room(&mut self) -> Option<&mut Room> {
         self.reply.as_mut()?.room.as_mut()
     }
 
-    fn refuse(&mut self, status: AcceptStatus) {
+    fn refuse(&mut self, why: RpcRefusal) {
         if let Some(keep) = self.keep.take() {
-            keep.refuse(RpcRefusal::Accepted(status));
+            keep.refuse(why);
         }
         if let Some(reply) = &mut self.reply {
-            reply.answer = DeferredAnswer::Reject(status);
+            reply.answer = DeferredAnswer::Refused(why);
         }
         self.post();
     }
@@ -220,7 +216,7 @@ impl Drop for DeferTicket {
             earlier = waiting.take_earlier();
         }
         if self.reply.is_some() {
-            self.refuse(AcceptStatus::SystemErr);
+            self.refuse(SYSTEM_ERR);
         }
     }
 }
@@ -243,7 +239,7 @@ impl DeferredReply {
     pub(in crate::reactor) fn clear(&mut self) {
         self.room = None;
         // Not the constant, all of which would be copied.
-        self.answer = DeferredAnswer::Reject(AcceptStatus::SystemErr);
+        self.answer = DeferredAnswer::Refused(SYSTEM_ERR);
     }
 
     getters! {
@@ -256,51 +252,13 @@ impl DeferredReply {
         std::mem::replace(&mut self.answer, REFUSAL)
     }
 
-    /// The stream of an answer that is [`DeferredAnswer::Plain`].
-    pub(in crate::reactor) fn plain(&self) -> Option<&Bulk> {
+    /// Room for an inline reply, and the stream of an answer that says so.
+    pub(in crate::reactor) fn stage(&self) -> Option<&Bulk> {
         self.room.as_ref().map(|room| &room.stage)
     }
 
-    pub(in crate::reactor) fn take_plain(&mut self) -> Option<Bulk> {
+    pub(in crate::reactor) fn take_stage(&mut self) -> Option<Bulk> {
         self.room.take().map(|room| room.stage)
-    }
-
-    /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
-    /// directly to the memory they are sent from.
-    fn encode_once(
-        &mut self,
-        data: &mut ReplyData,
-        keep: Option<Ticket>,
-        long: &mut [u8],
-        encode: EncodeOnce<'_>,
-    ) {
-        let Some(room) = &mut self.room else { return };
-        if keep.is_none() && room.takes_plain(data) {
-            let Some(encoded) = room.encode_plain(long, encode) else {
-                self.answer = DeferredAnswer::Plain;
-                return;
-            };
-            let results = check(&encoded).map(|bytes| &long[SUCCESS_HEADER.len()..bytes]);
-            return self.finish(ReplyData::new(), encoded, results.map(Draft::plain));
-        }
-        let (encoded, cuts) = Cuts::encode(long, data.count(), room.plan.alignment(), encode);
-        let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
-        if let Some(keep) = keep {
-            keep.record(data, draft.as_ref().ok());
-        }
-        self.finish(std::mem::take(data), encoded, draft);
-    }
-
-    /// The core refuses results that are too long, because it knows the reason.
-    fn finish(&mut self, data: ReplyData, encoded: Encoded, draft: Result<Draft<'_>, Undrafted>) {
-        let Some(room) = self.room.take() else { return };
-        self.answer = match draft {
-            Ok(draft) => room.encode(data, &draft),
-            Err(Undrafted::TooLong(_)) => {
-                DeferredAnswer::Results { stream: room.stage, encoded, data }
-            }
-            Err(Undrafted::ItemsMissing) => REFUSAL,
-        };
     }
 }
 
@@ -333,6 +291,26 @@ impl Room {
         Self { protection, core: (self.core.0, free_bytes), ..self }
     }
 
+    /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
+    /// directly to the memory they are sent from.
+    fn encode_once(
+        &mut self,
+        data: ReplyData,
+        keep: Option<Ticket>,
+        long: &mut [u8],
+        encode: EncodeOnce<'_>,
+    ) -> DeferredAnswer {
+        if keep.is_none() && self.takes_plain(&data) {
+            return self.encode_plain(long, encode);
+        }
+        let (encoded, cuts) = Cuts::encode(long, data.count(), self.plan.alignment(), encode);
+        let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
+        if let Some(keep) = keep {
+            keep.record(&data, draft.as_ref().ok());
+        }
+        self.encode_draft(data, draft)
+    }
+
     /// Returns true if nothing but the results of an encoder is needed to write the reply.
     fn takes_plain(&self, data: &ReplyData) -> bool {
         let has_more = data.count() > 0 || data.allows_read_chunks() || self.is_protected();
@@ -341,13 +319,16 @@ impl Room {
 
     /// Writes results without data items directly to the memory they are sent from. If they do not fit there, they are in
     /// `long`, behind room for their header.
-    fn encode_plain(&mut self, long: &mut [u8], encode: EncodeOnce<'_>) -> Option<Encoded> {
+    fn encode_plain(&mut self, long: &mut [u8], encode: EncodeOnce<'_>) -> DeferredAnswer {
         let mut writer = StreamWriter::with_more(self.stage.bytes_mut(), long);
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
-        let Some(bytes) = writer.plain_bytes() else { return Some(writer.finish()) };
-        self.stage.set_len(bytes);
-        None
+        if let Some(bytes) = writer.plain_bytes() {
+            self.stage.set_len(bytes);
+            return DeferredAnswer::Plain;
+        }
+        let results = check(&writer.finish()).map(|bytes| &long[SUCCESS_HEADER.len()..bytes]);
+        self.encode_draft(ReplyData::new(), results.map(Draft::plain))
     }
 
     #[inline(always)]
@@ -358,8 +339,19 @@ impl Room {
         return false;
     }
 
+    fn encode_draft(
+        &mut self,
+        data: ReplyData,
+        draft: Result<Draft<'_>, Undrafted>,
+    ) -> DeferredAnswer {
+        match draft {
+            Ok(draft) => self.encode(data, &draft),
+            Err(why) => DeferredAnswer::Refused(self.plan.refusal(why, &data)),
+        }
+    }
+
     /// Encodes the contents of the reply, protected if its call was.
-    fn encode(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+    fn encode(&mut self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
         #[cfg(feature = "gss")]
         if let Some((protection, counts)) = &self.protection {
             if self.leaves_sealing(protection, &data, draft) {
@@ -372,8 +364,8 @@ impl Room {
             if protection.service.protects_body() {
                 let sealed = protection.seal(&self.pool, &data, draft, counts);
                 return sealed.map_or(REFUSAL, |stream| {
-                    let encoded = Encoded::plain(stream.len());
-                    DeferredAnswer::Results { stream, encoded, data: data.without_items() }
+                    let (encoded, data) = (Encoded::plain(stream.len()), data.without_items());
+                    DeferredAnswer::Results(EncodedReply { encoded, data, stream: Some(stream) })
                 });
             }
             let protection = protection.clone();
@@ -392,27 +384,9 @@ impl Room {
         counts && std::thread::current().id() == core
     }
 
-    /// Encodes inline. Results that are too long for that go into memory for a Reply chunk, if the call offered a
-    /// fitting one, or into memory that the client fetches, if that is allowed.
-    fn encode_unprotected(self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
-        let Self { pool, mut stage, plan, .. } = self;
-        let encoded = plan.encode_inline(stage.bytes_mut(), &data, draft);
-        let takes_long = plan.takes_long(encoded.stream_bytes);
-        if encoded.fits || !(takes_long || plan.allows_reads(&data)) {
-            return DeferredAnswer::Results { stream: stage, encoded, data };
-        }
-        if !takes_long {
-            let room_bytes = stage.len().saturating_sub(plan.read_list_bytes(&data));
-            let room = &mut stage.bytes_mut()[..room_bytes];
-            let encoded = plan.encode(room, &data, Form::ByRead, draft);
-            if encoded.fits {
-                return DeferredAnswer::Results { stream: stage, encoded, data };
-            }
-        }
-        let Some(mut stream) = pool.take(encoded.stream_bytes) else {
-            return REFUSAL;
-        };
-        let encoded = plan.encode(stream.bytes_mut(), &data, Form::Direct, draft);
-        DeferredAnswer::Results { stream, encoded, data }
+    fn encode_unprotected(&mut self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+        let Self { pool, stage, plan, .. } = self;
+        let reply = plan.encode_reply(stage.bytes_mut(), data, draft, pool);
+        reply.map_or_else(DeferredAnswer::Refused, DeferredAnswer::Results)
     }
 }

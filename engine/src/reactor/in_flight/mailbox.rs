@@ -2,19 +2,19 @@
 //! stop, the first orders of handles. A bounded crossbeam queue; the core drains it once per turn.
 
 use crate::fabric::{ConnId, Endpoint, FabricError, Wake};
-use crate::mem::Bulk;
 use crate::reactor::in_flight::deferred::DeferredReply;
 use crate::reactor::in_flight::drain::DrainRequest;
 use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::in_flight::observation::Observation;
+use crate::reactor::types::calls::RpcRefusal;
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::LaidOut;
+use crate::reactor::types::reply_plan::EncodedReply;
+#[cfg(feature = "gss")]
 use crate::reactor::types::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::cache_lines::{APART_BYTES, assert_lines};
 use crossbeam::queue::ArrayQueue;
-use spinrpc_proto::chunking::Encoded;
-use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::{Arc, OnceLock};
 
 /// Connections opened by peers, and orders to close one, go into a mailbox until this fraction of it is full, with any letters. Half
@@ -65,17 +65,17 @@ const DRAFT_MEMORIES_MAX: usize = 16;
     expect(clippy::large_enum_variant, reason = "it lies in a box that is used again")
 )]
 pub(crate) enum DeferredAnswer {
-    /// Results: the RPC reply as an XDR stream in `stream`, and its data items.
-    Results { stream: Bulk, encoded: Encoded, data: ReplyData },
-    /// Results without data items, which fit inline: they are where they were encoded ([`DeferredReply::plain`]).
+    /// Results; their stream is where they were encoded if it is short ([`DeferredReply::stage`]).
+    Results(EncodedReply),
+    /// Results of an RPC reply without data items, all of which is there.
     Plain,
     /// A reply under RPCSEC_GSS that is to be sealed by the core, in steps.
     #[cfg(feature = "gss")]
-    Unsealed { reply: LaidOut, data: ReplyData },
-    /// An RPC error.
-    Reject(AcceptStatus),
-    /// SYSTEM_ERR: not executed, because it had waited for too long.
-    TooLate,
+    Unsealed {
+        reply: LaidOut,
+        data: ReplyData,
+    },
+    Refused(RpcRefusal),
 }
 
 /// The mailbox of one core.

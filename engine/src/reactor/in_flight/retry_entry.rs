@@ -1,6 +1,7 @@
 //! Reasons to wait for memory, a buffer or room in the send queue.
 
 use crate::reactor::in_flight::read_ids::Pulling;
+use crate::reactor::types::calls::RpcRefusal;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::version::TransportVersion;
@@ -12,6 +13,6 @@ pub(in crate::reactor) enum Waiting {
     Message(Pulling),
     /// RDMA_ERROR, to a message with that version word.
     Error(Xid, u32, RdmaError),
-    /// PROG_UNAVAIL.
-    NoProgram(Xid, TransportVersion),
+    /// Another answer without results.
+    Refusal(Xid, TransportVersion, RpcRefusal),
 }

@@ -12,7 +12,7 @@ use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::server::gss::Starved;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
-use crate::reactor::types::calls::ReplyTarget;
+use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use spinrpc_proto::events::{Output, SlotId};
 use spinrpc_proto::ids::Instant;
@@ -126,15 +126,7 @@ impl Reactor {
             }
             Starved::Hidden => return self.refuse_pull(conn, slot),
         }
-        let Some(c) = self.conn(conn) else { return };
-        let Some(message) = c.serves.take_message(slot) else { return };
-        let limits = *c.lane.proto().limits();
-        if let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) {
-            let (xid, version) = (view.xid(), view.transport_version());
-            c.lane.proto().responder.abandon(slot);
-            self.emit_refusal(conn, xid, version, &SYSTEM_ERR);
-        }
-        self.repost(conn, message);
+        self.refuse_unread(conn, slot, &SYSTEM_ERR);
     }
 
     /// The peer has stated that zero RDMA Reads may be active at it (RFC 5666 section 6.2).
@@ -151,9 +143,15 @@ impl Reactor {
         if c.reads_outstanding > 0 || c.serves.of(slot).waits {
             return self.put_off(conn, slot);
         }
+        self.refuse_unread(conn, slot, &RpcRefusal::NoRoom);
+    }
+
+    /// Answers a call that was not fetched.
+    fn refuse_unread(&mut self, conn: ConnId, slot: SlotId, answer: &RpcRefusal) {
+        let Some(c) = self.conn(conn) else { return };
         c.serves.clear_sinks(slot);
         let Some(message) = c.serves.take_message(slot) else { return };
-        self.refuse_chunk(&ReplyTarget { conn, slot, message: message.bytes(), plain: false });
+        self.refuse(&ReplyTarget { conn, slot, message: message.bytes(), plain: false }, answer);
         self.repost(conn, message);
     }
 

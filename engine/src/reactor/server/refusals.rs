@@ -5,15 +5,27 @@
 use crate::fabric::{ConnId, DownCause};
 use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::retry_entry::Waiting;
+use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
+use crate::reactor::types::stats::StatsSnapshot;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::{RdmaError, emit_error, emit_msg_header};
 use spinrpc_proto::rpc::{AcceptStatus, Direction, ReplyHeader};
 use spinrpc_proto::version::TransportVersion;
 
-const PROG_UNAVAIL: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::ProgUnavail);
+impl RpcRefusal {
+    /// The answer as it is sent; its reason is counted.
+    pub(in crate::reactor::server) fn counted(self, stats: &mut StatsSnapshot) -> Self {
+        match self {
+            Self::NoMemory => stats.no_buffer += 1,
+            Self::Late => stats.calls_late += 1,
+            Self::Accepted(_) | Self::Denied(_) | Self::NoRoom => return self,
+        }
+        SYSTEM_ERR
+    }
+}
 
 impl Reactor {
     /// Answers with RDMA_ERROR. Without a free buffer the answer is deferred, because a requester waits for it as for
@@ -25,10 +37,9 @@ impl Reactor {
         version: u32,
         error: RdmaError,
     ) {
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
+        let Some(c) = self.conn_with_room(conn) else {
             return self.owe(conn, Waiting::Error(xid, version, error));
-        }
+        };
         let Some(mut message) = c.sends.take() else { return };
         let grant = c.lane.proto().responder.grant();
         let length = emit_error(message.whole_mut(), xid, version, grant, error);
@@ -37,20 +48,10 @@ impl Reactor {
         self.post(conn, message, Posted::Answer(None));
     }
 
-    /// Answers a reverse call that this client does not take. Deferred like an error.
-    #[cold]
-    pub(in crate::reactor) fn refuse_program(
-        &mut self,
-        conn: ConnId,
-        xid: Xid,
-        version: TransportVersion,
-    ) {
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
-            return self.owe(conn, Waiting::NoProgram(xid, version));
-        }
-        self.stats().calls_refused += 1;
-        self.emit_refusal(conn, xid, version, &PROG_UNAVAIL);
+    /// A connection that can send an answer now.
+    fn conn_with_room(&mut self, conn: ConnId) -> Option<&mut Conn> {
+        let (c, core) = self.conn_and_core(conn)?;
+        (c.queue_room(core.fabric()) > 0 && c.has_spare_send()).then_some(c)
     }
 
     /// Defers an answer. A peer that is owed as many answers as it has credits has exceeded them, and gets none.
@@ -70,12 +71,12 @@ impl Reactor {
         c.answers_owed = c.answers_owed.saturating_sub(1);
         match answer {
             Waiting::Error(xid, version, error) => self.emit_error(conn, xid, version, error),
-            Waiting::NoProgram(xid, version) => self.refuse_program(conn, xid, version),
+            Waiting::Refusal(xid, version, why) => self.emit_refusal(conn, xid, version, &why),
             Waiting::Message(_) => {}
         }
     }
 
-    /// Sends an RPC reply without results that no longer belongs to a slot.
+    /// Answers a call that has no slot, or no longer has one, without results. Deferred like an RDMA_ERROR.
     pub(in crate::reactor) fn emit_refusal(
         &mut self,
         conn: ConnId,
@@ -86,34 +87,44 @@ impl Reactor {
         let header = match *answer {
             RpcRefusal::Accepted(status) => ReplyHeader::accepted(xid, status),
             RpcRefusal::Denied(status) => ReplyHeader::denied(xid, status),
+            RpcRefusal::NoRoom => {
+                let error = RdmaError::of_header(version);
+                return self.emit_error(conn, xid, version.to_wire(), error);
+            }
+            RpcRefusal::NoMemory | RpcRefusal::Late => {
+                ReplyHeader::accepted(xid, AcceptStatus::SystemErr)
+            }
         };
-        self.emit_rpc_header(conn, xid, version, &header);
+        if !self.emit_rpc_header(conn, xid, version, &header) {
+            self.owe(conn, Waiting::Refusal(xid, version, *answer));
+        }
     }
 
-    /// The same, for a prepared RPC reply. A client that takes no inline message as long as that hears an RDMA_ERROR
-    /// instead (RFC 5666 section 6.2, maxreply_sendsize).
+    /// Sends an RPC reply without results. A client that takes no inline message as long as that gets RDMA_ERROR instead
+    /// (RFC 5666 section 6.2, maxreply_sendsize). `false`, and nothing happened, without a free buffer.
     pub(in crate::reactor) fn emit_rpc_header(
         &mut self,
         conn: ConnId,
         xid: Xid,
         version: TransportVersion,
         header: &ReplyHeader<'_>,
-    ) {
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let has_room = c.queue_room(core.fabric()) > 0 && c.has_spare_send();
-        if version.plain_header_bytes() + header.buffer_len()
-            > c.negotiated.inline_bytes_max_in(version)
-        {
-            return self.emit_error(conn, xid, version.to_wire(), RdmaError::of_header(version));
-        }
-        let Some(mut message) = c.sends.take().filter(|_| has_room) else { return };
-        let grant = c.lane.proto().responder.grant();
+    ) -> bool {
         let at = version.plain_header_bytes();
-        let start = &mut message.whole_mut()[..at];
+        let bytes = at + header.buffer_len();
+        let is_long = |c: &mut Conn| bytes > c.negotiated.inline_bytes_max_in(version);
+        if self.conn(conn).is_some_and(is_long) {
+            self.emit_refusal(conn, xid, version, &RpcRefusal::NoRoom);
+            return true;
+        }
+        let Some(c) = self.conn_with_room(conn) else { return false };
+        let Some(mut message) = c.sends.take() else { return false };
+        let grant = c.lane.proto().responder.grant();
+        let (start, stream) = message.whole_mut().split_at_mut(at);
         emit_msg_header(start, version, xid, grant, Direction::Reply);
-        let length = header.emit(&mut message.whole_mut()[at..]);
-        message.set_range(0..at + length);
+        header.emit(stream);
+        message.set_range(0..bytes);
         self.post(conn, message, Posted::Answer(None));
+        true
     }
 }
 

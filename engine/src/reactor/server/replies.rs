@@ -10,6 +10,7 @@ use crate::reactor::in_flight::read_buffers::Sinks;
 use crate::reactor::in_flight::reply_cache::Ticket;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::server::pulls::may_take;
+use crate::reactor::server::rfc5666::exports::Exported;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget, RpcRefusal};
@@ -19,22 +20,23 @@ use crate::reactor::types::header_bytes::{
     SUCCESS_HEADER, SYSTEM_ERR, plain_header_bytes, version_of, xid_of,
 };
 use crate::reactor::types::negotiate::Negotiated;
-use crate::reactor::types::reply_plan::{Form, ReplyData, ReplyPlan};
+use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
 use spinrpc_proto::chunking::Encoded;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::{Output, SlotId, WriteRequest, WriteSource};
+use spinrpc_proto::exports::ReadReply;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::rdma::Segment;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType, insert_alignment};
-use spinrpc_proto::rdma::{RdmaError, Segment};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 use std::sync::Arc;
 
-/// A reply whose stream is being written. It holds the send buffer of its call: dropped before the
-/// call is answered in another way, which takes one.
-pub(in crate::reactor) struct Stage {
-    pub(in crate::reactor::server) message: Buf,
-    pub(in crate::reactor::server) plan: ReplyPlan,
+/// The send buffer of a reply, and the ways that its call leaves. Dropped before the call is answered in another way,
+/// which takes a buffer, too.
+struct Stage {
+    message: Buf,
+    plan: ReplyPlan,
 }
 
 /// Writes the RPC header of a reply without a verifier.
@@ -43,14 +45,6 @@ fn put_success_header(xid: Xid, head: &mut [u8]) {
     head.copy_from_slice(&SUCCESS_HEADER);
     // With the word behind it, which says REPLY: as the pair that will be copied on.
     head[..8].copy_from_slice(&(u64::from(xid.0) << 32 | 1).to_be_bytes());
-}
-
-/// Place of the stream of a finished reply.
-enum StreamAt {
-    /// In the message, behind the room for the header.
-    Message(Buf),
-    /// In memory that goes by Reply chunk; the message carries the header only.
-    Long(Buf, Bulk),
 }
 
 impl CoreCell {
@@ -80,18 +74,6 @@ impl CoreCell {
         }
     }
 
-    /// Answers a plain call with these results, without data items.
-    pub(in crate::reactor) fn answer_plainly(&self, to: &ReplyTarget<'_>, results: &[u8]) {
-        #[cfg(feature = "gss")]
-        if let Some(protection) = self.protection_of(to) {
-            return self.protect_reply(to, &protection, ReplyData::new(), &Draft::plain(results));
-        }
-        let head = (SUCCESS_HEADER.len(), put_success_header);
-        if !self.reactor().emit_plain_reply(to, head, results) {
-            self.place_reply(to, ReplyData::new(), &Draft::plain(results));
-        }
-    }
-
     /// Answers a call with these results.
     pub(crate) fn answer_with(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
         #[cfg(feature = "gss")]
@@ -105,49 +87,18 @@ impl CoreCell {
         }
     }
 
+    /// Encodes results where they are sent from, and sends them.
     pub(in crate::reactor) fn place_reply(
         &self,
         to: &ReplyTarget<'_>,
         data: ReplyData,
         draft: &Draft<'_>,
     ) {
-        let Some(mut stage) = self.reactor().stage_reply(to) else { return };
-        let plan = stage.plan;
-        let room = &mut stage.message.whole_mut()[plan.stream_at()..][..plan.inline_bytes()];
-        let encoded = plan.encode_inline(room, &data, draft);
-        if encoded.fits {
-            return self.reactor().post_reply(to, StreamAt::Message(stage.message), encoded, data);
-        }
-        self.place_long_reply(to, stage, &encoded, data, draft);
-    }
-
-    /// The results do not fit inline: they go by Reply chunk, if the call offered one that is long enough (RFC 8166
-    /// section 4.3.3), or the client fetches them, if that is allowed.
-    fn place_long_reply(
-        &self,
-        to: &ReplyTarget<'_>,
-        stage: Stage,
-        first: &Encoded,
-        data: ReplyData,
-        draft: &Draft<'_>,
-    ) {
-        if !stage.plan.takes_long(first.stream_bytes) {
-            return self.place_read_reply(to, stage, first, data, draft);
-        }
-        let pool = self.reactor().arena().clone();
-        let Some(mut stream) = pool.take(first.stream_bytes) else {
-            drop(stage);
-            let mut reactor = self.reactor();
-            reactor.stats().no_buffer += 1;
-            return reactor.refuse(to, &SYSTEM_ERR);
-        };
-        let encoded = stage.plan.encode(stream.bytes_mut(), &data, Form::Direct, draft);
-        if !encoded.fits {
-            drop(stage);
-            return self.reactor().refuse(to, &SYSTEM_ERR);
-        }
-        stream.set_len(encoded.stream_bytes);
-        self.reactor().post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
+        let mut reactor = self.reactor();
+        let Some(Stage { mut message, plan }) = reactor.stage_reply(to) else { return };
+        let room = &mut message.whole_mut()[plan.stream_at()..][..plan.inline_bytes()];
+        let reply = plan.encode_reply(room, data, draft, reactor.arena());
+        reactor.send_reply(to, Stage { message, plan }, reply);
     }
 }
 
@@ -304,22 +255,17 @@ impl Reactor {
         c.promise_send();
     }
 
-    /// Refuses results that are longer than any memory for them: with ERR_CHUNK if the call does not accept results
-    /// of this length, or with SYSTEM_ERR if this side has no memory.
+    /// Refuses results that could not be encoded.
     pub(in crate::reactor) fn refuse_undrafted(
         &mut self,
         to: &ReplyTarget<'_>,
         data: &ReplyData,
         why: Undrafted,
     ) {
-        let Undrafted::TooLong(bytes) = why else { return self.refuse(to, &SYSTEM_ERR) };
-        let Some(Stage { message, plan }) = self.stage_reply(to) else { return };
-        drop(message);
-        if !plan.takes_long(bytes + SUCCESS_HEADER.len()) && !plan.allows_reads(data) {
-            return self.refuse_chunk(to);
+        if let Some(stage) = self.stage_reply(to) {
+            let why = stage.plan.refusal(why, data);
+            self.send_reply(to, stage, Err(why));
         }
-        self.stats().no_buffer += 1;
-        self.refuse(to, &SYSTEM_ERR);
     }
 
     /// Handles the common case: the call had no chunks, and the reply has no data items. Writes it where it is sent from,
@@ -374,64 +320,130 @@ impl Reactor {
         message.map(|message| Stage { message, plan })
     }
 
+    /// Sends results, or refuses the call.
+    fn send_reply(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        mut stage: Stage,
+        reply: Result<EncodedReply, RpcRefusal>,
+    ) {
+        let mut exported = None;
+        let placed = reply.and_then(|mut reply| {
+            let at = self.place_stream(to, &mut stage, &mut reply, &mut exported)?;
+            Ok((at, reply))
+        });
+        match placed {
+            Ok((at, reply)) => self.post_reply(to, stage, at, reply, exported),
+            Err(why) => {
+                drop(stage);
+                self.refuse(to, &why);
+            }
+        }
+    }
+
+    /// Brings the stream to where it is sent from: inline if it is short, else in memory of its own, for a Reply chunk
+    /// that is long enough (RFC 8166 section 4.3.3), or for the client to fetch, if that is allowed. Returns its offset
+    /// in the message, where the transport header ends, and its length there.
+    fn place_stream(
+        &mut self,
+        to: &ReplyTarget<'_>,
+        Stage { message, plan }: &mut Stage,
+        reply: &mut EncodedReply,
+        exported: &mut Option<Exported>,
+    ) -> Result<(usize, usize), RpcRefusal> {
+        let (at, bytes) = (plan.stream_at(), reply.encoded.stream_bytes);
+        let is_short = bytes <= plan.inline_bytes();
+        let has_reads = plan.has_reads(&reply.encoded, &reply.data);
+        if has_reads || !(is_short || plan.takes_long(bytes)) {
+            return self.export_reply(to, (message.whole_mut(), plan), reply, exported);
+        }
+        self.charge_reply(to.conn, &reply.data, reply.stream.as_ref());
+        if !is_short {
+            return Ok((at, 0));
+        }
+        reply.move_stream(&mut message.whole_mut()[at..]);
+        Ok((at, bytes))
+    }
+
     /// Posts the RDMA Writes of a reply and then its Send, and frees the slot.
     fn post_reply(
         &mut self,
         to: &ReplyTarget<'_>,
-        stream: StreamAt,
-        encoded: Encoded,
-        data: ReplyData,
+        Stage { mut message, plan }: Stage,
+        (at, bytes): (usize, usize),
+        EncodedReply { encoded, data, stream: mut long }: EncodedReply,
+        exported: Option<Exported>,
     ) {
-        let long = if let StreamAt::Long(_, long) = &stream { Some(long) } else { None };
-        if data.count() > 0 || long.is_some() {
-            self.charge_reply(to.conn, &data, long);
-        }
         let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         c.release(to.slot);
-        let plan = core.config().reply_plan(&c.negotiated, &view);
-        let (header_bytes, stream_at) = (plan.header_bytes(), plan.stream_at());
-        let (mut message, mut long) = match stream {
-            StreamAt::Message(message) => (message, None),
-            StreamAt::Long(message, stream) => (message, Some(stream)),
-        };
-        let xid = view.xid().0.to_be_bytes();
-        let stream_bytes = if long.is_some() { 0 } else { encoded.stream_bytes };
-        match &mut long {
-            Some(stream) => stream.bytes_mut()[..4].copy_from_slice(&xid),
-            None => message.whole_mut()[stream_at..][..4].copy_from_slice(&xid),
-        }
         let mut placed = [0; ITEMS_MAX];
         for item in encoded.reduced() {
-            placed[usize::from(item.index)] = item.length;
+            let (index, bytes) = (usize::from(item.index), item.length as usize);
+            placed[index] = if plan.goes_by_write(index, bytes, &data) { item.length } else { 0 };
         }
         core.stats().copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
         let long_bytes = long.as_ref().map(|_| encoded.stream_bytes as u32);
         let shape = ReplyShape { placed: &placed[..data.count()], long_bytes };
+        let (header, stream) = message.whole_mut().split_at_mut(at);
+        let stream = long.as_mut().map_or(&mut stream[..bytes], Bulk::bytes_mut);
+        if let Some(xid) = stream.first_chunk_mut() {
+            *xid = view.xid().0.to_be_bytes();
+        }
         let mut sink = WriteSink::new(core.fabric_mut(), to.conn, data, long);
-        let is_padded = encoded.padded && long_bytes.is_none();
-        let header = &mut message.whole_mut()[stream_at - header_bytes..stream_at];
-        let written = c.lane.proto().responder.reply(to.slot, &view, &shape, header, &mut sink);
+        let mut proto = c.lane.proto();
+        let replied = match &exported {
+            None => {
+                let header_bytes = proto.responder.reply(to.slot, &view, &shape, header, &mut sink);
+                header_bytes.map(|header_bytes| ReadReply { header_bytes, kept: false })
+            }
+            Some(exported) => {
+                let call = (to.slot, &view);
+                exported.reply(&mut proto.responder, call, &shape, header, &mut sink)
+            }
+        };
+        drop(proto);
         let (bytes_written, overrun) = sink.end();
         core.stats().bytes_written += bytes_written;
         c.count_written(bytes_written);
-        match written {
-            _ if overrun => self.close_overrun(to.conn, "send queue"),
-            Err(ReplyRefused::Stale) => core.stats().stale += 1,
-            Err(ReplyRefused::ChunkTooSmall) => {
+        if overrun {
+            return self.close_overrun(to.conn, "send queue");
+        }
+        let ReadReply { header_bytes, kept } = match replied {
+            Ok(replied) => replied,
+            Err(why) => {
                 drop(message);
-                let version = view.transport_version();
-                let error = RdmaError::of_header(version);
-                self.emit_error(to.conn, view.xid(), version.to_wire(), error)
+                return self.lose_reply(to.conn, &view, why, exported);
             }
-            Ok(length) => {
-                let mut header_at = stream_at - length;
-                if is_padded {
-                    header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment());
-                }
-                message.set_range(header_at..stream_at + stream_bytes);
-                let invalidate = self.key_to_invalidate(to.conn, &view);
-                self.post(to.conn, message, Posted::Answer(invalidate));
+        };
+        let mut header_at = at - header_bytes;
+        if encoded.padded && bytes > 0 {
+            header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment());
+        }
+        message.set_range(header_at..at + bytes);
+        let invalidate = self.key_to_invalidate(to.conn, &view);
+        match exported {
+            None => self.post(to.conn, message, Posted::Answer(invalidate)),
+            Some(exported) => self.post_exported(to, exported, (message, invalidate), kept),
+        }
+    }
+
+    /// The protocol has refused a reply: the call is gone, or room that it stated is less than it was.
+    #[cold]
+    fn lose_reply(
+        &mut self,
+        conn: ConnId,
+        view: &HeaderView<'_>,
+        why: ReplyRefused,
+        exported: Option<Exported>,
+    ) {
+        if let Some(exported) = exported {
+            self.revoke_exports(conn, &exported.hold);
+        }
+        match why {
+            ReplyRefused::Stale => self.stats().stale += 1,
+            ReplyRefused::ChunkTooSmall => {
+                self.emit_refusal(conn, view.xid(), view.transport_version(), &RpcRefusal::NoRoom);
             }
         }
     }
@@ -454,7 +466,7 @@ impl Reactor {
         all.all(|handle| handle == first).then_some(first)
     }
 
-    /// Answers a call with an RPC error and frees its slot.
+    /// Answers a call with an error, and frees its slot.
     pub(in crate::reactor) fn refuse(&mut self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
         let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
@@ -463,27 +475,17 @@ impl Reactor {
             core.stats().stale += 1;
             return;
         }
+        let answer = answer.counted(core.stats());
         #[cfg(feature = "gss")]
         let protection = c.serves.of(to.slot).protection.take();
         c.release(to.slot);
         #[cfg(feature = "gss")]
         if let Some(protection) = protection
-            && let RpcRefusal::Accepted(status) = *answer
+            && let RpcRefusal::Accepted(status) = answer
         {
             return self.emit_protected_refusal(to.conn, xid, version, (&protection, status));
         }
-        self.emit_refusal(to.conn, xid, version, answer);
-    }
-
-    /// Answers a call whose reply fits nowhere with ERR_CHUNK and frees its slot.
-    pub(in crate::reactor) fn refuse_chunk(&mut self, to: &ReplyTarget<'_>) {
-        let Some(c) = self.conn(to.conn) else { return };
-        let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
-        let (xid, version) = (view.xid(), view.transport_version());
-        if c.lane.proto().responder.abandon(to.slot) {
-            c.release(to.slot);
-            self.emit_error(to.conn, xid, version.to_wire(), RdmaError::of_header(version));
-        }
+        self.emit_refusal(to.conn, xid, version, &answer);
     }
 
     /// The ticket with which another thread answers a call; `None` when the connection or its origin has its share of
@@ -534,24 +536,23 @@ impl Reactor {
             self.count_duration(timer);
         }
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
+        // In front of the others: a large answer is moved to be taken.
         if matches!(reply.answer(), DeferredAnswer::Plain) {
             self.place_plain_encoded(&to, reply);
             return self.repost(conn, message);
         }
         match reply.take_answer() {
-            DeferredAnswer::Reject(status) => self.refuse(&to, &RpcRefusal::Accepted(status)),
-            DeferredAnswer::Results { stream, encoded, data } => {
-                self.place_encoded(&to, stream, encoded, data);
+            DeferredAnswer::Results(EncodedReply { encoded, data, stream }) => {
+                if let Some(stream) = stream.or_else(|| reply.take_stage()) {
+                    self.place_encoded(&to, stream, encoded, data);
+                }
             }
             #[cfg(feature = "gss")]
             DeferredAnswer::Unsealed { reply, data } => {
                 return self.seal_deferred((conn, slot, message), reply, data);
             }
             DeferredAnswer::Plain => {}
-            DeferredAnswer::TooLate => {
-                self.stats().calls_late += 1;
-                self.refuse(&to, &SYSTEM_ERR);
-            }
+            DeferredAnswer::Refused(why) => self.refuse(&to, &why),
         }
         self.repost(conn, message);
     }
@@ -560,18 +561,18 @@ impl Reactor {
     fn place_plain_encoded(&mut self, to: &ReplyTarget<'_>, reply: &mut DeferredReply) {
         let head = (SUCCESS_HEADER.len(), put_success_header);
         if plain_header_bytes(to.message).is_some()
-            && let Some(stream) = reply.plain()
+            && let Some(stream) = reply.stage()
             && self.emit_plain_reply(to, head, &stream.bytes()[SUCCESS_HEADER.len()..])
         {
             return;
         }
-        if let Some(stream) = reply.take_plain() {
+        if let Some(stream) = reply.take_stage() {
             let encoded = Encoded::plain(stream.len());
             self.place_encoded(to, stream, encoded, ReplyData::new());
         }
     }
 
-    /// Results that are encoded already.
+    /// Sends results that are encoded already.
     pub(in crate::reactor) fn place_encoded(
         &mut self,
         to: &ReplyTarget<'_>,
@@ -579,24 +580,11 @@ impl Reactor {
         encoded: Encoded,
         data: ReplyData,
     ) {
-        let Some(mut stage) = self.stage_reply(to) else { return };
-        let (is_short, bytes) =
-            (encoded.stream_bytes <= stage.plan.inline_bytes(), encoded.stream_bytes);
-        let by_read = stage.plan.reads_of(&encoded, &data).next().is_some();
-        if by_read || (!is_short && !stage.plan.takes_long(bytes)) {
-            return self.place_encoded_read(to, stage, stream, encoded, data);
+        if let Some(stage) = self.stage_reply(to) {
+            stream.set_len(encoded.stream_bytes);
+            let stream = Some(stream);
+            self.send_reply(to, stage, Ok(EncodedReply { encoded, data, stream }));
         }
-        if encoded.items_missing || !encoded.fits {
-            drop(stage);
-            return self.refuse(to, &SYSTEM_ERR);
-        }
-        stream.set_len(bytes);
-        if !is_short {
-            return self.post_reply(to, StreamAt::Long(stage.message, stream), encoded, data);
-        }
-        let at = stage.plan.stream_at();
-        stage.message.whole_mut()[at..][..bytes].copy_from_slice(stream.bytes());
-        self.post_reply(to, StreamAt::Message(stage.message), encoded, data);
     }
 }
 
@@ -644,7 +632,7 @@ fn reply_writes(view: &HeaderView<'_>) -> usize {
 }
 
 /// Posts the RDMA Writes of one reply.
-pub(in crate::reactor) struct WriteSink<'a> {
+struct WriteSink<'a> {
     fabric: &'a mut AnyFabric,
     conn: ConnId,
     data: ReplyData,
@@ -655,18 +643,13 @@ pub(in crate::reactor) struct WriteSink<'a> {
 
 impl<'a> WriteSink<'a> {
     #[inline]
-    pub(in crate::reactor) fn new(
-        fabric: &'a mut AnyFabric,
-        conn: ConnId,
-        data: ReplyData,
-        long: Option<Bulk>,
-    ) -> Self {
+    fn new(fabric: &'a mut AnyFabric, conn: ConnId, data: ReplyData, long: Option<Bulk>) -> Self {
         Self { fabric, conn, data, long, bytes_written: 0, overrun: false }
     }
 
     /// Bytes that were written, and true if the send queue had no room for a request.
     #[inline]
-    pub(in crate::reactor) fn end(self) -> (u64, bool) {
+    fn end(self) -> (u64, bool) {
         (self.bytes_written, self.overrun)
     }
 }

@@ -127,13 +127,19 @@ pub(crate) struct ReplyTarget<'a> {
     pub(crate) plain: bool,
 }
 
-/// An RPC-level answer that carries no results.
+/// An answer that carries no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcRefusal {
     /// The call was understood but cannot be executed.
     Accepted(AcceptStatus),
     /// The call was denied.
     Denied(RejectStatus),
+    /// The call offers no room for its results: RDMA_ERROR.
+    NoRoom,
+    /// There is no memory for the results: SYSTEM_ERR, and it is counted.
+    NoMemory,
+    /// Not executed, because it had waited for too long: SYSTEM_ERR, and it is counted.
+    Late,
 }
 
 /// Options of a call in addition to its stream: the deadline, the room for its reply, and registered buffers for

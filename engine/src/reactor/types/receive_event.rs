@@ -2,10 +2,15 @@
 //! handles after the state machine has returned. RDMA Reads and Writes have sinks of their own, which post directly
 //! to the driver.
 
+use crate::reactor::types::calls::RpcRefusal;
+use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use spinrpc_proto::events::{CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, SlotId};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
+
+const PROG_UNAVAIL: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::ProgUnavail);
 
 /// Event caused by a message.
 pub(crate) enum Event {
@@ -24,8 +29,7 @@ pub(crate) enum Event {
     },
     Released(SlotId),
     Error(Xid, u32, RdmaError),
-    Refuse(Xid, TransportVersion),
-    RefuseProgram(Xid, TransportVersion),
+    Refuse(Xid, TransportVersion, RpcRefusal),
     Dropped(Dropped),
 }
 
@@ -86,11 +90,11 @@ impl Output for EventSink {
     }
 
     fn refuse_call(&mut self, xid: Xid, version: TransportVersion) {
-        self.event = Event::Refuse(xid, version);
+        self.event = Event::Refuse(xid, version, SYSTEM_ERR);
     }
 
     fn refuse_program(&mut self, xid: Xid, version: TransportVersion) {
-        self.event = Event::RefuseProgram(xid, version);
+        self.event = Event::Refuse(xid, version, PROG_UNAVAIL);
     }
 
     fn dropped(&mut self, why: Dropped) {

@@ -1,8 +1,11 @@
 //! Contents of a reply, and the ways to send it that its call offers: encoding is independent of the driver, and
 //! other threads encode replies to deferred calls.
 
-use crate::mem::{Bulk, Lease, SharedBulk};
+use crate::mem::{Bulk, BulkPool, Lease, SharedBulk};
+use crate::reactor::types::calls::RpcRefusal;
 use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encode_buffer::Undrafted;
+use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
 use crate::reactor::types::negotiate::Negotiated;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{Encoded, Item, Placement, StreamWriter};
@@ -125,9 +128,26 @@ impl ReplyData {
     }
 }
 
+/// Results in the form in which they are sent. They are encoded on any thread, and sent by the core.
+pub(crate) struct EncodedReply {
+    pub(in crate::reactor) encoded: Encoded,
+    pub(in crate::reactor) data: ReplyData,
+    /// The stream, unless it is in the room for an inline reply.
+    pub(in crate::reactor) stream: Option<Bulk>,
+}
+
+impl EncodedReply {
+    /// Copies the stream to where it is sent from, unless it is there.
+    pub(in crate::reactor) fn move_stream(&mut self, to: &mut [u8]) {
+        if let Some(stream) = self.stream.take() {
+            to[..stream.len()].copy_from_slice(stream.bytes());
+        }
+    }
+}
+
 /// Destination of the items of a reply that have no Write chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+enum Form {
     /// Into the stream.
     Direct,
     /// The client fetches them.
@@ -224,23 +244,52 @@ impl ReplyPlan {
         }
     }
 
-    /// Writes an inline reply, with padding unless it only fits without.
-    #[inline]
-    pub(crate) fn encode_inline(
+    /// Encodes results, inline into `room` if they fit. Longer ones go into memory of `pool` for a Reply chunk, if the
+    /// call offered a fitting one; else, if that is allowed, for the client to fetch: their items if the rest fits
+    /// inline.
+    pub(in crate::reactor) fn encode_reply(
         &self,
-        stream: &mut [u8],
-        data: &ReplyData,
+        room: &mut [u8],
+        data: ReplyData,
         draft: &Draft<'_>,
-    ) -> Encoded {
-        match self.encode_padded(stream, data, draft) {
-            Some(padded) => padded,
-            None => self.encode(stream, data, Form::Direct, draft),
+        pool: &BulkPool,
+    ) -> Result<EncodedReply, RpcRefusal> {
+        let padded = self.encode_padded(room, &data, draft);
+        let mut encoded = padded.unwrap_or_else(|| self.encode(room, &data, Form::Direct, draft));
+        if encoded.fits {
+            return Ok(EncodedReply { encoded, data, stream: None });
+        }
+        if !self.takes_long(encoded.stream_bytes) {
+            if !self.allows_reads(&data) {
+                return Err(RpcRefusal::NoRoom);
+            }
+            // With short segments the list alone may be longer than a message.
+            let room_bytes = room.len().saturating_sub(self.read_list_bytes(&data));
+            let by_read = self.encode(&mut room[..room_bytes], &data, Form::ByRead, draft);
+            if by_read.fits {
+                return Ok(EncodedReply { encoded: by_read, data, stream: None });
+            }
+        }
+        let mut stream = pool.take(encoded.stream_bytes).ok_or(RpcRefusal::NoMemory)?;
+        encoded = self.encode(stream.bytes_mut(), &data, Form::Direct, draft);
+        Ok(EncodedReply { encoded, data, stream: Some(stream) })
+    }
+
+    /// The answer in the place of results that could not be encoded.
+    pub(in crate::reactor) fn refusal(&self, why: Undrafted, data: &ReplyData) -> RpcRefusal {
+        let takes = |bytes| self.takes_long(bytes) || self.allows_reads(data);
+        match why {
+            Undrafted::TooLong(bytes) if takes(bytes + SUCCESS_HEADER.len()) => {
+                RpcRefusal::NoMemory
+            }
+            Undrafted::TooLong(_) => RpcRefusal::NoRoom,
+            Undrafted::ItemsMissing => SYSTEM_ERR,
         }
     }
 
     /// Writes the RPC header of a successful reply and the results.
     #[inline]
-    pub(crate) fn encode(
+    fn encode(
         &self,
         stream: &mut [u8],
         data: &ReplyData,
@@ -250,8 +299,21 @@ impl ReplyPlan {
         self.encode_as(stream, data, form, draft, None)
     }
 
+    /// The same with padding. `None` if there is none, or the reply only fits without.
+    fn encode_padded(
+        &self,
+        stream: &mut [u8],
+        data: &ReplyData,
+        draft: &Draft<'_>,
+    ) -> Option<Encoded> {
+        let (room, mut padding) = self.padding(stream.len(), draft)?;
+        let stream = &mut stream[..room];
+        let encoded = self.encode_as(stream, data, Form::Direct, draft, Some(&mut padding));
+        encoded.fits.then_some(encoded)
+    }
+
     #[inline]
-    pub(in crate::reactor::types) fn encode_as(
+    fn encode_as(
         &self,
         stream: &mut [u8],
         data: &ReplyData,

@@ -11,7 +11,6 @@
 use super::results::{PLACE_BYTES, REPLY_BYTES_MAX, Results, Stored, StoredResults};
 use super::{CallKey, KIN_PART};
 use crate::reactor::in_flight::deferred::DeferTicket;
-use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::types::calls::RpcRefusal;
 use crate::reactor::types::draft::Draft;
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
@@ -19,7 +18,6 @@ use crate::reactor::types::peer_id::PeerId;
 use crate::reactor::types::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::lock;
-use spinrpc_proto::rpc::AcceptStatus;
 use std::ops::Index;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -460,16 +458,7 @@ impl State {
     /// Encodes the stored reply for the calls that have waited.
     pub(super) fn answer_for(&mut self, index: u32, waiting: &mut DeferTicket) {
         let stored = self.stored(index);
-        waiting.set_answers(|waiting| match &stored {
-            Some(Stored::Results(results)) => {
-                let data = results.data(|bytes| waiting.bulk(bytes));
-                data.map_or(DeferredAnswer::Reject(AcceptStatus::SystemErr), |data| {
-                    waiting.answer_with(data, &results.draft())
-                })
-            }
-            Some(Stored::Refusal(RpcRefusal::Accepted(status))) => DeferredAnswer::Reject(*status),
-            _ => DeferredAnswer::Reject(AcceptStatus::SystemErr),
-        });
+        waiting.set_answers(&stored.unwrap_or(Stored::Refusal(SYSTEM_ERR)));
     }
 }
 

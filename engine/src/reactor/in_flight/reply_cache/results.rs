@@ -3,6 +3,7 @@
 use crate::mem::Bulk;
 use crate::reactor::types::calls::RpcRefusal;
 use crate::reactor::types::draft::{Cuts, Draft};
+use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::xdr::roundup4;
@@ -64,14 +65,26 @@ impl Results {
     }
 }
 
+impl Stored<'_> {
+    /// The results, with their data items in memory from `take`; SYSTEM_ERR if that has none.
+    pub(crate) fn reply(
+        &self,
+        take: impl Fn(usize) -> Option<Bulk>,
+    ) -> Result<(ReplyData, Draft<'_>), RpcRefusal> {
+        match self {
+            Self::Results(results) => results.reply(take).ok_or(SYSTEM_ERR),
+            Self::Refusal(why) => Err(*why),
+        }
+    }
+}
+
 impl<'a> StoredResults<'a> {
     /// Results whose bytes begin like this.
     pub(super) fn new(bytes: &'a [u8], results: &'a Results) -> Self {
         Self { bytes, results }
     }
 
-    /// The data items, in memory from `take`; `None` when there is none.
-    pub(crate) fn data(&self, take: impl Fn(usize) -> Option<Bulk>) -> Option<ReplyData> {
+    fn reply(&self, take: impl Fn(usize) -> Option<Bulk>) -> Option<(ReplyData, Draft<'_>)> {
         let Results { stream_bytes, cuts, items, allows_read_chunks } = self.results;
         let mut data = ReplyData::new();
         let mut at = roundup4(*stream_bytes);
@@ -82,11 +95,7 @@ impl<'a> StoredResults<'a> {
             data = data.bulk(bulk);
             at += roundup4(length);
         }
-        Some(if *allows_read_chunks { data.allow_read_chunks() } else { data })
-    }
-
-    /// The results.
-    pub(crate) fn draft(&self) -> Draft<'_> {
-        Draft::new(&self.bytes[..self.results.stream_bytes], self.results.cuts)
+        let data = if *allows_read_chunks { data.allow_read_chunks() } else { data };
+        Some((data, Draft::new(&self.bytes[..*stream_bytes], *cuts)))
     }
 }

@@ -301,22 +301,18 @@ fn receive_a_call_again_with_other_padding_expect_the_same_call_by_its_name() {
 fn kept_for(client: &Attached, xid: u32, pool: &BulkPool) -> Result<Vec<u8>, RpcRefusal> {
     let mut kept = None;
     let verdict = client.meet(call_of(xid), |stored| {
-        kept = Some(match stored {
-            Stored::Refusal(refusal) => Err(refusal),
-            Stored::Results(results) => {
-                let data = results.data(|bytes| pool.take(bytes)).unwrap();
-                let items: Vec<_> = data
-                    .item_bytes()
-                    .map(|bytes| Item { bytes, placement: Placement::Inline })
-                    .collect();
-                let mut stream = vec![0; 128 << 10];
-                let mut writer = StreamWriter::new(&mut stream, &items);
-                results.draft().write(&mut writer);
-                let length = writer.finish().stream_bytes;
-                stream.truncate(length);
-                Ok(stream)
-            }
-        });
+        kept = Some(stored.reply(|bytes| pool.take(bytes)).map(|(data, draft)| {
+            let items: Vec<_> = data
+                .item_bytes()
+                .map(|bytes| Item { bytes, placement: Placement::Inline })
+                .collect();
+            let mut stream = vec![0; 128 << 10];
+            let mut writer = StreamWriter::new(&mut stream, &items);
+            draft.write(&mut writer);
+            let length = writer.finish().stream_bytes;
+            stream.truncate(length);
+            stream
+        }));
     });
     assert!(matches!(verdict, Verdict::Answered));
     kept.unwrap()

@@ -26,6 +26,11 @@ impl ReplyPlan {
             .filter(|item| !self.goes_by_write(usize::from(item.index), item.length as usize, data))
     }
 
+    /// Returns true if there are such items.
+    pub(in crate::reactor) fn has_reads(&self, encoded: &Encoded, data: &ReplyData) -> bool {
+        self.reads_of(encoded, data).next().is_some()
+    }
+
     /// Bytes of the Read list if every item that has no Write chunk goes by it.
     pub(crate) fn read_list_bytes(&self, data: &ReplyData) -> usize {
         let lengths = data.items().map(|(index, item)| (index, item.bytes().len()));
