@@ -13,7 +13,6 @@ use crate::reactor::in_flight::reply_cache::{
     Attached, CallKey, ReplyCache, Stored, Ticket, Verdict,
 };
 use crate::reactor::types::calls::CallOutcome;
-use crate::reactor::types::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::roundup4;
@@ -115,8 +114,6 @@ impl ServeOnce {
         // A reply that is written into the room would not be kept.
         outer.serving.forgo_room();
         let ticket = Cell::new(Some(ticket));
-        // Out of its place, so that it may have a shorter life, like the state that points to it.
-        let mut padded = outer.padded.take().map(Padded::take);
         let state = CallState {
             home: outer.home,
             ticket: Some(&ticket),
@@ -124,7 +121,6 @@ impl ServeOnce {
             called: outer.called,
             credential: outer.credential,
             arguments: Cell::new(outer.arguments.take()),
-            padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
             #[cfg(feature = "gss")]
             caller: outer.caller,
@@ -205,12 +201,11 @@ fn hash_of_user(user: (&str, u32)) -> u64 {
 
 /// The checksum of the arguments, unless they have padding.
 fn arguments_of(state: &CallState<'_>) -> Option<u64> {
-    let padded = state.padded.take();
-    let is_padded = padded.is_some();
-    state.padded.set(padded);
     let arguments = state.arguments.take();
     let mut opening = Opening::default();
+    let mut is_padded = false;
     if let Some(arguments) = &arguments {
+        is_padded = arguments.beside.as_ref().is_some_and(|beside| beside.padded.is_some());
         opening.push_arguments(arguments);
     }
     state.arguments.set(arguments);

@@ -15,6 +15,7 @@ use crate::reactor::types::draft::{EncodeOnce, once};
 use crate::reactor::types::rfc5666::Padded;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
+use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -37,8 +38,6 @@ pub(super) struct CallState<'a> {
     pub(super) called: Called,
     pub(super) credential: Option<OpaqueAuth<'a>>,
     pub(super) arguments: Cell<Option<Arguments<'a>>>,
-    /// Set if the arguments came in an RDMA_MSGP.
-    pub(super) padded: Cell<Option<&'a mut Padded<'a>>>,
     pub(super) outcome: Cell<Option<CallOutcome>>,
     /// Set if the call came under RPCSEC_GSS and its verifier has been checked.
     #[cfg(feature = "gss")]
@@ -107,25 +106,32 @@ impl Called {
 pub(super) struct Arguments<'a> {
     pub(super) stream: &'a [u8],
     pub(super) base: usize,
-    /// Chunks that came with the stream; `None` for most calls.
+    /// What came with the stream; `None` for most calls.
     pub(super) beside: Option<BesideArguments<'a>>,
 }
 
 /// Read chunks of a call: position and length of each, and where its bytes are.
+#[derive(Default)]
 pub(super) struct BesideArguments<'a> {
     pub(super) chunks: &'a [(u32, u32)],
     pub(super) bulks: &'a mut [Option<Bulk>],
+    /// Set if the call came in an RDMA_MSGP.
+    pub(super) padded: Option<Padded<'a>>,
 }
 
 impl<'a> Arguments<'a> {
-    pub(super) fn new(
-        stream: &'a [u8],
-        base: usize,
-        chunks: &'a [(u32, u32)],
-        bulks: &'a mut [Option<Bulk>],
-    ) -> Self {
-        let beside = (!chunks.is_empty()).then_some(BesideArguments { chunks, bulks });
-        Self { stream, base, beside }
+    #[inline]
+    pub(super) fn new(stream: &'a [u8], base: usize, beside: BesideArguments<'a>) -> Self {
+        let is_plain = beside.chunks.is_empty() && beside.padded.is_none();
+        Self { stream, base, beside: (!is_plain).then_some(beside) }
+    }
+
+    /// Arguments behind the RPC header, which `reader` has read.
+    #[inline]
+    pub(super) fn behind(reader: &Reader<'a>, beside: BesideArguments<'a>) -> Self {
+        let padded = beside.padded.map(|padded| padded.behind(reader));
+        let beside = BesideArguments { padded, ..beside };
+        Self::new(reader.rest(), reader.stream_position(), beside)
     }
 }
 
@@ -176,12 +182,11 @@ impl<'a> Call<'a> {
     pub fn args(&mut self) -> Decoder<'a> {
         match self.0.arguments.take() {
             Some(Arguments { stream, base, beside: None }) => {
-                let arguments = Decoder::arguments(stream, base, &[], &mut []);
-                arguments.padded(self.0.padded.take())
+                Decoder::arguments(stream, base, &[], &mut [])
             }
-            Some(Arguments { stream, base, beside: Some(BesideArguments { chunks, bulks }) }) => {
-                let arguments = Decoder::arguments(stream, base, chunks, bulks);
-                arguments.padded(self.0.padded.take())
+            Some(Arguments { stream, base, beside: Some(beside) }) => {
+                let BesideArguments { chunks, bulks, padded } = beside;
+                Decoder::arguments(stream, base, chunks, bulks).padded(padded)
             }
             None => Decoder::exhausted(),
         }

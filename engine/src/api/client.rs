@@ -539,7 +539,7 @@ pub(super) struct BesideReply<'a> {
     pub(super) arguments: &'a mut [Option<Bulk>],
     pub(super) results: &'a mut [Option<Bulk>],
     /// Set if the reply came in an RDMA_MSGP.
-    pub(super) padded: Option<&'a mut Padded<'a>>,
+    pub(super) padded: Option<Padded<'a>>,
     /// Its Read chunks, if it had any.
     pub(super) pulled: Option<&'a mut PulledChunks<'a>>,
 }

@@ -51,7 +51,7 @@ pub struct Decoder<'a> {
     /// Buffers of a reply's Read chunks.
     pulled: Bulks<'a>,
     /// Bytes behind the end of the stream, in the second buffer of the receive.
-    pub(super) spill: Option<&'a mut Spill<'a>>,
+    pub(super) spill: Option<Spill<'a>>,
 }
 
 /// Items of a message that were skipped ([`Decoder::span`]), to be read as often as needed. It

@@ -4,7 +4,7 @@
 mod attempts;
 mod lookup;
 
-use super::call::{Arguments, CallState, Called, Home};
+use super::call::{Arguments, BesideArguments, CallState, Called, Home};
 use super::catch_panic::{ContainedService, Found};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_state::ClientEntry;
@@ -13,9 +13,9 @@ use super::errors::{CallError, ConnectError};
 use super::gss::{GssCore, Securing};
 use super::handle::core::{HandleCore, Opening};
 use super::reconnect::{Comeback, ConnectOptions};
-use super::reply_status::reply_status;
+use super::reply_status::pass_header;
 use super::reverse::Reverse;
-use super::rfc5666::{Asking, padded_reply_status};
+use super::rfc5666::Asking;
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use super::version_cache::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
@@ -32,7 +32,7 @@ use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall};
-use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
+use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES};
 use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
 use std::cell::Cell;
@@ -237,18 +237,15 @@ impl Dispatch {
         &mut self,
         serving: &Serving<'_>,
         stream: &[u8],
-        chunks: &[(u32, u32)],
-        bulks: &mut [Option<Bulk>],
+        beside: BesideArguments<'_>,
     ) -> CallOutcome {
-        match CallHeader::parse(stream) {
+        let mut reader = Padded::reader(beside.padded.as_ref(), stream);
+        match CallHeader::read(&mut reader) {
             #[cfg(feature = "gss")]
-            Ok((header, at)) if header.credential.flavor == rpc::AuthFlavor::Gss => {
-                self.serve_gss(serving, stream, (&header, at), (chunks, bulks))
+            Ok(header) if header.credential.flavor == rpc::AuthFlavor::Gss => {
+                self.serve_gss(serving, stream, (&header, &reader), beside)
             }
-            Ok((header, base)) => {
-                let stream = &stream[base..];
-                self.run(serving, &header, Arguments::new(stream, base, chunks, bulks), None)
-            }
+            Ok(header) => self.run(serving, &header, Arguments::behind(&reader, beside)),
             Err(error) => self.refuse(serving, &refusal(&error)),
         }
     }
@@ -259,7 +256,6 @@ impl Dispatch {
         serving: &Serving<'_>,
         header: &CallHeader<'_>,
         arguments: Arguments<'_>,
-        padded: Option<Padded<'_>>,
     ) -> CallOutcome {
         let Some(found) = self.find(header.program, header.version) else {
             return self.turn_away(serving, header.program);
@@ -268,8 +264,6 @@ impl Dispatch {
         if self.is_too_weak(serving, header.procedure) {
             return self.deny_weak(serving);
         }
-        // A separate variable, with the lifetime of this function, like the state that points to it.
-        let mut padded = padded;
         let (called, credential) = (Called::of(serving.xid(), header), Some(header.credential));
         let state = CallState {
             home: &self.home,
@@ -278,7 +272,6 @@ impl Dispatch {
             called,
             credential,
             arguments: Cell::new(Some(arguments)),
-            padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
             #[cfg(feature = "gss")]
             caller: None,
@@ -310,7 +303,6 @@ impl Dispatch {
             called: Called { xid, program, version, procedure },
             credential: None,
             arguments: Cell::new(Some(arguments)),
-            padded: Cell::new(None),
             outcome: Cell::new(None),
             #[cfg(feature = "gss")]
             caller: None,
@@ -335,23 +327,23 @@ impl Dispatch {
     /// Handles a call that has chunks, or is an RDMA_MSGP.
     #[inline(never)]
     fn on_chunked_call(&mut self, frame: &mut CallFrame) -> CallOutcome {
-        if Padded::is(frame.message.bytes()) {
-            return self.on_padded_call(frame);
-        }
-        let message = frame.message.bytes();
-        let Admitted { header_bytes, plain, long } = frame.admitted;
-        let (conn, slot) = (frame.conn, frame.slot);
-        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain });
+        let Admitted { header_bytes, long, .. } = frame.admitted;
+        let (conn, slot, header_bytes) = (frame.conn, frame.slot, header_bytes as usize);
         let Some(sinks) = &mut frame.sinks else {
             #[cfg(feature = "gss")]
-            return self.refuse_starved(&serving, &message[header_bytes as usize..]);
+            return self.refuse_starved(frame);
             #[cfg(not(feature = "gss"))]
             return CallOutcome::Done;
         };
-        let Sinks { chunks, count, bulks, .. } = &mut **sinks;
+        let Sinks { chunks, count, bulks, joined, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
+        let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
+        // With three empty lists the reply has nothing to echo.
+        let plain = padded.is_some() && header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain });
         if !long {
-            return self.serve(&serving, &message[header_bytes as usize..], chunks, bulks);
+            let beside = BesideArguments { chunks, bulks, padded };
+            return self.serve(&serving, &message[header_bytes..], beside);
         }
         // A long call: the first chunk, at position zero, contains the message (RFC 5666 section 5.1).
         let Some((first, bulks)) = bulks.split_first_mut() else {
@@ -368,7 +360,7 @@ impl Dispatch {
             return self.serve_long_gss(&serving, message, (&chunks[1..], bulks));
         }
         let stream = first.as_ref().map_or(&[][..], Bulk::bytes);
-        self.serve(&serving, stream, &chunks[1..], bulks)
+        self.serve(&serving, stream, BesideArguments { chunks: &chunks[1..], bulks, padded: None })
     }
 }
 
@@ -420,7 +412,7 @@ impl Upcalls for Dispatch {
     }
 
     fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome {
-        self.serve(serving, stream, &[], &mut [])
+        self.serve(serving, stream, BesideArguments::default())
     }
 
     #[inline(always)]
@@ -454,24 +446,19 @@ impl Upcalls for Dispatch {
             return Self::on_opening_reply(entry, conn, frame);
         }
         let token = Token(frame.token);
-        let mut padded = frame.padded;
-        let status = match &mut padded {
-            None => reply_status(frame.stream).map(|at| (at, at)),
-            Some(padded) => padded_reply_status(frame.stream, padded),
-        };
-        let (results_at, base) = match status {
-            Ok(at) => at,
-            Err(error) => return entry.handler.on_reply(token, Err(error)),
-        };
+        let mut reader = Padded::reader(frame.padded.as_ref(), frame.stream);
+        if let Err(error) = pass_header(&mut reader) {
+            return entry.handler.on_reply(token, Err(error));
+        }
         let (mut pulled, mut arguments, mut results) = (None, &mut [][..], &mut [][..]);
         if let Some(buffers) = frame.buffers {
             (arguments, results) = (&mut *buffers.arguments, &mut *buffers.results);
             if !buffers.pulled.chunks.is_empty() {
-                buffers.pulled.base = base;
+                buffers.pulled.base = reader.stream_position();
                 pulled = Some(&mut buffers.pulled);
             }
         }
-        let stream = &frame.stream[results_at..];
+        let (stream, padded) = (reader.rest(), frame.padded.map(|padded| padded.behind(&reader)));
         let beside = BesideReply { placed: frame.placed, arguments, results, pulled, padded };
         let reply = Reply { stream, beside: Some(beside) };
         entry.handler.on_reply(token, Ok(reply));

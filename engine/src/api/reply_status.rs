@@ -3,6 +3,7 @@
 
 use super::errors::CallError;
 use spinrpc_proto::rpc::{AcceptStatus, ReplyBody, ReplyHeader};
+use spinrpc_proto::xdr::Reader;
 
 /// True if the program answered, even without a NULL procedure.
 pub(super) fn is_served(error: &CallError) -> bool {
@@ -13,8 +14,14 @@ pub(super) fn is_served(error: &CallError) -> bool {
 /// Offset of the results of a successful reply, or the error that the server answered.
 #[inline]
 pub(super) fn reply_status(stream: &[u8]) -> Result<usize, CallError> {
-    let (header, results_at) = ReplyHeader::parse(stream)?;
-    check_status(&header).map(|()| results_at)
+    let mut reader = Reader::new(stream);
+    pass_header(&mut reader).map(|()| reader.position())
+}
+
+/// Passes over the RPC header of a successful reply, or returns the error that the server answered.
+#[inline]
+pub(super) fn pass_header(reader: &mut Reader<'_>) -> Result<(), CallError> {
+    check_status(&ReplyHeader::read(reader)?)
 }
 
 #[inline]

@@ -37,10 +37,8 @@ impl<'a> CallHeader<'a> {
     /// [`CallError`] tells how to answer.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<(Self, usize), CallError> {
-        match message.first_chunk::<PLAIN_BYTES>() {
-            Some(header) if is_plain(header) => Ok((Self::plain(header), PLAIN_BYTES)),
-            _ => Self::parse_any(message),
-        }
+        let mut reader = Reader::new(message);
+        Self::read(&mut reader).map(|header| (header, reader.position()))
     }
 
     /// The header of a call without credentials, of which [`is_plain`] holds.
@@ -56,19 +54,23 @@ impl<'a> CallHeader<'a> {
         }
     }
 
-    #[inline(never)]
-    fn parse_any(message: &'a [u8]) -> Result<(Self, usize), CallError> {
-        let mut reader = Reader::new(message);
-        let header = Self::read(&mut reader)?;
-        Ok((header, reader.position()))
-    }
-
     /// Reads the header of the call that begins where `reader` stands.
     ///
     /// # Errors
     /// [`CallError`] tells how to answer.
     #[inline]
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, CallError> {
+        match reader.rest.split_first_chunk::<PLAIN_BYTES>() {
+            Some((header, rest)) if is_plain(header) => {
+                reader.rest = rest;
+                Ok(Self::plain(header))
+            }
+            _ => Self::read_any(reader),
+        }
+    }
+
+    #[inline(never)]
+    fn read_any(reader: &mut Reader<'a>) -> Result<Self, CallError> {
         let xid = Xid(reader.u32()?);
         match reader.u32()? {
             CALL => {}

@@ -119,26 +119,27 @@ impl<'a> ReplyHeader<'a> {
     /// Error in the header; [`DecodeError::BadEnum`] at offset 4 if it is not a Reply.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {
-        match message.first_chunk::<PLAIN_BYTES>() {
-            Some(header) if is_plain(header) => {
-                Ok((Self::success(Xid(word(header, 0))), PLAIN_BYTES))
-            }
-            _ => Self::parse_any(message),
-        }
-    }
-
-    #[inline(never)]
-    fn parse_any(message: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         let mut reader = Reader::new(message);
-        let header = Self::read(&mut reader)?;
-        Ok((header, reader.position()))
+        Self::read(&mut reader).map(|header| (header, reader.position()))
     }
 
     /// Reads the header of the reply that begins where `reader` stands.
     ///
     /// # Errors
     /// As [`Self::parse`].
+    #[inline]
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        match reader.rest.split_first_chunk::<PLAIN_BYTES>() {
+            Some((header, rest)) if is_plain(header) => {
+                reader.rest = rest;
+                Ok(Self::success(Xid(word(header, 0))))
+            }
+            _ => Self::read_any(reader),
+        }
+    }
+
+    #[inline(never)]
+    fn read_any(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let xid = Xid(reader.u32()?);
         match reader.u32()? {
             REPLY => {}

@@ -8,7 +8,6 @@ use crate::api::rfc5666::KeptPadding;
 use crate::api::service::ConnectionId;
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
-use crate::reactor::types::rfc5666::Padded;
 use spinrpc_proto::ids::{Procedure, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, OpaqueAuth};
 use std::sync::Arc;
@@ -61,7 +60,7 @@ impl CallMemory {
             self.caller = caller;
         }
         self.credential.extend_from_slice(body);
-        self.arguments.keep(state.arguments.take(), state.padded.take());
+        self.arguments.keep(state.arguments.take());
         self.call = Some(Header { deferred, connection, procedure, xid, flavor });
         Ok(())
     }
@@ -77,12 +76,12 @@ impl CallMemory {
 }
 
 impl KeptArguments {
-    fn keep(&mut self, arguments: Option<Arguments<'_>>, padded: Option<&mut Padded<'_>>) {
+    fn keep(&mut self, arguments: Option<Arguments<'_>>) {
         let Some(Arguments { stream, base, beside }) = arguments else { return };
         self.base = base;
         self.stream.extend_from_slice(stream);
-        self.padding = KeptPadding::keep(padded, &mut self.stream);
         if let Some(beside) = beside {
+            self.padding = KeptPadding::keep(beside.padded, &mut self.stream);
             self.chunks.extend_from_slice(beside.chunks);
             self.bulks.extend(beside.bulks.iter_mut().map(Option::take));
         }
@@ -128,7 +127,7 @@ impl Call<'_> {
     /// ```
     pub fn keep_args(&mut self) -> KeptArguments {
         let mut kept = KeptArguments::default();
-        kept.keep(self.0.arguments.take(), self.0.padded.take());
+        kept.keep(self.0.arguments.take());
         kept
     }
 }

@@ -425,7 +425,7 @@ impl Dispatch {
         entry: &mut ClientEntry,
         conn: ConnId,
         stream: &'a [u8],
-        padded: Option<&'a mut Padded<'a>>,
+        padded: Option<Padded<'a>>,
     ) {
         let called = entry.link.called();
         let Some(securing) = &mut entry.securing else { return };
@@ -436,8 +436,12 @@ impl Dispatch {
             _ => None,
         };
         let gone_on = gone_on.unwrap_or_else(|| {
-            let answer = parse_padded_answer(stream, padded);
-            answer.and_then(|answer| securing.go_on(conn, answer))
+            let mut reader = Padded::reader(padded.as_ref(), stream);
+            // The token may lie in the second buffer of its receive.
+            if let Some(spill) = padded.and_then(|padded| padded.spill) {
+                reader.go_on_in(spill.join(stream).unwrap_or(stream));
+            }
+            parse_answer(&mut reader).and_then(|answer| securing.go_on(conn, answer))
         });
         if let Err(reason) = gone_on {
             Self::fail_securing(entry, conn, reason);
@@ -516,7 +520,7 @@ impl Dispatch {
             Ok(Some(whole)) => whole.message.bytes(),
             _ => frame.stream,
         };
-        let mut reader = reader_of(stream, frame.padded.as_deref());
+        let mut reader = Padded::reader(frame.padded.as_ref(), stream);
         let checked = match (&gathered, &sent) {
             (Err(error), _) => Err(error.clone()),
             (_, None) => Err(NOT_AUTHENTIC),
@@ -702,14 +706,6 @@ fn says_forgotten(error: &CallError) -> bool {
     matches!(error, CallError::Rejected(RejectStatus::AuthError(GssCredProblem | GssCtxProblem)))
 }
 
-/// The reader of a reply, which is padded if it came in an RDMA_MSGP.
-fn reader_of<'a>(stream: &'a [u8], padded: Option<&Padded<'_>>) -> Reader<'a> {
-    match padded {
-        Some(padded) => Reader::aligned(stream, padded.alignment, padded.start),
-        None => Reader::new(stream),
-    }
-}
-
 /// Where the results of a verified reply start. A reply that denies the call has no verifier.
 fn verify(sent: &SentCall, reader: &mut Reader<'_>) -> Result<usize, CallError> {
     let header = ReplyHeader::read(reader)?;
@@ -728,21 +724,6 @@ fn verify(sent: &SentCall, reader: &mut Reader<'_>) -> Result<usize, CallError> 
             }
         }
     }
-}
-
-/// The same in an RDMA_MSGP: the token may lie in the second buffer of its receive.
-fn parse_padded_answer<'a>(
-    stream: &'a [u8],
-    padded: Option<&'a mut Padded<'a>>,
-) -> Result<Answer, String> {
-    let Some(Padded { alignment, start, spill }) = padded else {
-        return parse_answer(&mut Reader::new(stream));
-    };
-    let stream = match spill {
-        Some(spill) => spill.join(stream).ok_or("the answer to the token is too long")?,
-        None => stream,
-    };
-    parse_answer(&mut Reader::aligned(stream, *alignment, *start))
 }
 
 pub(super) fn parse_answer(reader: &mut Reader<'_>) -> Result<Answer, String> {

@@ -2,7 +2,7 @@
 
 use super::acceptor::{Acceptor, Answered};
 use super::stats::GssCounts;
-use crate::api::call::{Arguments, CallState, Called, GssCaller};
+use crate::api::call::{Arguments, BesideArguments, CallState, Called, GssCaller};
 use crate::api::dispatch::Dispatch;
 use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
@@ -43,16 +43,15 @@ struct Arrived {
 }
 
 impl Dispatch {
-    /// Serves a call under RPCSEC_GSS in an RDMA_MSGP: its header, and what is behind that, which is padded if it is not
+    /// Serves a call under RPCSEC_GSS in an RDMA_MSGP, whose header was read. What is behind that is padded if it is not
     /// protected. Else it is counted data and nothing more: a token, or a sealed or signed body.
     #[cold]
     #[inline(never)]
-    pub(in crate::api) fn serve_padded_gss(
+    fn serve_padded_gss(
         &mut self,
         serving: &Serving<'_>,
-        header: &CallHeader<'_>,
-        (rest, base): (&[u8], usize),
-        beside: Beside<'_>,
+        (header, reader): (&CallHeader<'_>, &Reader<'_>),
+        beside: BesideArguments<'_>,
         padded: Padded<'_>,
     ) -> CallOutcome {
         serving.forgo_room();
@@ -66,8 +65,8 @@ impl Dispatch {
             credential.procedure.is_creation() || credential.service.protects_body()
         });
         if is_counted {
-            let message = match beside.0 {
-                [] => without_padding(&self.ops.pool(), head, rest, &padded),
+            let message = match beside.chunks {
+                [] => without_padding(&self.ops.pool(), head, reader.rest(), padded.behind(reader)),
                 _ => Err(Unprotected::Forged),
             };
             return match message {
@@ -79,10 +78,11 @@ impl Dispatch {
             return self.deny(serving, AuthStat::BadCred);
         };
         let called = Called::of(serving.xid(), header);
-        match self.admit(serving, acceptor, (head, header, at), !beside.0.is_empty()) {
+        match self.admit(serving, acceptor, (head, header, at), !beside.chunks.is_empty()) {
             Ok((_, Protection { context, service, .. })) => {
-                let caller = (&context, service);
-                self.run_opened(serving, caller, called, (rest, base), beside, Some(padded))
+                let beside = BesideArguments { padded: Some(padded), ..beside };
+                let arguments = Arguments::behind(reader, beside);
+                self.run_opened(serving, (&context, service), called, arguments)
             }
             Err(outcome) => outcome,
         }
@@ -173,21 +173,27 @@ impl Dispatch {
         &mut self,
         serving: &Serving<'_>,
         stream: &[u8],
-        (header, at): (&CallHeader<'_>, usize),
-        beside: Beside<'_>,
+        (header, reader): (&CallHeader<'_>, &Reader<'_>),
+        mut beside: BesideArguments<'_>,
     ) -> CallOutcome {
+        if let Some(padded) = beside.padded.take() {
+            return self.serve_padded_gss(serving, (header, reader), beside, padded);
+        }
+        let at = reader.position();
         serving.forgo_room();
         let Some(acceptor) = self.acceptor(serving) else {
             return self.deny(serving, AuthStat::BadCred);
         };
         let called = Called::of(serving.xid(), header);
         let whole = (stream, header, at);
-        let outcome = match self.admit(serving, acceptor, whole, !beside.0.is_empty()) {
+        let has_chunks = !beside.chunks.is_empty();
+        let outcome = match self.admit(serving, acceptor, whole, has_chunks) {
             Ok((to, protection)) if protection.service.protects_body() => {
                 match take(&self.ops.pool(), stream.len()) {
                     Ok(mut message) => {
                         message.bytes_mut().copy_from_slice(stream);
                         let arrived = Arrived { message, at, called };
+                        let beside = (beside.chunks, beside.bulks);
                         self.open_and_run(serving, &to, protection, arrived, beside)
                     }
                     // The answer is verified, as the header was.
@@ -195,8 +201,8 @@ impl Dispatch {
                 }
             }
             Ok((_, Protection { context, service, .. })) => {
-                let arguments = (&stream[at..], at);
-                self.run_opened(serving, (&context, service), called, arguments, beside, None)
+                let arguments = Arguments::behind(reader, beside);
+                self.run_opened(serving, (&context, service), called, arguments)
             }
             Err(outcome) => outcome,
         };
@@ -209,36 +215,24 @@ impl Dispatch {
     /// take the answer for a forged one (RFC 2203 section 5.3.3.2). That of the client is checked before, and its sequence
     /// number is used up, so that the call is not executed when somebody repeats it.
     #[cold]
-    pub(in crate::api) fn refuse_starved(
-        &mut self,
-        serving: &Serving<'_>,
-        stream: &[u8],
-    ) -> CallOutcome {
-        let Some(acceptor) = self.acceptor(serving) else {
-            return self.deny(serving, AuthStat::BadCred);
-        };
-        let Ok((header, at)) = CallHeader::parse(stream) else {
-            return self.answer_fault(serving, GssFault::Body);
-        };
-        match self.admit(serving, acceptor, (stream, &header, at), true) {
-            Ok(_) => self.refuse(serving, &SYSTEM_ERR),
-            Err(outcome) => outcome,
-        }
-    }
-
-    /// The same for an RDMA_MSGP. What is signed has no padding.
-    #[cold]
-    pub(in crate::api) fn refuse_starved_padded(&mut self, frame: &CallFrame) -> CallOutcome {
+    pub(in crate::api) fn refuse_starved(&mut self, frame: &CallFrame) -> CallOutcome {
         let (conn, slot, message) = (frame.conn, frame.slot, frame.message.bytes());
         let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain: false });
+        let Some(acceptor) = self.acceptor(&serving) else {
+            return self.deny(&serving, AuthStat::BadCred);
+        };
         let header_bytes = frame.admitted.header_bytes as usize;
         let stream = &message[header_bytes..];
         let mut reader = Reader::aligned(stream, alignment_of(message), header_bytes);
+        let Ok(header) = CallHeader::read(&mut reader) else {
+            return self.answer_fault(&serving, GssFault::Body);
+        };
+        // What is signed has no padding.
         let mut head = [0; HEAD_BYTES_MAX];
-        let bytes = CallHeader::read(&mut reader).map(|header| header.emit(&mut head));
-        match bytes.ok().and_then(|bytes| head.get(..bytes)) {
-            Some(head) => self.refuse_starved(&serving, head),
-            None => self.answer_fault(&serving, GssFault::Body),
+        let at = header.emit(&mut head);
+        match self.admit(&serving, acceptor, (&head[..at], &header, at), true) {
+            Ok(_) => self.refuse(&serving, &SYSTEM_ERR),
+            Err(outcome) => outcome,
         }
     }
 
@@ -312,9 +306,10 @@ impl Dispatch {
         let Arrived { message, at, called } = arrived;
         let Protection { ref context, service, sequence } = protection;
         if !service.protects_body() {
-            let arguments = &message.bytes()[at..];
-            let caller = (context, service);
-            return self.run_opened(serving, caller, called, (arguments, at), beside, None);
+            let (chunks, bulks) = beside;
+            let beside = BesideArguments { chunks, bulks, padded: None };
+            let arguments = Arguments::new(&message.bytes()[at..], at, beside);
+            return self.run_opened(serving, (context, service), called, arguments);
         }
         let whole = match beside.0 {
             [] => Ok(message),
@@ -336,8 +331,9 @@ impl Dispatch {
         let Ok(place) = open(context, service, body, sequence, &self.gss.crypto) else {
             return self.answer_fault(serving, GssFault::Body);
         };
-        let arguments = (&message.bytes()[at..][place], at);
-        self.run_opened(serving, (context, service), called, arguments, (&[], &mut []), None)
+        let arguments =
+            Arguments::new(&message.bytes()[at..][place], at, BesideArguments::default());
+        self.run_opened(serving, (context, service), called, arguments)
     }
 
     /// A call whose arguments took several turns to open, or a reply.
@@ -352,16 +348,10 @@ impl Dispatch {
             let (Ok(place), Ok((header, _))) = (opened, parsed) else {
                 return self.answer_fault(serving, GssFault::Body);
             };
-            let arguments = (&message.bytes()[at..][place], at);
+            let arguments =
+                Arguments::new(&message.bytes()[at..][place], at, BesideArguments::default());
             let caller = (&protection.context, protection.service);
-            self.run_opened(
-                serving,
-                caller,
-                Called::of(serving.xid(), &header),
-                arguments,
-                (&[], &mut []),
-                None,
-            )
+            self.run_opened(serving, caller, Called::of(serving.xid(), &header), arguments)
         });
     }
 
@@ -394,16 +384,11 @@ impl Dispatch {
         serving: &Serving<'_>,
         (context, service): (&Arc<Context>, GssService),
         called: Called,
-        (arguments, base): (&[u8], usize),
-        (chunks, bulks): Beside<'_>,
-        padded: Option<Padded<'_>>,
+        arguments: Arguments<'_>,
     ) -> CallOutcome {
         let Some(found) = self.find(called.program, called.version) else {
             return self.turn_away(serving, called.program);
         };
-        // A separate variable, with the lifetime of this function, like the state that points to it.
-        let mut padded = padded;
-        let arguments = Arguments::new(arguments, base, chunks, bulks);
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &[] };
         let state = CallState {
             home: &self.home,
@@ -412,7 +397,6 @@ impl Dispatch {
             called,
             credential: Some(credential),
             arguments: Cell::new(Some(arguments)),
-            padded: Cell::new(padded.as_mut()),
             outcome: Cell::new(None),
             caller: Some(GssCaller { context, service }),
         };

@@ -9,10 +9,10 @@ impl<'a> Decoder<'a> {
     /// The same for a stream that came in an RDMA_MSGP: its data have padding before them
     /// (RFC 5666 section 3.9), and it may go on in the second buffer of its receive.
     #[inline]
-    pub(in crate::api) fn padded(mut self, padded: Option<&'a mut Padded<'a>>) -> Self {
+    pub(in crate::api) fn padded(mut self, padded: Option<Padded<'a>>) -> Self {
         if let Some(Padded { alignment, start, spill }) = padded {
-            self = self.aligned(*alignment, *start);
-            self.spill = spill.as_mut();
+            self = self.aligned(alignment, start);
+            self.spill = spill;
         }
         self
     }
@@ -39,7 +39,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Bytes behind the end of the stream, if `error` is about running past that end.
-    fn spill_for(&mut self, error: DecodeError) -> Result<&'a mut Spill<'a>, DecodeError> {
+    fn spill_for(&mut self, error: DecodeError) -> Result<Spill<'a>, DecodeError> {
         match error {
             DecodeError::Truncated { .. } | DecodeError::BadPadding { .. } => {
                 self.spill.take().ok_or(error)
@@ -90,9 +90,9 @@ pub(in crate::api) struct KeptPadding(
 
 impl KeptPadding {
     /// Padding of `padded`, whose second part is appended to the copy of its first one.
-    pub(in crate::api) fn keep(padded: Option<&mut Padded<'_>>, copy: &mut Vec<u8>) -> Self {
+    pub(in crate::api) fn keep(padded: Option<Padded<'_>>, copy: &mut Vec<u8>) -> Self {
         Self(padded.map(|padded| {
-            if let Some(spill) = &padded.spill {
+            if let Some(spill) = padded.spill {
                 copy.extend_from_slice(spill.bytes());
             }
             (padded.alignment, padded.start)

@@ -9,10 +9,10 @@ use crate::api::gss::NOT_AUTHENTIC;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::{ReplyFrame, WholeReply};
 use crate::reactor::types::protection::{Unprotected, take};
-use crate::reactor::types::rfc5666::{Padded, PulledChunks};
+use crate::reactor::types::rfc5666::{Padded, PulledChunks, Spill};
 use spinrpc_proto::rdma::v1::strip_padding;
 use spinrpc_proto::rpc::ReplyHeader;
-use spinrpc_proto::xdr::{Reader, roundup4};
+use spinrpc_proto::xdr::roundup4;
 
 /// Longest RPC header of a reply: six words, the verifier, and the versions of a mismatch.
 const REPLY_HEAD_BYTES: usize = 32 + 400;
@@ -24,10 +24,9 @@ pub(in crate::api) fn without_padding(
     pool: &BulkPool,
     header: &[u8],
     rest: &[u8],
-    padded: &Padded<'_>,
+    padded: Padded<'_>,
 ) -> Result<Bulk, Unprotected> {
-    let spill = padded.spill.as_ref().and_then(|spill| spill.tail.as_ref());
-    let tail = spill.map_or(&[][..], Bulk::bytes);
+    let tail = padded.spill.map_or(&[][..], Spill::bytes);
     let mut message = take(pool, header.len() + rest.len() + tail.len())?;
     let (head, body) = message.bytes_mut().split_at_mut(header.len());
     head.copy_from_slice(header);
@@ -89,15 +88,14 @@ pub(in crate::api) fn whole_reply(
 fn reply_without_padding(
     pool: &BulkPool,
     stream: &[u8],
-    padded: &mut Padded<'_>,
+    padded: Padded<'_>,
 ) -> Result<Bulk, CallError> {
-    let mut reader = Reader::aligned(stream, padded.alignment, padded.start);
+    let mut reader = Padded::reader(Some(&padded), stream);
     let header = ReplyHeader::read(&mut reader)?;
-    padded.start += reader.position();
     let mut head = [0; REPLY_HEAD_BYTES];
     let length = header.emit(&mut head);
     let head = head.get(..length).ok_or(NOT_AUTHENTIC)?;
-    without_padding(pool, head, reader.rest(), padded).map_err(unread)
+    without_padding(pool, head, reader.rest(), padded.behind(&reader)).map_err(unread)
 }
 
 fn unread(why: Unprotected) -> CallError {

@@ -279,14 +279,9 @@ impl CoreCell {
         }
         let mut padded = None;
         let stream = match reply.stream {
-            ReplyStream::Inline { header_bytes }
-                if is_plain(header_bytes) || !Padded::is(message.bytes()) =>
-            {
-                &message.bytes()[header_bytes..]
-            }
             ReplyStream::Inline { header_bytes } => {
                 let (head, said) = Padded::of(&mut message, header_bytes, joined);
-                padded = Some(said);
+                padded = said;
                 &head[header_bytes..]
             }
             #[cfg(feature = "gss")]
@@ -309,7 +304,7 @@ impl CoreCell {
             whole,
         };
         let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
-        let (buffers, padded) = (has_buffers.then_some(&mut buffers), padded.as_mut());
+        let buffers = has_buffers.then_some(&mut buffers);
         up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
         let mut reactor = self.reactor();
         reactor.stats().joins += u64::from(joined.get());

@@ -4,6 +4,7 @@
 use crate::mem::{Buf, Bulk, Parts};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::rdma::v1::alignment_of;
+use spinrpc_proto::xdr::Reader;
 use std::cell::Cell;
 
 /// An RDMA_MSGP in the hands of the application.
@@ -18,28 +19,34 @@ pub(crate) struct Padded<'a> {
 }
 
 impl<'a> Padded<'a> {
-    /// Returns true if a message whose header has been checked is an RDMA_MSGP.
-    pub(crate) fn is(message: &[u8]) -> bool {
-        alignment_of(message) != Alignment::NONE
-    }
-
-    /// The same message, out of its place: it may then have a shorter life.
-    pub(crate) fn take(&mut self) -> Self {
-        Self { alignment: self.alignment, start: self.start, spill: self.spill.take() }
-    }
-
-    /// A message whose stream begins behind `header_bytes`: its first buffer, and the rest.
+    /// A message whose stream begins behind `header_bytes`, and whose header has been checked: its first buffer, and what
+    /// is to be known of it if it is an RDMA_MSGP.
     pub(crate) fn of(
         message: &'a mut Buf,
         header_bytes: usize,
         joined: &'a Cell<bool>,
-    ) -> (&'a [u8], Self) {
-        let spills = message.spills();
+    ) -> (&'a [u8], Option<Self>) {
+        let (spills, alignment) = (message.spills(), alignment_of(message.bytes()));
         let Parts { head, spare, tail } = message.parts_mut();
         let tail = tail.filter(|_| spills);
         let spill = tail.map(|tail| Spill { spare, tail, joined });
-        let alignment = alignment_of(head);
-        (head, Self { alignment, start: header_bytes, spill })
+        let padded = Self { alignment, start: header_bytes, spill };
+        (head, (alignment != Alignment::NONE).then_some(padded))
+    }
+
+    /// A reader of a stream, which is that of an RDMA_MSGP if `padded` is set.
+    #[inline]
+    pub(crate) fn reader<'s>(padded: Option<&Self>, stream: &'s [u8]) -> Reader<'s> {
+        match padded {
+            Some(Self { alignment, start, .. }) => Reader::aligned(stream, *alignment, *start),
+            None => Reader::new(stream),
+        }
+    }
+
+    /// The rest of the message behind what `reader` has read.
+    pub(crate) fn behind(mut self, reader: &Reader<'_>) -> Self {
+        self.start += reader.position();
+        self
     }
 }
 
@@ -56,17 +63,13 @@ pub(crate) struct Spill<'a> {
 
 impl<'a> Spill<'a> {
     /// The bytes in the tail.
-    pub(crate) fn bytes(&'a self) -> &'a [u8] {
+    pub(crate) fn bytes(self) -> &'a [u8] {
         self.tail.as_ref().map_or(&[], Bulk::bytes)
     }
 
     /// Takes the tail, whose first `item_bytes` become its length; what is behind them up to the
     /// end, from `rest_at` on, is copied out.
-    pub(crate) fn take(
-        &'a mut self,
-        item_bytes: usize,
-        rest_at: usize,
-    ) -> Option<(Bulk, &'a [u8])> {
+    pub(crate) fn take(self, item_bytes: usize, rest_at: usize) -> Option<(Bulk, &'a [u8])> {
         let rest = self.tail.as_ref()?.bytes().get(rest_at..)?;
         let place = self.spare.get_mut(..rest.len())?;
         place.copy_from_slice(rest);
@@ -77,7 +80,7 @@ impl<'a> Spill<'a> {
     }
 
     /// Copies the tail behind `unread`, the end of the head.
-    pub(crate) fn join(&'a mut self, unread: &[u8]) -> Option<&'a [u8]> {
+    pub(crate) fn join(self, unread: &[u8]) -> Option<&'a [u8]> {
         let tail = self.tail.as_ref()?.bytes();
         let place = self.spare.get_mut(..unread.len() + tail.len())?;
         let (before, behind) = place.split_at_mut(unread.len());
