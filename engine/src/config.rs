@@ -230,9 +230,9 @@ impl Config {
         Duration::from_millis(self.raw.fixed.memory_wait_ms)
     }
 
-    /// Bytes of a body under RPCSEC_GSS that are sealed or opened in one turn.
-    pub fn gss_step_bytes(&self) -> usize {
-        to_usize(self.raw.fixed.gss_step_bytes)
+    /// Longest body under RPCSEC_GSS that a core seals or opens itself.
+    pub fn gss_at_once_bytes(&self) -> usize {
+        to_usize(self.raw.fixed.gss_at_once_bytes)
     }
 
     /// Time after which an unused security context is dropped.

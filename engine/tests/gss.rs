@@ -16,6 +16,8 @@ mod ends;
 mod false_server;
 #[path = "gss/hostile.rs"]
 mod hostile;
+#[path = "gss/long_bodies.rs"]
+mod long_bodies;
 #[path = "gss/mechanisms.rs"]
 mod mechanisms;
 #[path = "gss/memory.rs"]
@@ -24,8 +26,6 @@ mod memory;
 mod rewriting;
 #[path = "gss/sealing.rs"]
 mod sealing;
-#[path = "gss/steps.rs"]
-mod steps;
 #[path = "gss/wire.rs"]
 mod wire;
 
@@ -348,7 +348,7 @@ fn errors_of_a_verified_call_have_a_verifier() {
     }
 }
 
-/// Its reply is sealed in steps, and is not there yet when the handler panics.
+/// A thread seals its reply, which is not there yet when the handler panics.
 #[test]
 fn a_handler_that_panics_after_a_long_reply_has_answered() {
     let server = Server::with_keys(Enctype::Aes256Sha1);

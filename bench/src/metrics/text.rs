@@ -91,7 +91,7 @@ const GSS_COUNTS: &[Count] = &[
     ("contexts_failed", "Failed attempts of clients to get a context"),
     ("calls_denied", "Calls of clients denied for a forgotten context"),
     ("replies_forged", "Replies to clients that did not verify"),
-    ("body_steps", "Parts of long bodies processed in turns of their own"),
+    ("long_bodies", "Long bodies that threads of the cores sealed or opened"),
     ("bytes_integrity", "Bytes of bodies that were signed or checked"),
     ("bytes_privacy", "Bytes of bodies that were encrypted or decrypted"),
     ("ns_integrity", "Nanoseconds spent on signed bodies"),

@@ -76,9 +76,6 @@ pub(super) struct Dispatch {
     responders: Arc<Responders>,
     #[cfg(feature = "gss")]
     pub(super) gss: Arc<GssCore>,
-    /// Set while it polls only for unfinished bodies under RPCSEC_GSS.
-    #[cfg(feature = "gss")]
-    polls_for_bodies: bool,
 }
 
 impl Dispatch {
@@ -118,19 +115,6 @@ impl Dispatch {
             responders,
             #[cfg(feature = "gss")]
             gss,
-            #[cfg(feature = "gss")]
-            polls_for_bodies: false,
-        }
-    }
-
-    /// Starts or stops polling for unfinished bodies.
-    #[cfg(feature = "gss")]
-    pub(super) fn poll_for_bodies(&mut self) {
-        let has_work = self.ops.has_work();
-        if has_work && !self.polls {
-            (self.polls, self.polls_for_bodies) = (true, true);
-        } else if !has_work && self.polls_for_bodies {
-            (self.polls, self.polls_for_bodies) = (false, false);
         }
     }
 
@@ -387,8 +371,6 @@ impl Upcalls for Dispatch {
             all.is_waiting |= is_waiting;
         }
         let Progress { events, is_waiting } = self.poll_handles();
-        #[cfg(feature = "gss")]
-        let events = events + self.go_on_with_bodies();
         Progress { events: all.events + events, is_waiting: all.is_waiting || is_waiting }
     }
 
@@ -469,7 +451,9 @@ impl Upcalls for Dispatch {
         match event {
             CoreEvent::Orders => self.on_orders(),
             #[cfg(feature = "gss")]
-            CoreEvent::Context => self.on_context(),
+            CoreEvent::Context => self.take_outcomes(),
+            #[cfg(feature = "gss")]
+            CoreEvent::Opened(finished) => self.take_opened(finished.take()),
             CoreEvent::Measure(is_on) => self.on_measure(is_on),
             CoreEvent::Leave => (self.is_leaving, self.called) = (true, NO_SERVICE),
             CoreEvent::CallFailed(conn, call, end) => self.on_call_failed(conn, call, end),
@@ -492,16 +476,6 @@ impl Dispatch {
     fn on_orders(&mut self) {
         self.handles.attach();
         self.polls = true;
-        #[cfg(feature = "gss")]
-        {
-            self.polls_for_bodies = false;
-        }
-    }
-
-    #[cfg(feature = "gss")]
-    fn on_context(&mut self) {
-        self.take_outcomes();
-        self.poll_for_bodies();
     }
 
     fn on_measure(&mut self, is_on: bool) {

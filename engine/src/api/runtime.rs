@@ -434,7 +434,7 @@ impl Runtime {
         let calls = Arc::clone(&place.calls);
         let handles = HandleCore::new(calls, Rc::clone(&ops), context.pool.clone(), &self.config);
         #[cfg(feature = "gss")]
-        let gss = GssCore::new(&self.gss, &place.inbox, Arc::clone(&ops.crypto));
+        let gss = GssCore::new(&self.gss, &place.inbox, &ops);
         let dispatch = Dispatch::new(
             ops,
             services,

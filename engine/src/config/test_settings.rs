@@ -22,8 +22,8 @@ pub struct Fixed {
     pub memory_wait_ms: u64,
     /// Calls of handles that may be in flight on one core.
     pub handle_calls: u64,
-    /// Bytes of a body under RPCSEC_GSS that are sealed or opened in one turn.
-    pub gss_step_bytes: u64,
+    /// Longest body under RPCSEC_GSS that a core seals or opens itself, in bytes.
+    pub gss_at_once_bytes: u64,
     /// Time that an unused security context is kept, in milliseconds.
     pub gss_unused_ms: u64,
     /// Deadline of a client's security mechanism, in milliseconds.
@@ -52,8 +52,8 @@ impl Default for Fixed {
             memory_wait_ms: 5_000,
             // Sixteen threads with as many calls each as a connection has credits.
             handle_calls: 1024,
-            // About 30 microseconds of encryption; a turn costs a hundredth of that.
-            gss_step_bytes: 16_384,
+            // About 60 microseconds of encryption: to wake a thread and to be woken by it take as long.
+            gss_at_once_bytes: 32_768,
             // Clients use a context at once; the sender of a copied token never can, as it lacks the key (RFC 2203
             // section 5.3.3.3).
             gss_unused_ms: 60_000,

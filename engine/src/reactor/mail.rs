@@ -21,14 +21,6 @@ impl CoreCell {
             match mail {
                 Mail::Connected { request, result } => self.on_connected(request, result, up),
                 Mail::Accepted(endpoint) => self.on_accepted(*endpoint, up),
-                #[cfg(feature = "gss")]
-                Mail::Reply(reply) => {
-                    self.finish_deferred_in_budget(reply);
-                    if self.has_work() {
-                        up.on_event(CoreEvent::Context);
-                    }
-                }
-                #[cfg(not(feature = "gss"))]
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
                 Mail::Orders => up.on_event(CoreEvent::Orders),
                 #[cfg(feature = "gss")]

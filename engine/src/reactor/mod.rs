@@ -39,7 +39,7 @@ mod client;
 mod common;
 mod fast_path;
 #[cfg(feature = "gss")]
-mod gss_steps;
+mod gss_bodies;
 pub(crate) mod in_flight;
 mod mail;
 mod operations;

@@ -369,9 +369,9 @@ impl CoreCell {
     #[cold]
     fn attend(&self, arrivals: usize, up: &mut impl Upcalls) -> usize {
         let letters = self.read_mail(up);
-        #[cfg(feature = "gss")]
-        self.tell_of_work(up);
         self.end_overdue(arrivals, up);
+        #[cfg(feature = "gss")]
+        self.go_on_with_bodies(up);
         self.resume(up);
         self.attend_interrupted(up);
         self.reactor().go_on_leaving();
@@ -554,8 +554,6 @@ impl Reactor {
 
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
         let mut gone = self.conns().remove(conn)?;
-        #[cfg(feature = "gss")]
-        self.gss_work().forget_calls(conn);
         let (origin, caller) = (gone.origin(), gone.take_caller());
         self.origins().leave(origin, caller);
         self.stats().connections_closed += 1;

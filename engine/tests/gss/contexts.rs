@@ -174,12 +174,12 @@ fn what_happens_to_contexts_and_calls_is_counted() {
     assert_eq!((stats.refused_weak, stats.contexts_accepted), (1, 3));
     // Three contexts of one host where there may be two.
     assert_eq!(stats.contexts_evicted + stats.contexts_destroyed + stats.contexts, 3, "{stats:?}");
-    // Two calls and their replies, in parts of 16 KiB.
-    assert_eq!(stats.body_steps, 4 * 7, "{stats:?}");
-    assert!(stats.entries().any(|entry| entry == ("body_steps", 28)));
+    // Two calls and their replies.
+    assert_eq!(stats.long_bodies, 4, "{stats:?}");
+    assert!(stats.entries().any(|entry| entry == ("long_bodies", 4)));
 }
 
-/// Whichever way a body takes: at once, in steps, or on the thread that answers.
+/// Whichever way a body takes: at once, on a thread of the core, or on the thread that answers.
 #[test]
 fn bytes_and_times_of_bodies_are_counted_by_service_at_both_ends() {
     let has_clock = Clock::shared().source() == ClockSource::Tsc;

@@ -1,8 +1,8 @@
-//! Arguments of long calls are sealed in steps: what ends such a call before it is sent, and what it leaves behind. Both
-//! cores are turned by the test.
+//! A thread seals the arguments of a long call: what ends such a call before it is sent, and what it leaves behind. Both cores
+//! are turned by the test.
 
 use crate::common::{PROGRAM, VERSION, engine, pattern, small_with};
-use crate::steps::{LONG, SOON, STEP, STEPS, Turned};
+use crate::long_bodies::{AT_ONCE, LONG, Turned};
 use crate::{DATA, ECHO, LENGTH, LONGEST, keys, options};
 use spinrpc::gss::{Enctype, GssService};
 use spinrpc::{
@@ -11,19 +11,19 @@ use spinrpc::{
 use std::time::Duration;
 
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
-const AT_ONCE: u64 = 16 << 20;
+const ANY: u64 = 16 << 20;
 
 /// A server that opens bodies at once.
 fn server() -> Turned {
     Turned::start_as(|raw| {
-        raw.fixed.gss_step_bytes = AT_ONCE;
+        raw.fixed.gss_at_once_bytes = ANY;
         raw.mem.arena_mib = 64;
     })
 }
 
-fn by_steps() -> Engine {
+fn by_threads() -> Engine {
     engine(small_with(|raw| {
-        raw.fixed.gss_step_bytes = STEP as u64;
+        raw.fixed.gss_at_once_bytes = AT_ONCE as u64;
         raw.mem.arena_mib = 64;
     }))
 }
@@ -35,26 +35,21 @@ fn start(all: &Turned, index: usize, spec: CallSpec, data: &[u8]) -> CallId {
 }
 
 #[test]
-fn a_long_call_takes_a_turn_of_its_client_for_each_step_and_short_ones_go_between() {
+fn short_calls_go_behind_a_long_one_of_their_connection_while_it_is_sealed() {
     let data = pattern(3, LONG);
     for service in PROTECTED {
         let mut all = server();
-        let index = all.connect(service, STEP as u64);
+        let index = all.connect(service, AT_ONCE as u64);
         start(&all, index, CallSpec::short(), &data);
-        // Of the same connection, behind the long one, and with a higher sequence number.
-        let (mut turns, mut answers) = (0, 0);
-        while all.calls() == answers as u64 {
+        // Behind the long one, and with a higher sequence number.
+        for answers in 1..=4 {
             all.call(index, ECHO, b"short");
-            let soon = all.turn_until("short reply", |all| all.answered(index) > answers);
-            assert!(soon <= SOON, "{service:?}: a short call took {soon} turns");
-            (turns, answers) = (turns + soon, answers + 1);
+            all.turn_until("a short reply", |all| all.answered(index) >= answers);
         }
-        assert!(turns >= STEPS, "{service:?}: {turns} turns");
-        assert!(answers > STEPS / SOON, "{service:?}: {answers} short calls went between");
-        all.turn_until("the long reply", |all| all.answered(index) > answers);
+        all.turn_until("the long reply", |all| all.answered(index) == 5);
         let heard = all.heard(index);
         assert_eq!(heard.iter().filter(|heard| **heard == Ok(data.clone())).count(), 1);
-        assert_eq!(heard.iter().filter(|heard| **heard == Ok(b"short".to_vec())).count(), answers);
+        assert_eq!(heard.iter().filter(|heard| **heard == Ok(b"short".to_vec())).count(), 4);
     }
 }
 
@@ -66,10 +61,10 @@ fn a_call_whose_time_ends_while_it_is_sealed_leaves_nothing_behind() {
     let data = pattern(5, LONG);
     for service in PROTECTED {
         let mut all = server();
-        let index = all.connect(service, STEP as u64);
+        let index = all.connect(service, AT_ONCE as u64);
         let client = all.callers[index].client.clone();
         for ended in 0..MANY {
-            let argument = client.bulk(STEP).unwrap();
+            let argument = client.bulk(AT_ONCE).unwrap();
             let spec = CallSpec::short().deadline(Duration::from_micros(1)).argument(argument);
             let mut spec = spec.reply_bytes_max(LONG + 64);
             let call = client.call(ECHO, Token(7), &mut spec, |args| {
@@ -77,9 +72,6 @@ fn a_call_whose_time_ends_while_it_is_sealed_leaves_nothing_behind() {
                 args.bulk();
             });
             let call = call.unwrap();
-            if ended % 3 > 0 {
-                all.turn_until("a step", |_| true);
-            }
             all.turn_until("its end", |all| all.answered(index) > ended);
             assert!(client.cancel(call).is_err(), "it has ended");
         }
@@ -101,13 +93,13 @@ fn the_number_of_a_call_cancelled_about_when_it_is_sealed_holds_up_no_later_ones
     const WINDOW: usize = 2048;
     let data = pattern(5, LONG);
     let mut all = server();
-    let index = all.connect(GssService::Integrity, STEP as u64);
+    let index = all.connect(GssService::Integrity, AT_ONCE as u64);
     let mut answers = 0;
-    for steps in STEPS - 3..=STEPS + 3 {
+    for turns in 0..7 {
         all.call(index, ECHO, b"in flight");
         let call = start(&all, index, CallSpec::short(), &data);
         // The server does not answer yet.
-        for _ in 0..steps {
+        for _ in 0..turns {
             all.callers[index].core.poll_once();
         }
         all.callers[index].client.cancel(call).unwrap();
@@ -126,7 +118,7 @@ fn a_connection_that_goes_ends_the_calls_that_it_has_not_sent() {
     let data = pattern(5, LONG);
     for service in PROTECTED {
         let mut all = server();
-        let index = all.connect(service, STEP as u64);
+        let index = all.connect(service, AT_ONCE as u64);
         for _ in 0..3 {
             start(&all, index, CallSpec::short(), &data);
         }
@@ -147,7 +139,7 @@ fn a_call_that_its_connection_has_not_sent_goes_by_the_next_one() {
         for resend in [Resend::AtLeastOnce, Resend::AtMostOnce] {
             let mut all = server();
             let with = options(keys(Enctype::Aes256Sha1, "alice"), service);
-            let index = all.join(by_steps(), &with.reconnect(Reconnect::default()));
+            let index = all.join(by_threads(), &with.reconnect(Reconnect::default()));
             start(&all, index, CallSpec::short().resend(resend), &data);
             all.callers[index].client.reconnect();
             all.turn_until("a reply", |all| all.answered(index) == 1);
@@ -160,9 +152,9 @@ fn a_call_that_its_connection_has_not_sent_goes_by_the_next_one() {
 /// Each has its slot and its credit at once: no more calls start than the server grants, and the rest is refused.
 #[test]
 fn calls_that_are_being_sealed_count_as_calls_in_flight() {
-    let data = pattern(5, 2 * STEP);
+    let data = pattern(5, 2 * AT_ONCE);
     let mut all = server();
-    let index = all.connect(GssService::Privacy, STEP as u64);
+    let index = all.connect(GssService::Privacy, AT_ONCE as u64);
     let client = all.callers[index].client.clone();
     let mut started = 0;
     let refused = loop {
@@ -175,17 +167,17 @@ fn calls_that_are_being_sealed_count_as_calls_in_flight() {
     assert!(matches!(refused, Backpressure::NoCredit | Backpressure::NoBuffer), "{refused}");
     assert_eq!(client.in_flight(), started);
     all.turn_until("all replies", |all| all.answered(index) == started);
-    let length = (2 * STEP).to_be_bytes().to_vec();
+    let length = (2 * AT_ONCE).to_be_bytes().to_vec();
     assert_eq!(all.heard(index), vec![Ok(length); started]);
 }
 
 /// Items of the application's stand in the body, and come back.
 #[test]
-fn buffers_of_a_call_that_is_sealed_in_steps_come_back() {
+fn buffers_of_a_call_that_a_thread_seals_come_back() {
     let data = pattern(6, LONG);
     for service in PROTECTED {
         let mut all = server();
-        let index = all.connect(service, STEP as u64);
+        let index = all.connect(service, AT_ONCE as u64);
         let client = all.callers[index].client.clone();
         for done in 0..100 {
             let mut argument = client.bulk(LONG).unwrap();
@@ -199,12 +191,12 @@ fn buffers_of_a_call_that_is_sealed_in_steps_come_back() {
     }
 }
 
-/// A call longer than the longest block, or than is configured, is refused where it is made, as it is without steps.
+/// A call longer than the longest block, or than is configured, is refused where it is made, as a short one is.
 #[test]
 fn a_call_that_is_too_long_is_refused_when_it_is_made() {
     let mut all = server();
     let index = all.connect_as(GssService::Privacy, |raw| {
-        raw.fixed.gss_step_bytes = STEP as u64;
+        raw.fixed.gss_at_once_bytes = AT_ONCE as u64;
         raw.mem.arena_mib = 64;
         raw.rpc.max_write_bytes = LONG as u64;
     });
@@ -219,11 +211,11 @@ fn a_call_that_is_too_long_is_refused_when_it_is_made() {
     assert_eq!(client.in_flight(), 0);
 }
 
-/// A thread that is not a core makes the call: its core seals it, and others go between.
+/// A thread that is not a core makes the call.
 #[test]
-fn calls_of_handles_are_sealed_in_steps() {
+fn a_thread_seals_long_calls_of_handles() {
     let (data, mut all) = (pattern(3, LONG), server());
-    let engine = by_steps();
+    let engine = by_threads();
     let mut core = engine.core(0).unwrap();
     let with = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
     let handle = engine.connect(0, &all.address, PROGRAM, VERSION, &with).unwrap();
@@ -233,11 +225,11 @@ fn calls_of_handles_are_sealed_in_steps() {
     });
     let spec = CallSpec::new().reply_bytes_max(LONG + 64);
     let pending = handle.start(ECHO, spec, |args| args.opaque(&data)).unwrap();
-    let turns = all.turn_until("the call", |all| {
+    all.turn_until("the call", |all| {
         core.poll_once();
         all.calls() == 1
     });
-    assert!(turns >= STEPS, "{turns} turns");
+    assert_eq!(engine.gss_stats().long_bodies, 1);
     let waiting = std::thread::spawn(move || {
         let mut answer = pending.wait().unwrap();
         answer.results().opaque(LONGEST).unwrap().to_vec()

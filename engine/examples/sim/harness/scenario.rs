@@ -288,8 +288,8 @@ fn config(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Config, Config
     // while, and looks at the clock at heartbeats only.
     raw.fixed.done_timeout_ms = rng.pick(&[40, 60]);
     raw.fixed.memory_wait_ms = 10;
-    // Bodies under RPCSEC_GSS take several turns then.
-    raw.fixed.gss_step_bytes = 1024;
+    // Bodies under RPCSEC_GSS are left to threads then, and finished in another turn.
+    raw.fixed.gss_at_once_bytes = 1024;
     raw.rpc.credits = rng.pick(&[1, 2, 3, 4, 8, 16]);
     raw.rpc.inline_send_bytes = rng.pick(&[1024, 2048, 4096, 8192]);
     raw.rpc.inline_recv_bytes = rng.pick(&[1024, 2048, 4096, 8192]);

@@ -507,17 +507,12 @@ impl Dispatch {
             Self::end_replaced(entry, conn);
             return;
         }
-        let mut gathered = match &sent {
+        let gathered = match &sent {
             Some(sent) if sent.context.service.protects_body() => whole_reply(&pool, &mut frame),
             _ => Ok(frame.buffers.as_mut().and_then(|buffers| buffers.whole.take())),
         };
-        if let Ok(Some(whole)) = &mut gathered
-            && entry.awaits_config(xid)
-        {
-            whole.finish_copy();
-        }
         let stream = match &gathered {
-            Ok(Some(whole)) => whole.message.bytes(),
+            Ok(Some(whole)) => whole.bytes(),
             _ => frame.stream,
         };
         let mut reader = Padded::reader(frame.padded.as_ref(), stream);
@@ -546,7 +541,6 @@ impl Dispatch {
                         entry.handler.on_reply(token, Err(error));
                     }
                 }
-                self.poll_for_bodies();
                 return self.after_reply(conn, sent.as_ref(), Some(&error));
             }
         };
@@ -559,7 +553,6 @@ impl Dispatch {
         }
         let whole = gathered.ok().flatten();
         Self::deliver_verified(entry, frame, &mut sent, (whole, (results_at, base), &pool));
-        self.poll_for_bodies();
         self.after_reply(conn, None, None);
     }
 
@@ -660,10 +653,10 @@ impl Dispatch {
         unused.map(|index| securing.replaced.remove(index));
     }
 
-    /// The connection of a client has gone: replies that came before that are opened at once, so that it hears of its calls
-    /// before it hears that they have ended; and calls that were denied have not been executed.
+    /// The connection of a client has gone: replies that are being opened are waited for, so that it hears of its calls before
+    /// it hears that they have ended; and calls that were denied have not been executed.
     pub(in crate::api) fn end_replies(&mut self, conn: ConnId, cause: &DownCause) {
-        while let Some((reply, opened)) = self.ops.finish_work(conn) {
+        while let Some((reply, opened)) = self.ops.wait_for_reply(conn) {
             self.deliver_opened(reply, opened);
         }
         let Some(entry) = self.client_of_calls(conn) else { return };

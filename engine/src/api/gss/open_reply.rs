@@ -1,4 +1,4 @@
-//! Results of verified replies: opened, at once or in steps, and given to the client's handler.
+//! Results of verified replies: opened, at once or by a thread, and given to the client's handler.
 
 use super::client_context::NOT_AUTHENTIC;
 use crate::api::client::{BesideReply, Reply, Token};
@@ -7,8 +7,8 @@ use crate::api::dispatch::Dispatch;
 use crate::api::errors::CallError;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::in_flight::gss_calls::{SentCall, take_all};
-use crate::reactor::in_flight::gss_work::{Body, BodyStage, Then};
-use crate::reactor::types::calls::{ReplyFrame, WholeReply};
+use crate::reactor::in_flight::gss_work::{Body, Then};
+use crate::reactor::types::calls::ReplyFrame;
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::protection::{Unprotected, open, take};
 use std::ops::Range;
@@ -23,7 +23,7 @@ impl Dispatch {
         entry: &mut ClientEntry,
         frame: ReplyFrame<'_>,
         sent: &mut Option<SentCall>,
-        (whole, (results_at, base), pool): (Option<WholeReply>, (usize, usize), &BulkPool),
+        (whole, (results_at, base), pool): (Option<Bulk>, (usize, usize), &BulkPool),
     ) {
         let Some(known) = sent.as_ref() else { return };
         let token = Token(frame.token);
@@ -46,23 +46,22 @@ impl Dispatch {
             // Items of a protected reply are never chunks, and only such a reply is whole.
             return Self::deliver_results(entry, token, Err(NOT_AUTHENTIC), (arguments, results));
         }
-        let bytes = whole.as_ref().map_or(frame.stream.len(), |whole| whole.message.len());
-        let context = &known.context.context;
-        let takes_steps = entry.link.ops.takes_steps(frame.conn, context, bytes - results_at);
         let private = match whole {
-            Some(WholeReply { message, rest }) => Ok((message, results_at, rest)),
-            None => copy(pool, &frame.stream[results_at..]).map(|message| (message, 0, None)),
+            Some(message) => Ok((message, results_at)),
+            None => copy(pool, &frame.stream[results_at..]).map(|message| (message, 0)),
         };
-        let begun = private.map(|(message, at, rest)| {
+        let begun = private.map(|(message, at)| {
             let (arguments, results) = (take_all(arguments), take_all(results));
             let then = Then::Deliver { token: frame.token, sent: sent.take()?, arguments, results };
-            let stage = rest.map_or(BodyStage::Unopened, BodyStage::Copy);
-            Some(Body { conn: frame.conn, message, at, stage, then })
+            Some(Body { conn: frame.conn, message, at, then })
         });
+        let ops = &entry.link.ops;
         match begun {
-            Ok(Some(reply)) if takes_steps => entry.link.ops.push_work(reply),
+            Ok(Some(reply)) if ops.takes_body(frame.conn, reply.message.len()) => {
+                ops.process(reply);
+            }
             Ok(Some(mut reply)) => {
-                let opened = reply.finish(&entry.link.ops.crypto);
+                let opened = reply.process(&ops.crypto);
                 Self::deliver_results_of(entry, reply, opened);
             }
             Ok(None) => {}
@@ -101,7 +100,7 @@ impl Dispatch {
         Self::deliver_results(entry, Token(token), stream, (&mut arguments, &mut results));
     }
 
-    /// A reply whose results took several turns to open.
+    /// A reply whose results a thread has opened.
     pub(super) fn deliver_opened(
         &mut self,
         reply: Body,

@@ -7,7 +7,7 @@ use crate::api::dispatch::Dispatch;
 use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
-use crate::reactor::in_flight::gss_work::{Body, BodyStage, Finished, Then};
+use crate::reactor::in_flight::gss_work::{Body, Finished, Then};
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
@@ -16,7 +16,6 @@ use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::protection::{Protection, Unprotected, now, open, take};
 use crate::reactor::types::rfc5666::Padded;
 use crate::sys::journal::event;
-use spinrpc_gss::BodyOpening;
 use spinrpc_gss::context::Context;
 use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::ids::Procedure;
@@ -150,15 +149,13 @@ impl Dispatch {
         };
         let (has_chunks, called) = (!beside.0.is_empty(), Called::of(serving.xid(), &header));
         let whole = (message.bytes(), &header, at);
-        let outcome = match self.admit(serving, acceptor, whole, has_chunks) {
+        match self.admit(serving, acceptor, whole, has_chunks) {
             Ok((to, protection)) => {
                 let arrived = Arrived { message, at, called };
                 self.open_and_run(serving, &to, protection, arrived, beside)
             }
             Err(outcome) => outcome,
-        };
-        self.poll_for_bodies();
-        outcome
+        }
     }
 
     fn acceptor(&self, serving: &Serving<'_>) -> Option<&Arc<Acceptor>> {
@@ -206,7 +203,6 @@ impl Dispatch {
             }
             Err(outcome) => outcome,
         };
-        self.poll_for_bodies();
         // A long call has this from the function that ends served ones.
         self.ops.outcome_of(serving, outcome)
     }
@@ -319,15 +315,12 @@ impl Dispatch {
             Ok(message) => message,
             Err(why) => return self.refuse_unread(serving, &why),
         };
-        let body = &mut message.bytes_mut()[at..];
-        if self.ops.takes_steps(to.conn, context, body.len()) {
-            let begun = BodyOpening::begin(service, context.receive_keys(), body, sequence);
-            let Ok(opening) = begun else { return self.answer_fault(serving, GssFault::Body) };
-            let (stage, slot) = (BodyStage::Open(opening), to.slot);
-            let then = Then::Serve { slot, protection };
-            self.ops.push_work(Body { conn: to.conn, message, at, stage, then });
+        if self.ops.takes_body(to.conn, message.len()) {
+            let then = Then::Serve { slot: to.slot, protection };
+            self.ops.process(Body { conn: to.conn, message, at, then });
             return CallOutcome::Deferred;
         }
+        let body = &mut message.bytes_mut()[at..];
         let Ok(place) = open(context, service, body, sequence, &self.gss.crypto) else {
             return self.answer_fault(serving, GssFault::Body);
         };
@@ -336,8 +329,9 @@ impl Dispatch {
         self.run_opened(serving, (context, service), called, arguments)
     }
 
-    /// A call whose arguments took several turns to open, or a reply.
-    fn take_opened(&mut self, (body, opened): Finished) {
+    /// A call whose arguments a thread has opened, or a reply.
+    pub(in crate::api) fn take_opened(&mut self, finished: Option<Finished>) {
+        let Some((body, opened)) = finished else { return };
         let Body { conn, ref message, at, then: Then::Serve { slot, ref protection }, .. } = body
         else {
             return self.deliver_opened(body, opened);
@@ -353,29 +347,6 @@ impl Dispatch {
             let caller = (&protection.context, protection.service);
             self.run_opened(serving, caller, Called::of(serving.xid(), &header), arguments)
         });
-    }
-
-    /// Does a part of a body that is sealed or opened in several turns, or of several short ones.
-    #[cold]
-    pub(in crate::api) fn go_on_with_bodies(&mut self) -> usize {
-        if !self.ops.has_work() {
-            return 0;
-        }
-        self.ops.end_denied();
-        if !self.ops.has_bodies() {
-            self.poll_for_bodies();
-            return 0;
-        }
-        let (has_steps, has_sent) = (self.ops.has_steps(), self.ops.begin_steps());
-        self.ops.finish_put_off();
-        while self.ops.goes_on_with_steps() {
-            GssCounts::count(&self.gss.counts.body_steps);
-            if let Some(finished) = self.ops.step_work() {
-                self.take_opened(finished);
-            }
-        }
-        self.poll_for_bodies();
-        usize::from(has_steps || has_sent)
     }
 
     /// The arguments are verified, as far as their service goes.

@@ -75,13 +75,13 @@ counters! {
     calls_denied,
     /// Replies to them that do not come from the server, or are not as it sent them.
     replies_forged,
-    /// Parts of bodies that were sealed or opened in steps; a turn may process several.
-    body_steps,
+    /// Long bodies that threads of the cores sealed or opened.
+    long_bodies,
     /// Bytes of arguments and results, with their frames, that were signed, or whose signature was checked.
     bytes_integrity,
     /// Bytes of arguments and results, with their frames, that were encrypted or decrypted.
     bytes_privacy,
-    /// Nanoseconds that signing and checking these bytes took, with the copies of long replies. Verifiers are not in it. 0
+    /// Nanoseconds that signing and checking these bytes took. Verifiers are not in it. 0
     /// where the time-stamp counter of the processor is not the clock.
     ns_integrity,
     /// Nanoseconds that encrypting and decrypting these bytes took, as for `ns_integrity`.
@@ -90,6 +90,7 @@ counters! {
 
 impl GssStats {
     pub(super) fn add_crypto(&mut self, counts: &CryptoCounts) {
+        self.long_bodies += counts.long();
         let (integrity, privacy) = (GssService::Integrity, GssService::Privacy);
         for (service, bytes, ns) in [
             (integrity, &mut self.bytes_integrity, &mut self.ns_integrity),

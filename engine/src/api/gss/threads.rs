@@ -10,8 +10,10 @@ use super::initiator_threads::{Initiating, Task};
 use super::keys::clear_stack;
 use super::stats::{GssCounts, GssStats};
 use crate::api::errors::EngineError;
+use crate::api::helper_thread::spawn_helper;
 use crate::config::Config;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
+use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::protection::now;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +114,7 @@ impl GssShared {
         }
     }
 
-    /// Clients can leave later work to a thread.
+    /// Work can be left to a thread.
     pub(super) fn has_threads(&self) -> bool {
         !self.runs_at_once
     }
@@ -143,9 +145,13 @@ impl GssCore {
     pub(in crate::api) fn new(
         shared: &Arc<GssShared>,
         inbox: &Arc<Inbox>,
-        crypto: Arc<CryptoCounts>,
+        ops: &CoreCell,
     ) -> Arc<Self> {
-        let (shared, inbox) = (Arc::clone(shared), Arc::clone(inbox));
+        if shared.has_threads() {
+            ops.start_threads_by(|run| spawn_helper("spin-gss-body", run).is_ok());
+        }
+        let (shared, inbox, crypto) =
+            (Arc::clone(shared), Arc::clone(inbox), Arc::clone(&ops.crypto));
         let counts = Arc::<GssCounts>::default();
         lock(&shared.cores).push((Arc::clone(&counts), Arc::clone(&crypto)));
         Arc::new(Self { shared, outcomes: SegQueue::new(), counts, crypto, inbox })

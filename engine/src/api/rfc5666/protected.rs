@@ -7,7 +7,7 @@
 use crate::api::errors::CallError;
 use crate::api::gss::NOT_AUTHENTIC;
 use crate::mem::{Bulk, BulkPool};
-use crate::reactor::types::calls::{ReplyFrame, WholeReply};
+use crate::reactor::types::calls::ReplyFrame;
 use crate::reactor::types::protection::{Unprotected, take};
 use crate::reactor::types::rfc5666::{Padded, PulledChunks, Spill};
 use spinrpc_proto::rdma::v1::strip_padding;
@@ -66,7 +66,7 @@ pub(in crate::api) fn with_chunk(
 pub(in crate::api) fn whole_reply(
     pool: &BulkPool,
     frame: &mut ReplyFrame<'_>,
-) -> Result<Option<WholeReply>, CallError> {
+) -> Result<Option<Bulk>, CallError> {
     let whole = frame.buffers.as_mut().and_then(|buffers| buffers.whole.take());
     if whole.is_some() {
         return Ok(whole);
@@ -82,7 +82,7 @@ pub(in crate::api) fn whole_reply(
         }
         _ => return Err(NOT_AUTHENTIC),
     };
-    Ok(Some(WholeReply { message, rest: None }))
+    Ok(Some(message))
 }
 
 fn reply_without_padding(

@@ -290,7 +290,7 @@ impl CoreCell {
             ReplyStream::Pulled => pulled.take_stream(),
         };
         #[cfg(feature = "gss")]
-        let begins = whole.as_ref().map_or(stream, |whole| whole.message.bytes());
+        let begins = whole.as_ref().map_or(stream, Bulk::bytes);
         #[cfg(not(feature = "gss"))]
         let begins = stream;
         if !self.is_of(&brought, begins) {
@@ -495,10 +495,6 @@ impl Reactor {
         mut hold: Option<Box<CallHold>>,
         invalidated: Option<u32>,
     ) -> Result<Option<Box<CallHold>>, CallFailure> {
-        #[cfg(feature = "gss")]
-        if let Some(hold) = hold.as_deref_mut() {
-            self.begin_copy(conn, reply, hold);
-        }
         let fetched = self.fetch_results(conn, reply, hold.as_deref_mut(), invalidated);
         if let Err(failure) = fetched {
             self.recycle_hold(conn, hold);
@@ -526,10 +522,6 @@ impl Reactor {
             return Err(CallFailure::Misbehaved(PeerMisbehaved::ResultNotFetched));
         };
         self.stats().copies += copies;
-        #[cfg(feature = "gss")]
-        if hold.rest.is_some() {
-            return Ok(());
-        }
         let is_exposed = hold.reply.as_ref().is_some_and(Bulk::is_exposed);
         if is_exposed || self.config().bulk_view() == BulkView::Copy {
             return self.copy_reply_chunk(hold, reply);

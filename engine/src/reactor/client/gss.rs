@@ -151,7 +151,7 @@ impl CoreCell {
         lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone())
     }
 
-    /// Keeps a denied call that waits for a context: the core checks it in each turn, and at its deadline at the latest.
+    /// Keeps a denied call that waits for a context, until its deadline at the latest.
     pub(crate) fn await_context(&self, denied: DeniedCall) {
         let mut reactor = self.reactor();
         reactor.wake_by(denied.deadline);
@@ -164,12 +164,15 @@ impl CoreCell {
     }
 
     /// Ends denied calls whose time is over.
-    pub(crate) fn end_denied(&self) {
+    pub(in crate::reactor) fn end_denied(&self) {
         let mut reactor = self.reactor();
         let soon = reactor.in_ticks(reactor.ticks(Duration::from_micros(1)).max(1));
         for call in reactor.gss_work().take_denied(|call| call.deadline < soon) {
             let end = CallEnd::Failed(CallFailure::TimedOut);
             reactor.end_call(call.conn, call.key, end);
+        }
+        if let Some(until) = reactor.gss_work().denied_until() {
+            reactor.wake_by(until);
         }
     }
 
@@ -281,17 +284,12 @@ impl CoreCell {
         }
     }
 
-    /// The application is notified that a call has ended: if it is denied later, it is not sent again. If it was not sent,
-    /// its state is dropped.
+    /// The application is notified that a call has ended: if it is denied later, it is not sent again.
     pub(in crate::reactor) fn keep_no_more(&self, conn: ConnId, slot: SlotId) {
         let mut reactor = self.reactor();
-        let is_unsent = reactor.gss_work().forget_unsent(conn, slot);
         let Some(c) = reactor.conn(conn) else { return };
         if let Some(gss) = c.gss_mut() {
             gss.keep_no_more(slot.xid());
-            if is_unsent {
-                gss.forget(slot.xid());
-            }
         }
         if let Some(lasting) = c.calls.lasting.as_mut() {
             lasting.forget_ended(slot);

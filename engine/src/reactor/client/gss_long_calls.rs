@@ -1,21 +1,18 @@
-//! Calls under RPCSEC_GSS whose bodies are sealed. A long one is sealed in several turns (`Config::gss_step_bytes`), so
-//! that a core whose application makes one does not keep its other connections waiting. Such a call has its slot at
-//! once, because the XID is a part of what is signed, and its sequence number; it is sent when it is sealed. Until then its end by a deadline or its owner
-//! leaves nothing behind, as nothing of it was lent.
+//! Calls under RPCSEC_GSS whose bodies are sealed. A thread of the core seals a long one. Such a call has its slot at once, because
+//! the XID is a part of what is signed, and its sequence number; it is sent when it is sealed. Until then its end by a deadline
+//! or its owner leaves nothing behind, as nothing of it was lent.
 
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
 use crate::reactor::client::chunked_calls::Start;
 use crate::reactor::client::gss::{Numbered, protected_reply_bytes};
 use crate::reactor::in_flight::call_table::CallHold;
-use crate::reactor::in_flight::gss_work::{Body, BodyStage, Then};
+use crate::reactor::in_flight::gss_work::{Body, Then};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Backpressure, CallEnd, CallSpec, Resend, SlotToken};
 use crate::reactor::types::draft::Draft;
 use crate::reactor::types::memory::longest_block_bytes;
-use crate::reactor::types::protection::{
-    CALL_HEAD_BYTES, ClientContext, FRAME_BYTES, LaidOut, Unprotected, cost, finish_sealing,
-};
+use crate::reactor::types::protection::{CALL_HEAD_BYTES, LaidOut, Unprotected, seal};
 use crate::sys::journal::event;
 use spinrpc_proto::chunking::{Encoded, Placement};
 use spinrpc_proto::events::{CallFailure, SlotId};
@@ -28,26 +25,8 @@ use std::sync::Arc;
 type Buffers<'b> = (&'b mut [Option<Bulk>; ITEMS_MAX], &'b mut [Option<Bulk>; ITEMS_MAX]);
 
 impl CoreCell {
-    /// The body of this call takes more than one turn, and may have them. A connection that offers no Read chunks sends no
-    /// long calls: those are refused where they are made.
-    fn is_call_sealed_in_steps(
-        &self,
-        conn: ConnId,
-        spec: &CallSpec,
-        draft: &Draft<'_>,
-        context: &ClientContext,
-    ) -> bool {
-        let items = spec.arguments.iter().flatten().map(Bulk::len).sum::<usize>();
-        let bytes = draft.stream().len() + items;
-        let mut reactor = self.reactor();
-        reactor.gss_work().is_long(cost(&context.context, bytes))
-            && reactor.gss_work().has_room(conn)
-            && reactor.may_be_chunks(bytes, protected_reply_bytes(spec))
-            && reactor.conn(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
-    }
-
-    /// Starts a call whose body is sealed: one that takes more than one turn is sent when that is done. On success the buffers
-    /// of the spec have moved out of it; they wait for the reply, which has its data in it.
+    /// Starts a call whose body is sealed: a long one is sent when that is done. On success the buffers of the spec have moved
+    /// out of it; they wait for the reply, which has its data in it.
     pub(in crate::reactor) fn protect_body(
         &self,
         conn: ConnId,
@@ -63,8 +42,8 @@ impl CoreCell {
             memory.set_len(bytes);
             Ok(memory)
         };
-        let begun = context.begin_call(memory, (xid, sequence), items, draft);
-        let (mut laid_out, mut sealing) = begun.map_err(|why| self.not_protected(why))?;
+        let laid_out = context.lay_out(memory, (xid, sequence), items, draft);
+        let LaidOut { mut message, at } = laid_out.map_err(|why| self.not_protected(why))?;
         let deadline = self.reactor().deadline(spec);
         let mut own = CallSpec {
             is_special: true,
@@ -75,22 +54,20 @@ impl CoreCell {
             ..Default::default()
         };
         let slot = match start {
-            Start::New(token) if self.is_call_sealed_in_steps(conn, spec, draft, context) => {
+            Start::New(token) if self.reactor().leaves_call(conn, spec, message.len()) => {
                 let mut reactor = self.reactor();
                 let slot = reactor.reserve_call(conn, (token, deadline), spec)?;
-                let LaidOut { message, at, .. } = laid_out;
-                let then = Then::Send { slot, context: Arc::clone(context), deadline, spec: own };
-                let stage = BodyStage::Seal(sealing);
-                reactor.gss_work().push(Body { conn, message, at, stage, then });
-                reactor.announce_work();
+                let context = Arc::clone(context);
+                let then = Then::Send { slot, context, sequence, deadline, spec: own };
+                reactor.process(Body { conn, message, at, then });
                 slot
             }
             _ => {
-                let secured = (&context.context, context.service);
-                let body = &mut laid_out.message.bytes_mut()[laid_out.at..];
-                let sealed = finish_sealing(secured, &mut sealing, body, &self.crypto);
+                let (secured, body) =
+                    ((&context.context, context.service), &mut message.bytes_mut()[at..]);
+                let sealed = seal(secured, body, sequence, &self.crypto);
                 sealed.map_err(|why| self.not_protected(why))?;
-                self.place_sealed_call(conn, start, &mut Some(laid_out.message), &mut own)?
+                self.place_sealed_call(conn, start, &mut Some(message), &mut own)?
             }
         };
         let mut reactor = self.reactor();
@@ -100,19 +77,12 @@ impl CoreCell {
         Ok(slot)
     }
 
-    /// Sends the calls that are sealed, as far as there is room, up to the first long one: that is copied to memory that the
-    /// server can read. Those that find no room wait. Returns true if a long one was sent, and there may be more to send.
-    pub(in crate::reactor) fn go_on_with_sealed(&self) -> bool {
-        let count = self.reactor().gss_work().sealed();
-        for _ in 0..count {
+    /// Sends the calls that are sealed, as far as there is room; the others wait.
+    pub(in crate::reactor) fn go_on_with_sealed(&self) {
+        for _ in 0..self.reactor().gss_work().sealed() {
             let next = self.reactor().gss_work().take_sealed();
-            let Some(call) = next else { return false };
-            let bytes = call.message.len();
-            match self.emit_sealed_call(call) {
-                Some(waits) => self.reactor().gss_work().push_sealed(waits),
-                None if self.reactor().gss_work().is_long(bytes) => return true,
-                None => {}
-            }
+            let waits = next.and_then(|call| self.emit_sealed_call(call));
+            waits.map(|waits| self.reactor().gss_work().push_sealed(waits));
         }
         let mut reactor = self.reactor();
         if reactor.gss_work().sealed() > 0 {
@@ -120,10 +90,9 @@ impl CoreCell {
             let pause_ends = reactor.pause_ends();
             reactor.wake_by(pause_ends);
         }
-        false
     }
 
-    /// The last part of a call was sealed: it is sent in the next turn.
+    /// The body of a call is sealed: it is sent as soon as there is room.
     pub(in crate::reactor) fn take_sealed_call(&self, call: Body, slot: SlotId, is_sealed: bool) {
         let mut reactor = self.reactor();
         match is_sealed {
@@ -143,7 +112,7 @@ impl CoreCell {
         }
         let reserved = self.reactor().take_reserved(conn, slot);
         let Some(hold) = reserved else {
-            // It was cancelled in this turn: its number holds up no later ones.
+            // It has ended meanwhile: its number holds up no later ones.
             self.forget_sent(conn, slot.xid());
             return None;
         };
@@ -202,7 +171,7 @@ impl CoreCell {
     pub(in crate::reactor) fn cancel_secured(&self, conn: ConnId, slot: SlotId) -> bool {
         let mut reactor = self.reactor();
         let work = reactor.gss_work();
-        let token = work.forget_denied(conn, slot).or_else(|| work.forget_reply(conn, slot));
+        let token = work.forget_denied(conn, slot).or_else(|| work.take_opening(conn, slot));
         if let Some(token) = token {
             let (call, end) = (SlotToken { slot, token }, CallEnd::Failed(CallFailure::Cancelled));
             reactor.end_call(conn, call, end);
@@ -216,11 +185,16 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// A call with a body of this length, and its reply, are within all limits as chunks. One that is not is refused where it
-    /// is made.
-    fn may_be_chunks(&self, bytes: usize, reply_bytes: usize) -> bool {
+    /// Returns true if a thread seals a call of this length. One that is not within all limits as a chunk, as its reply is, is
+    /// refused where it is made; so is each where the connection offers no Read chunks.
+    fn leaves_call(&mut self, conn: ConnId, spec: &CallSpec, call_bytes: usize) -> bool {
+        self.gss_work().takes(conn, call_bytes)
+            && self.may_be_chunks(call_bytes, protected_reply_bytes(spec))
+            && self.conn(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
+    }
+
+    fn may_be_chunks(&self, call_bytes: usize, reply_bytes: usize) -> bool {
         let config = self.config();
-        let call_bytes = bytes + CALL_HEAD_BYTES + FRAME_BYTES;
         let reply_bytes = reply_bytes + CALL_HEAD_BYTES;
         let longest = call_bytes.max(reply_bytes);
         call_bytes <= config.read_list_bytes_max()
@@ -280,11 +254,5 @@ impl Reactor {
         if let Some(token) = token {
             self.end_call(conn, SlotToken { slot, token }, end);
         }
-    }
-
-    /// The dispatch is to hear in this turn, or the next one, that there is work.
-    pub(in crate::reactor) fn announce_work(&mut self) {
-        self.gss_work().announce();
-        self.wake_by(Instant(0));
     }
 }

@@ -5,8 +5,6 @@ use crate::fabric::Revoked;
 use crate::mem::{Buf, Bulk};
 use crate::reactor::in_flight::box_pool::Spares;
 use crate::reactor::in_flight::retransmit_table::Lasting;
-#[cfg(feature = "gss")]
-use crate::reactor::types::calls::PartCopied;
 use spinrpc_proto::events::{DeliveredReply, SlotId};
 use spinrpc_proto::limits::ITEMS_MAX;
 
@@ -20,9 +18,6 @@ pub(crate) struct CallHold {
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
     /// Memory of the Reply chunk.
     pub(crate) reply: Option<Bulk>,
-    /// The Reply chunk of which only the first bytes are in `reply` yet.
-    #[cfg(feature = "gss")]
-    pub(crate) rest: Option<PartCopied>,
     /// The call itself, when it travels in a Position-Zero Read chunk.
     pub(crate) message: Option<Bulk>,
     /// Memory of the connection that stands in for arguments and results outside of it.

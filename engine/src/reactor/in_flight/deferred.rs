@@ -15,7 +15,7 @@ use crate::reactor::types::draft::{Cuts, Draft, EncodeOnce};
 use crate::reactor::types::encode_buffer::{Undrafted, check};
 use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
 #[cfg(feature = "gss")]
-use crate::reactor::types::protection::{Protection, cost};
+use crate::reactor::types::protection::Protection;
 #[cfg(feature = "gss")]
 use crate::reactor::types::reply_plan::EncodedReply;
 use crate::reactor::types::reply_plan::{ReplyData, ReplyPlan};
@@ -83,9 +83,9 @@ pub(in crate::reactor) struct Room {
     /// Protection of the reply, if its call came under RPCSEC_GSS, and where its sealing is counted.
     #[cfg(feature = "gss")]
     protection: Option<(Protection, Arc<CryptoCounts>)>,
-    /// The thread of the core, and the cost of a body above which the core decides when it is sealed.
+    /// Longest reply that the answering thread seals.
     #[cfg(feature = "gss")]
-    core: (std::thread::ThreadId, usize),
+    at_once_bytes: usize,
 }
 
 impl DeferTicket {
@@ -277,18 +277,18 @@ impl Room {
             #[cfg(feature = "gss")]
             protection: None,
             #[cfg(feature = "gss")]
-            core: (std::thread::current().id(), usize::MAX),
+            at_once_bytes: usize::MAX,
         }
     }
 
-    /// Sets the protection of the reply, and the cost of a body up to which it is sealed at once on this thread.
+    /// Sets the protection of the reply, and up to which length the answering thread seals it.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) fn under(
         self,
         protection: Option<(Protection, Arc<CryptoCounts>)>,
-        free_bytes: usize,
+        at_once_bytes: usize,
     ) -> Self {
-        Self { protection, core: (self.core.0, free_bytes), ..self }
+        Self { protection, at_once_bytes, ..self }
     }
 
     /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
@@ -354,34 +354,25 @@ impl Room {
     fn encode(&mut self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
         #[cfg(feature = "gss")]
         if let Some((protection, counts)) = &self.protection {
-            if self.leaves_sealing(protection, &data, draft) {
-                let laid_out = protection.lay_out(&self.pool, &data, draft);
-                return laid_out.map_or(REFUSAL, |reply| {
-                    let data = data.without_items();
-                    DeferredAnswer::Unsealed { reply, data }
-                });
-            }
             if protection.service.protects_body() {
-                let sealed = protection.seal(&self.pool, &data, draft, counts);
-                return sealed.map_or(REFUSAL, |stream| {
-                    let (encoded, data) = (Encoded::plain(stream.len()), data.without_items());
-                    DeferredAnswer::Results(EncodedReply { encoded, data, stream: Some(stream) })
+                let Ok(mut reply) = protection.lay_out(&self.pool, &data, draft) else {
+                    return REFUSAL;
+                };
+                let data = data.without_items();
+                if reply.message.len() > self.at_once_bytes {
+                    let protection = protection.clone();
+                    return DeferredAnswer::Unsealed { protection, reply, data };
+                }
+                return protection.seal(&mut reply, counts).map_or(REFUSAL, |()| {
+                    let encoded = Encoded::plain(reply.message.len());
+                    let stream = Some(reply.message);
+                    DeferredAnswer::Results(EncodedReply { encoded, data, stream })
                 });
             }
             let protection = protection.clone();
             return protection.behind_header(draft, |draft| self.encode_unprotected(data, draft));
         }
         self.encode_unprotected(data, draft)
-    }
-
-    /// Returns true if the answer is given on the thread of the core, and long enough to count in the budget of a turn.
-    #[cfg(feature = "gss")]
-    fn leaves_sealing(&self, protection: &Protection, data: &ReplyData, draft: &Draft<'_>) -> bool {
-        let (core, free_bytes) = self.core;
-        let bytes = draft.stream().len() + data.item_bytes().map(<[u8]>::len).sum::<usize>();
-        let counts = protection.service.protects_body();
-        let counts = counts && cost(&protection.context, bytes) > free_bytes;
-        counts && std::thread::current().id() == core
     }
 
     fn encode_unprotected(&mut self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {

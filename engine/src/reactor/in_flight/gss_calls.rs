@@ -94,9 +94,9 @@ impl SentCall {
         Some(DeniedCall { conn, key, kept, deadline, arguments, results })
     }
 
-    /// The application knows the call by this slot.
-    pub(in crate::reactor) fn is_known_as(&self, slot: SlotId) -> bool {
-        self.denied_as.unwrap_or(self.slot) == slot
+    /// The slot that the application knows the call by.
+    pub(in crate::reactor) fn known_as(&self) -> SlotId {
+        self.denied_as.unwrap_or(self.slot)
     }
 
     fn xid(&self) -> Xid {

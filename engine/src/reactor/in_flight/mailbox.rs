@@ -8,7 +8,7 @@ use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::in_flight::observation::Observation;
 use crate::reactor::types::calls::RpcRefusal;
 #[cfg(feature = "gss")]
-use crate::reactor::types::protection::LaidOut;
+use crate::reactor::types::protection::{LaidOut, Protection};
 use crate::reactor::types::reply_plan::EncodedReply;
 #[cfg(feature = "gss")]
 use crate::reactor::types::reply_plan::ReplyData;
@@ -31,7 +31,7 @@ pub(crate) enum Mail<E = Endpoint> {
     Reply(Box<DeferredReply>),
     /// The api has orders from other threads.
     Orders,
-    /// A thread has advanced a security context of the api.
+    /// A thread has advanced a security context of the api, or sealed or opened a body.
     #[cfg(feature = "gss")]
     Context,
     /// Report the state of the core; returns with the answer.
@@ -69,9 +69,10 @@ pub(crate) enum DeferredAnswer {
     Results(EncodedReply),
     /// Results of an RPC reply without data items, all of which is there.
     Plain,
-    /// A reply under RPCSEC_GSS that is to be sealed by the core, in steps.
+    /// A long reply under RPCSEC_GSS, which the core has sealed.
     #[cfg(feature = "gss")]
     Unsealed {
+        protection: Protection,
         reply: LaidOut,
         data: ReplyData,
     },

@@ -8,6 +8,8 @@ pub(crate) mod drain;
 #[cfg(feature = "gss")]
 pub(crate) mod gss_calls;
 #[cfg(feature = "gss")]
+pub(crate) mod gss_threads;
+#[cfg(feature = "gss")]
 pub(crate) mod gss_work;
 pub(crate) mod latency;
 pub(crate) mod mailbox;

@@ -2,6 +2,8 @@
 
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Buf;
+#[cfg(feature = "gss")]
+use crate::reactor::in_flight::gss_work::Finished;
 use crate::reactor::in_flight::read_buffers::Sinks;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::types::calls::{
@@ -26,9 +28,12 @@ pub(crate) struct CallFrame {
 pub(crate) enum CoreEvent<'a> {
     /// Other threads will order calls: from now on the api polls for them.
     Orders,
-    /// A thread has advanced a security context, or there are bodies to seal.
+    /// A thread has advanced a security context.
     #[cfg(feature = "gss")]
     Context,
+    /// A thread has opened the body of a call or a reply.
+    #[cfg(feature = "gss")]
+    Opened(&'a mut Option<Finished>),
     /// The latencies of calls are to be measured from now on, or no longer.
     Measure(bool),
     /// From now on no call is executed, and arriving calls are not answered: `leave_call` leaves them.

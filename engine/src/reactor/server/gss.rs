@@ -4,7 +4,7 @@
 use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::in_flight::deferred::DeferredReply;
-use crate::reactor::in_flight::gss_work::{Body, BodyStage, Finished, Then};
+use crate::reactor::in_flight::gss_work::{Body, Then};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::CallFrame;
@@ -12,21 +12,16 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget};
 use crate::reactor::types::draft::Draft;
 use crate::reactor::types::header_bytes::{SYSTEM_ERR, is_under_gss};
-use crate::reactor::types::protection::{
-    LaidOut, Protection, Unprotected, cost, finish_sealing, host_number,
-};
+use crate::reactor::types::protection::{LaidOut, Protection, Unprotected, host_number};
 use crate::reactor::types::reply_plan::ReplyData;
 use crate::sys::journal::event;
-use spinrpc_gss::BodySealing;
-use spinrpc_gss::context::Context;
 use spinrpc_proto::chunking::Encoded;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::SlotId;
-use spinrpc_proto::ids::Xid;
+use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
-use spinrpc_proto::xdr::roundup4;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::take;
 
@@ -73,89 +68,18 @@ impl CoreCell {
             return protection.behind_header(draft, |draft| self.place_reply(to, data, draft));
         }
         let pool = self.reactor().arena().clone();
-        let in_steps = self.is_sealed_in_steps(to, protection, &data, draft);
         let laid_out = protection.lay_out(&pool, &data, draft);
-        self.seal_reply(to, protection, (laid_out, in_steps), data.without_items());
-    }
-
-    /// Seals a reply and sends it, now or after several turns.
-    pub(in crate::reactor) fn seal_reply(
-        &self,
-        to: &ReplyTarget<'_>,
-        protection: &Protection,
-        (laid_out, in_steps): (Result<LaidOut, Unprotected>, bool),
-        data: ReplyData,
-    ) {
-        let sent = laid_out.and_then(|mut reply| {
-            let mut sealing = protection.begin_sealing(&mut reply)?;
-            if in_steps {
-                self.reactor().seal_in_steps(to, protection, data, (reply, sealing));
-                return Ok(());
+        let mut reactor = self.reactor();
+        match laid_out {
+            Ok(reply) if reactor.gss_work().takes(to.conn, reply.message.len()) => {
+                if let Some(c) = reactor.conn(to.conn) {
+                    c.serves.of(to.slot).is_sealing = true;
+                }
+                let (call, data) = ((to.conn, to.slot), data.without_items());
+                reactor.process(Body::reply(call, protection.clone(), reply, data));
             }
-            let body = &mut reply.message.bytes_mut()[reply.at..];
-            finish_sealing(
-                (&protection.context, protection.service),
-                &mut sealing,
-                body,
-                &self.crypto,
-            )?;
-            self.reactor().place_sealed(to, reply.message, data);
-            Ok(())
-        });
-        if let Err(why) = sent {
-            event!(DEBUG, %why, "a reply cannot be protected");
-            let mut reactor = self.reactor();
-            reactor.stats().no_buffer += 1;
-            reactor.refuse(to, &SYSTEM_ERR);
-        }
-    }
-
-    /// Returns true for results that are not to be sealed in this turn.
-    fn is_sealed_in_steps(
-        &self,
-        to: &ReplyTarget<'_>,
-        protection: &Protection,
-        data: &ReplyData,
-        draft: &Draft<'_>,
-    ) -> bool {
-        let items = data.item_bytes().map(|item| roundup4(item.len()));
-        let bytes = draft.stream().len() + items.sum::<usize>();
-        self.takes_steps(to.conn, &protection.context, protection.sealed_bytes(bytes))
-    }
-
-    /// Adds a body that is processed in parts, one each turn.
-    pub(crate) fn push_work(&self, body: Body) {
-        self.reactor().gss_work().push(body);
-    }
-
-    /// Returns true if a sealed body of this size is not to be processed in this turn, or not in one, and the connection has not
-    /// reached its share.
-    pub(crate) fn takes_steps(&self, conn: ConnId, context: &Context, bytes: usize) -> bool {
-        let mut reactor = self.reactor();
-        reactor.gss_work().enter(self.lane().turns());
-        reactor.gss_work().is_to_wait(conn, cost(context, bytes))
-    }
-
-    /// The answer of a deferred call arrived by mail. One that has to be sealed waits if this turn has sealed enough.
-    pub(in crate::reactor) fn finish_deferred_in_budget(&self, reply: Box<DeferredReply>) {
-        let mut reactor = self.reactor();
-        reactor.gss_work().enter(self.lane().turns());
-        let is_sealed = matches!(reply.answer(), DeferredAnswer::Unsealed { .. });
-        match is_sealed && reactor.gss_work().puts_off() {
-            true => reactor.gss_work().put_off(reply),
-            false => reactor.finish_deferred(reply),
-        }
-    }
-
-    /// Seals answers that were put off: one at least, as other bodies may use up each turn.
-    pub(crate) fn finish_put_off(&self) {
-        let mut reactor = self.reactor();
-        reactor.gss_work().enter(self.lane().turns());
-        while let Some(reply) = reactor.gss_work().take_put_off(None) {
-            reactor.finish_deferred(reply);
-            if reactor.gss_work().is_spent() {
-                return;
-            }
+            Ok(reply) => reactor.seal_now(to, protection, reply, data.without_items()),
+            Err(why) => reactor.refuse_unsealed(to, why),
         }
     }
 
@@ -172,38 +96,13 @@ impl CoreCell {
         }
     }
 
-    /// Returns true if there are unfinished bodies.
-    pub(crate) fn has_bodies(&self) -> bool {
-        !self.reactor().gss_work().is_empty()
-    }
-
-    /// Returns true if this turn has a body to seal or open: sealed calls that wait for a peer do not keep a core awake.
-    pub(crate) fn has_steps(&self) -> bool {
-        self.reactor().gss_work().has_steps()
-    }
-
-    /// Returns true if each turn has work to do or to check: denied calls end by their deadline.
-    pub(crate) fn has_work(&self) -> bool {
-        let mut reactor = self.reactor();
-        reactor.gss_work().has_denied() || !reactor.gss_work().is_empty()
-    }
-
-    /// Completes the first unfinished reply of a connection at once.
-    pub(crate) fn finish_work(&self, conn: ConnId) -> Option<Finished> {
-        self.reactor().gss_work().finish_reply(conn)
-    }
-
-    /// Completes and sends the replies of a connection before it is closed at the request of its handler, or those of all
+    /// Sends the replies of a connection that its threads seal, before it is closed at the request of its handler, or those of all
     /// when the engine shuts down.
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: Option<ConnId>) {
         loop {
-            let reply = self.reactor().gss_work().take_put_off(conn);
-            let Some(reply) = reply else { break };
-            self.reactor().finish_deferred(reply);
-        }
-        loop {
-            let finished = self.reactor().gss_work().finish_seal(conn);
+            let is_reply = |then: &Then| matches!(then, Then::Reply { .. });
+            let finished = self.reactor().gss_work().wait_for(conn, is_reply);
             let Some((sealed, end)) = finished else { return };
             self.finish_sealed(sealed, end.is_ok());
         }
@@ -213,14 +112,16 @@ impl CoreCell {
         let Body { conn, message: reply, then: Then::Reply { slot, data, .. }, .. } = sealed else {
             return;
         };
-        let message = self.reactor().take_deferred(conn, slot);
-        let Some(message) = message else { return };
+        let mut reactor = self.reactor();
+        let Some(message) = reactor.take_deferred(conn, slot) else { return };
+        let timer = reactor.conn(conn).and_then(|c| c.serves.of(slot).timer.take());
+        timer.map(|timer| reactor.count_duration(timer));
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         match is_sealed {
-            true => self.reactor().place_sealed(&to, reply, data),
-            false => self.reactor().refuse(&to, &SYSTEM_ERR),
+            true => reactor.place_sealed(&to, reply, data),
+            false => reactor.refuse(&to, &SYSTEM_ERR),
         }
-        self.reactor().repost(conn, message);
+        reactor.repost(conn, message);
     }
 
     /// A number for the host at the other end, by which its contexts are counted.
@@ -238,19 +139,31 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// The answer to this call is sent when its body is sealed.
-    fn seal_in_steps(
+    /// Has a thread of the core seal or open a body.
+    pub(in crate::reactor) fn process(&mut self, body: Body) {
+        if self.gss_work().push(body) {
+            self.wake_by(Instant(0));
+        }
+    }
+
+    /// Seals a reply and sends it.
+    pub(in crate::reactor) fn seal_now(
         &mut self,
         to: &ReplyTarget<'_>,
         protection: &Protection,
+        mut reply: LaidOut,
         data: ReplyData,
-        (LaidOut { message, at, .. }, sealing): (LaidOut, BodySealing),
     ) {
-        let (conn, slot, protection) = (to.conn, to.slot, protection.clone());
-        let Some(c) = self.conn(conn) else { return };
-        c.serves.of(slot).is_sealing = true;
-        let (stage, then) = (BodyStage::Seal(sealing), Then::Reply { slot, protection, data });
-        self.gss_work().push(Body { conn, message, at, stage, then });
+        match protection.seal(&mut reply, self.gss_work().crypto()) {
+            Ok(()) => self.place_sealed(to, reply.message, data),
+            Err(why) => self.refuse_unsealed(to, why),
+        }
+    }
+
+    fn refuse_unsealed(&mut self, to: &ReplyTarget<'_>, why: Unprotected) {
+        event!(DEBUG, %why, "a reply cannot be protected");
+        self.stats().no_buffer += 1;
+        self.refuse(to, &SYSTEM_ERR);
     }
 
     /// Sends a reply from where it was sealed.
@@ -259,37 +172,17 @@ impl Reactor {
         self.place_encoded(to, reply, encoded, data);
     }
 
-    /// The same for a deferred call that was answered on this core. It is sealed at once as long as the turn may process
-    /// bodies, or if there is no place for it among those that wait.
-    pub(in crate::reactor) fn seal_deferred(
-        &mut self,
-        (conn, slot, message): (ConnId, SlotId, Buf),
-        mut reply: LaidOut,
-        data: ReplyData,
-    ) {
-        let protection = self.conn(conn).and_then(|c| c.serves.protection(slot).cloned());
-        let begun = protection.and_then(|protection| {
-            let mut sealing = protection.begin_sealing(&mut reply).ok()?;
-            let sealed = protection.sealed_bytes(reply.content_bytes);
-            let waits = self.gss_work().is_to_wait(conn, cost(&protection.context, sealed));
-            if !waits {
-                let body = &mut reply.message.bytes_mut()[reply.at..];
-                let sealed = (&*protection.context, protection.service);
-                finish_sealing(sealed, &mut sealing, body, self.gss_work().crypto()).ok()?;
-            }
-            Some((protection, sealing, waits))
-        });
-        let Some((protection, sealing, true)) = begun else {
-            let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
-            match begun {
-                Some(_) => self.place_sealed(&to, reply.message, data),
-                None => self.refuse(&to, &SYSTEM_ERR),
-            }
-            return self.repost(conn, message);
-        };
-        self.finish_plain_call(conn, slot, message, CallOutcome::Deferred);
-        let (stage, then) = (BodyStage::Seal(sealing), Then::Reply { slot, protection, data });
-        self.gss_work().push(Body { conn, message: reply.message, at: reply.at, stage, then });
+    /// Returns true if the answer of this deferred call is long, and a thread of the core seals it.
+    pub(in crate::reactor) fn leaves_to_thread(&mut self, reply: &mut DeferredReply) -> bool {
+        let (conn, slot) = (reply.conn(), reply.slot());
+        let is_long = matches!(reply.answer(), DeferredAnswer::Unsealed { .. });
+        if !is_long || !self.gss_work().has_room(conn) {
+            return false;
+        }
+        if let DeferredAnswer::Unsealed { protection, reply, data } = reply.take_answer() {
+            self.process(Body::reply((conn, slot), protection, reply, data));
+        }
+        true
     }
 
     /// The message of a call that is answered now, if it is still there.

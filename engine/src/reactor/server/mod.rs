@@ -2,8 +2,6 @@
 
 #[cfg(feature = "gss")]
 pub(crate) mod gss;
-#[cfg(feature = "gss")]
-pub(crate) mod gss_encode;
 pub(crate) mod pulls;
 pub(crate) mod refusals;
 pub(crate) mod replies;

@@ -60,10 +60,6 @@ impl CoreCell {
         let Ok(mut memory) = self.lane().reply().try_borrow_mut() else {
             return self.reactor().refuse(to, &SYSTEM_ERR);
         };
-        #[cfg(feature = "gss")]
-        if let Some(place) = self.place_for_sealed(to, &data, keep.as_ref()) {
-            return self.encode_in_place(to, data, place, (&mut memory, encode));
-        }
         let draft = memory.draft(data.count(), self.lane().alignment(), encode);
         if let Some(keep) = keep {
             keep.record(&data, draft.as_ref().ok());
@@ -507,7 +503,7 @@ impl Reactor {
         #[cfg(feature = "gss")]
         let room = room.under(
             protection.map(|protection| (protection, Arc::clone(self.gss_work().crypto()))),
-            self.gss_work().free_bytes(),
+            self.gss_work().at_once_bytes(),
         );
         if let Some(timer) = self.take_timer() {
             self.conn(to.conn)?.serves.of(to.slot).timer = Some(timer);
@@ -526,6 +522,10 @@ impl Reactor {
 
     fn place_deferred(&mut self, reply: &mut DeferredReply) {
         let (conn, slot) = (reply.conn(), reply.slot());
+        #[cfg(feature = "gss")]
+        if self.leaves_to_thread(reply) {
+            return;
+        }
         let deferred =
             |c: &mut Conn| Some((c.take_deferred(slot)?, c.serves.of(slot).timer.take()));
         let Some((message, timer)) = self.conn(conn).and_then(deferred) else {
@@ -548,8 +548,8 @@ impl Reactor {
                 }
             }
             #[cfg(feature = "gss")]
-            DeferredAnswer::Unsealed { reply, data } => {
-                return self.seal_deferred((conn, slot, message), reply, data);
+            DeferredAnswer::Unsealed { protection, reply, data } => {
+                self.seal_now(&to, &protection, reply, data);
             }
             DeferredAnswer::Plain => {}
             DeferredAnswer::Refused(why) => self.refuse(&to, &why),

@@ -115,7 +115,7 @@ pub(crate) struct Core {
     timer: Option<CallTimer>,
     /// Counts measured calls; kept when measuring ends, for calls that are still deferred.
     latencies: Option<Arc<Latencies>>,
-    /// Bodies that are sealed and opened in steps.
+    /// Bodies that threads seal and open, and calls that wait.
     #[cfg(feature = "gss")]
     gss_work: GssWork,
 }
@@ -328,7 +328,12 @@ impl Core {
             timer: None,
             latencies: None,
             #[cfg(feature = "gss")]
-            gss_work: GssWork::new(config.gss_step_bytes(), &bulk, CryptoCounts::new(clock)),
+            gss_work: GssWork::new(
+                config.gss_at_once_bytes(),
+                &bulk,
+                &inbox,
+                CryptoCounts::new(clock),
+            ),
             fabric,
             config,
             clock,

@@ -30,8 +30,6 @@ pub(in crate::reactor) struct Lane {
     /// It is to be closed when that call is answered.
     closing: Cell<Option<ConnId>>,
     in_turn: Cell<bool>,
-    #[cfg(feature = "gss")]
-    turns: Cell<u64>,
     /// Start of the first call of the turn, within a turn: the deadlines of its other calls count from then, too.
     stamp: Cell<Option<Ticks>>,
     /// Read by calls that start; none where the driver simulates time.
@@ -130,8 +128,6 @@ impl Lane {
             serving: Cell::new(None),
             closing: Cell::new(None),
             in_turn: Cell::new(false),
-            #[cfg(feature = "gss")]
-            turns: Cell::new(0),
             stamp: Cell::new(None),
             clock,
             default_timeout_ticks,
@@ -211,20 +207,12 @@ impl Lane {
     #[inline(always)]
     pub(in crate::reactor) fn begin_turn(&self) {
         self.in_turn.set(true);
-        #[cfg(feature = "gss")]
-        self.turns.set(self.turns.get() + 1);
     }
 
     #[inline(always)]
     pub(in crate::reactor) fn end_turn(&self) {
         self.in_turn.set(false);
         self.stamp.set(None);
-    }
-
-    /// Number of turns so far, those that end early included: work under RPCSEC_GSS has a budget in each.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn turns(&self) -> u64 {
-        self.turns.get()
     }
 
     /// The core takes a turn at this time, should it sleep then.

@@ -415,54 +415,9 @@ pub(crate) struct ReplyBuffers<'a> {
     pub(crate) results: &'a mut [Option<Bulk>],
     /// Empty unless the reply had to be fetched.
     pub(crate) pulled: PulledChunks<'a>,
-    /// The whole reply, in the place of the stream of the frame, if its body is to be opened.
+    /// The whole reply in private memory, in the place of the stream of the frame, if its body is to be opened.
     #[cfg(feature = "gss")]
-    pub(crate) whole: Option<WholeReply>,
-}
-
-/// A long reply whose body is protected, in private memory.
-#[cfg(feature = "gss")]
-pub(crate) struct WholeReply {
-    pub(crate) message: Bulk,
-    /// Source of the bytes that are not copied yet.
-    pub(crate) rest: Option<PartCopied>,
-}
-
-/// The source of a long copy that is made in several turns.
-#[cfg(feature = "gss")]
-pub(crate) struct PartCopied {
-    from: Bulk,
-    bytes: usize,
-}
-
-#[cfg(feature = "gss")]
-impl WholeReply {
-    /// Copies what is not copied yet.
-    pub(crate) fn finish_copy(&mut self) {
-        if let Some(mut rest) = self.rest.take() {
-            rest.copy(self.message.bytes_mut(), usize::MAX);
-        }
-    }
-}
-
-#[cfg(feature = "gss")]
-impl PartCopied {
-    pub(in crate::reactor) fn new(from: Bulk) -> Self {
-        Self { from, bytes: 0 }
-    }
-
-    #[cfg(test)]
-    pub(in crate::reactor) fn source(&mut self) -> &mut Bulk {
-        &mut self.from
-    }
-
-    /// Copies the next `step_bytes`; returns true at the end.
-    pub(in crate::reactor) fn copy(&mut self, to: &mut [u8], step_bytes: usize) -> bool {
-        let end = self.bytes.saturating_add(step_bytes).min(to.len());
-        self.from.copy_to(self.bytes, &mut to[self.bytes..end]);
-        self.bytes = end;
-        end == to.len()
-    }
+    pub(crate) whole: Option<Bulk>,
 }
 
 /// Cause that ended a call without a reply.

@@ -4,13 +4,16 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::Clock;
 use spinrpc_proto::rpc::GssService;
 
-/// Counters of one core. Its thread writes them; another thread does so where it seals the reply of a deferred call. Nothing
+/// Counters of one core. Its thread writes them, those that seal and open its long bodies, and one that seals the reply of a
+/// deferred call. Nothing
 /// pairs with their orderings.
 #[derive(Debug)]
 pub(crate) struct CryptoCounts {
     clock: Clock,
     integrity: Counter,
     privacy: Counter,
+    /// Bodies that were left to the core's threads.
+    long: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -21,7 +24,8 @@ struct Counter {
 
 impl CryptoCounts {
     pub(in crate::reactor) fn new(clock: Clock) -> Self {
-        Self { clock, integrity: Counter::default(), privacy: Counter::default() }
+        let (integrity, privacy) = Default::default();
+        Self { clock, integrity, privacy, long: AtomicU64::new(0) }
     }
 
     /// Counts a body of this length, which is completely sealed or opened.
@@ -31,7 +35,16 @@ impl CryptoCounts {
         }
     }
 
-    /// Measures a part of the work on a body. Not measured without a counter of the processor: reading the clock of the kernel
+    /// Counts a body that is left to the core's threads.
+    pub(in crate::reactor) fn count_long(&self) {
+        self.long.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn long(&self) -> u64 {
+        self.long.load(Ordering::Relaxed)
+    }
+
+    /// Measures the work on a body. Not measured without a counter of the processor: reading the clock of the kernel
     /// costs more than sealing a short body.
     pub(crate) fn measure<T>(&self, service: GssService, work: impl FnOnce() -> T) -> T {
         let start = self.clock.counter();

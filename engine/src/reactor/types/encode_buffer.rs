@@ -19,14 +19,6 @@ pub(in crate::reactor) struct MessageMemory {
     drafted: Result<usize, Undrafted>,
 }
 
-/// Location of an encoded stream.
-#[cfg(feature = "gss")]
-pub(in crate::reactor) enum Written<'m> {
-    /// In the memory given, with this number of bytes.
-    There(usize),
-    Here(Draft<'m>),
-}
-
 /// A stream that cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undrafted {
@@ -184,22 +176,6 @@ impl MessageMemory {
         let (encoded, cuts) = Cuts::encode(&mut self.long, items, alignment, encode);
         let bytes = check(&encoded)?;
         Ok(Draft::new(&self.long[..bytes], cuts))
-    }
-
-    /// Encodes a stream without data items to `place`, or, if it does not fit, to this memory.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn encode_to(
-        &mut self,
-        place: &mut [u8],
-        encode: EncodeOnce<'_>,
-    ) -> Result<Written<'_>, Undrafted> {
-        let mut writer = StreamWriter::with_more(place, &mut self.long);
-        encode(&mut writer);
-        if let Some(bytes) = writer.plain_bytes() {
-            return Ok(Written::There(bytes));
-        }
-        let bytes = check(&writer.finish())?;
-        Ok(Written::Here(Draft::plain(&self.long[..bytes])))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
-use spinrpc_gss::{BodyOpening, BodySealing, Enctype, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
+use spinrpc_gss::{BodyOpening, BodySealing, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
 use spinrpc_proto::chunking::{Item, Placement, StreamWriter};
 use spinrpc_proto::ids::{Instant, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -89,10 +89,8 @@ impl PlainHead {
 /// A message in the memory that it is sent from, so that it needs no second buffer.
 pub(crate) struct LaidOut {
     pub(crate) message: Bulk,
-    /// Offset of the body.
+    /// Offset of the body, which is not sealed yet.
     pub(crate) at: usize,
-    /// Length of the content to be sealed.
-    pub(crate) content_bytes: usize,
 }
 
 /// A security context at the client that calls under it.
@@ -141,19 +139,6 @@ pub(crate) fn now() -> Instant {
 pub(crate) fn now_at_most() -> Instant {
     const TICK_NS: u64 = 10_000_000;
     Instant(now().0.saturating_add(TICK_NS))
-}
-
-/// Bytes of a body under this context, as `Config::gss_step_bytes` counts them: encryption type 20 takes about twice the time of the
-/// others.
-pub(crate) fn cost(context: &Context, bytes: usize) -> usize {
-    bytes.saturating_mul(weight(context))
-}
-
-pub(in crate::reactor) fn weight(context: &Context) -> usize {
-    match context.send_keys().enctype() {
-        Enctype::Aes256Sha384 => 2,
-        Enctype::Aes128Sha1 | Enctype::Aes256Sha1 | Enctype::Aes128Sha256 => 1,
-    }
 }
 
 /// Random bytes of the system.
@@ -217,22 +202,6 @@ impl Protection {
         status.fill(0);
     }
 
-    /// Seals a whole reply at once; it is sent from the returned memory.
-    pub(in crate::reactor) fn seal(
-        &self,
-        pool: &BulkPool,
-        data: &ReplyData,
-        draft: &Draft<'_>,
-        counts: &CryptoCounts,
-    ) -> Result<Bulk, Unprotected> {
-        let mut laid_out = self.lay_out(pool, data, draft)?;
-        let mut sealing = self.begin_sealing(&mut laid_out)?;
-        let LaidOut { message, at, .. } = &mut laid_out;
-        let sealed = (&*self.context, self.service);
-        finish_sealing(sealed, &mut sealing, &mut message.bytes_mut()[*at..], counts)?;
-        Ok(laid_out.message)
-    }
-
     /// Lays out a whole reply whose body is not sealed yet.
     pub(in crate::reactor) fn lay_out(
         &self,
@@ -240,48 +209,21 @@ impl Protection {
         data: &ReplyData,
         draft: &Draft<'_>,
     ) -> Result<LaidOut, Unprotected> {
-        let sealing = Sealing { context: &self.context, service: self.service };
+        let secured = (&*self.context, self.service);
         let (head, at) = self.success_header();
         let parts = (&head[..at], data.item_bytes());
-        let memory = |bytes| take(pool, bytes);
-        let (message, content_bytes) = sealing.lay_out(memory, parts, (draft, 0))?;
-        Ok(LaidOut { message, at, content_bytes })
+        let message = lay_out(secured, |bytes| take(pool, bytes), parts, (draft, 0))?;
+        Ok(LaidOut { message, at })
     }
 
-    /// Length of the body with results of this length.
-    pub(in crate::reactor) fn sealed_bytes(&self, content_bytes: usize) -> usize {
-        sealed_bytes(self.service, self.context.send_keys(), content_bytes)
-    }
-
-    /// Range of the results in memory of this length, with room for the header before them and for the seal.
-    pub(in crate::reactor) fn content_place(&self, bytes: usize) -> Range<usize> {
-        let (keys, before) = (self.context.send_keys(), BodySealing::content_at(self.service));
-        let behind = sealed_bytes(self.service, keys, 0) - before;
-        self.head_bytes() + before..bytes.saturating_sub(behind)
-    }
-
-    /// As [`Protection::lay_out`], for results that stand there.
-    pub(in crate::reactor) fn lay_out_around(
-        &self,
-        mut message: Bulk,
-        content_bytes: usize,
-    ) -> LaidOut {
-        let (head, at) = self.success_header();
-        debug_assert_eq!(at, self.head_bytes(), "results stand behind the header");
-        let keys = self.context.send_keys();
-        message.bytes_mut()[..at].copy_from_slice(&head[..at]);
-        message.set_len(at + sealed_bytes(self.service, keys, content_bytes));
-        LaidOut { message, at, content_bytes }
-    }
-
-    /// Begins to seal the body of such a reply.
-    pub(in crate::reactor) fn begin_sealing(
+    /// Seals the body of such a reply.
+    pub(in crate::reactor) fn seal(
         &self,
         reply: &mut LaidOut,
-    ) -> Result<BodySealing, Unprotected> {
-        let sealing = Sealing { context: &self.context, service: self.service };
+        counts: &CryptoCounts,
+    ) -> Result<(), Unprotected> {
         let body = &mut reply.message.bytes_mut()[reply.at..];
-        sealing.begin_body(body, reply.content_bytes, self.sequence)
+        seal((&self.context, self.service), body, self.sequence, counts)
     }
 
     /// The RPC header of a reply that says success, and its length. The XID is put in when the reply is posted.
@@ -352,23 +294,20 @@ impl ClientContext {
         Ok(CREDENTIAL_AT + length + 8 + mic.len())
     }
 
-    /// A call whose body is not sealed, in memory of `memory`, and what has to be done to seal it.
-    pub(in crate::reactor) fn begin_call<'i>(
+    /// Lays out a call whose body is not sealed yet, in memory of `memory`.
+    pub(in crate::reactor) fn lay_out<'i>(
         &self,
         memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
-        (xid, sequence): (Xid, u32),
+        numbers: (Xid, u32),
         items: impl Iterator<Item = &'i [u8]>,
         draft: &Draft<'_>,
-    ) -> Result<(LaidOut, BodySealing), Unprotected> {
+    ) -> Result<LaidOut, Unprotected> {
         let (plain, from) = PlainHead::of(draft.stream())?;
         let mut bytes = [0; CALL_HEAD_BYTES];
-        let at = self.emit_head(GssProcedure::Data, (xid, sequence), plain, &mut bytes)?;
-        let sealing = Sealing { context: &self.context, service: self.service };
-        let parts = (&bytes[..at], items);
-        let (mut message, content_bytes) = sealing.lay_out(memory, parts, (draft, from))?;
-        let body = &mut message.bytes_mut()[at..];
-        let begun = sealing.begin_body(body, content_bytes, sequence)?;
-        Ok((LaidOut { message, at, content_bytes }, begun))
+        let at = self.emit_head(GssProcedure::Data, numbers, plain, &mut bytes)?;
+        let (secured, parts) = ((&self.context, self.service), (&bytes[..at], items));
+        let message = lay_out(secured, memory, parts, (draft, from))?;
+        Ok(LaidOut { message, at })
     }
 }
 
@@ -377,71 +316,54 @@ fn auth_head(bytes: usize) -> [u8; 8] {
     (u64::from(AuthFlavor::Gss.to_wire()) << 32 | bytes as u64).to_be_bytes()
 }
 
-/// Context and service that seal a body.
-struct Sealing<'a> {
-    context: &'a Context,
-    service: GssService,
-}
-
-impl Sealing<'_> {
-    /// Lays out a message with room for the seal of its body, in private memory from `memory`; returns it and the length of
-    /// the content.
-    fn lay_out<'i>(
-        &self,
-        memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
-        (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
-        (draft, at): (&Draft<'_>, usize),
-    ) -> Result<(Bulk, usize), Unprotected> {
-        let (keys, service) = (self.context.send_keys(), self.service);
-        let mut places = [const { Item { bytes: &[], placement: Placement::Inline } }; ITEMS_MAX];
-        let mut content_bytes = draft.stream().len() - at;
-        let mut count = 0;
-        for (item, place) in items.zip(&mut places) {
-            place.bytes = item;
-            content_bytes += roundup4(item.len());
-            count += 1;
-        }
-        let body_bytes = sealed_bytes(service, keys, content_bytes);
-        let mut message = memory(head.len() + body_bytes)?;
-        let (start, body) = message.bytes_mut().split_at_mut(head.len());
-        start.copy_from_slice(head);
-        let content = &mut body[BodySealing::content_at(service)..][..content_bytes];
-        let mut writer = StreamWriter::new(content, &places[..count]);
-        let cuts = draft.cuts().moved(at, 0);
-        Draft::new(&draft.stream()[at..], cuts).write(&mut writer);
-        let encoded = writer.finish();
-        if !encoded.fits || encoded.items_missing || encoded.stream_bytes != content_bytes {
-            return Err(Unprotected::Failed);
-        }
-        Ok((message, content_bytes))
-    }
-
-    fn begin_body(
-        &self,
-        body: &mut [u8],
-        content_bytes: usize,
-        sequence: u32,
-    ) -> Result<BodySealing, Unprotected> {
-        let (service, keys) = (self.service, self.context.send_keys());
-        let counter = self.context.next_counter();
-        with_confounders(|confounders| {
-            BodySealing::begin(service, keys, body, content_bytes, sequence, counter, confounders)
-                .map_err(|_| Unprotected::Failed)
-        })
-    }
-}
-
-/// Completes the sealing of a body at once.
-pub(in crate::reactor) fn finish_sealing(
+/// Lays out a message with room for the seal of its body, in private memory from `memory`.
+fn lay_out<'i>(
     (context, service): (&Context, GssService),
-    sealing: &mut BodySealing,
+    memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
+    (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
+    (draft, at): (&Draft<'_>, usize),
+) -> Result<Bulk, Unprotected> {
+    let mut places = [const { Item { bytes: &[], placement: Placement::Inline } }; ITEMS_MAX];
+    let mut content_bytes = draft.stream().len() - at;
+    let mut count = 0;
+    for (item, place) in items.zip(&mut places) {
+        place.bytes = item;
+        content_bytes += roundup4(item.len());
+        count += 1;
+    }
+    let body_bytes = sealed_bytes(service, context.send_keys(), content_bytes);
+    let mut message = memory(head.len() + body_bytes)?;
+    let (start, body) = message.bytes_mut().split_at_mut(head.len());
+    start.copy_from_slice(head);
+    let content = &mut body[BodySealing::content_at(service)..][..content_bytes];
+    let mut writer = StreamWriter::new(content, &places[..count]);
+    let cuts = draft.cuts().moved(at, 0);
+    Draft::new(&draft.stream()[at..], cuts).write(&mut writer);
+    let encoded = writer.finish();
+    if !encoded.fits || encoded.items_missing || encoded.stream_bytes != content_bytes {
+        return Err(Unprotected::Failed);
+    }
+    Ok(message)
+}
+
+/// Seals a body that is laid out.
+pub(in crate::reactor) fn seal(
+    (context, service): (&Context, GssService),
     body: &mut [u8],
+    sequence: u32,
     counts: &CryptoCounts,
 ) -> Result<(), Unprotected> {
+    let (keys, counter) = (context.send_keys(), context.next_counter());
+    let content_bytes = body.len().saturating_sub(sealed_bytes(service, keys, 0));
+    let begun = with_confounders(|confounders| {
+        BodySealing::begin(service, keys, body, content_bytes, sequence, counter, confounders)
+            .map_err(|_| Unprotected::Failed)
+    });
+    let mut sealing = begun?;
     counts.count(service, body.len());
     counts.measure(service, || {
         loop {
-            match sealing.step(context.send_keys(), body, usize::MAX) {
+            match sealing.step(keys, body, usize::MAX) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Done) => return Ok(()),
                 Err(_) => return Err(Unprotected::Failed),
@@ -511,16 +433,17 @@ pub(crate) fn open(
 #[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;
+    use crate::sys::clock::Clock;
     use spinrpc_gss::context::Established;
     use spinrpc_gss::random::Confounders;
-    use spinrpc_gss::{Role, SessionKey};
+    use spinrpc_gss::{Enctype, Role, SessionKey};
     use std::collections::HashSet;
 
     /// The confounder of the next sealed body of this thread: behind the length and the header of its token.
     fn confounder(context: &Context) -> [u8; 16] {
-        let sealing = Sealing { context, service: GssService::Privacy };
-        let mut body = vec![0; sealed_bytes(sealing.service, context.send_keys(), 4)];
-        sealing.begin_body(&mut body, 4, 1).unwrap();
+        let mut body = vec![0; sealed_bytes(GssService::Privacy, context.send_keys(), 4)];
+        let counts = CryptoCounts::new(Clock::monotonic());
+        seal((context, GssService::Privacy), &mut body, 1, &counts).unwrap();
         *body[4 + 16..].first_chunk().unwrap()
     }
 

@@ -1,0 +1,71 @@
+//! Long bodies under RPCSEC_GSS, of both halves, that the threads of the core have sealed or opened. Called by the turn, and by
+//! the api's dispatch.
+
+use crate::fabric::ConnId;
+use crate::reactor::in_flight::gss_threads::Spawn;
+use crate::reactor::in_flight::gss_work::{Body, Finished, Then};
+use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
+use crate::reactor::state::core::CoreCell;
+use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget};
+use spinrpc_proto::events::SlotId;
+
+impl CoreCell {
+    /// The core has threads for long bodies.
+    pub(crate) fn start_threads_by(&self, spawn: Spawn) {
+        self.reactor().gss_work().start_threads_by(spawn);
+    }
+
+    /// Returns true if a body of this length is left to a thread by [`CoreCell::process`].
+    pub(crate) fn takes_body(&self, conn: ConnId, bytes: usize) -> bool {
+        self.reactor().gss_work().takes(conn, bytes)
+    }
+
+    /// Has a thread open a body, which comes back as [`CoreEvent::Opened`].
+    pub(crate) fn process(&self, body: Body) {
+        self.reactor().process(body);
+    }
+
+    /// Waits for the next reply of a connection that a thread opens.
+    pub(crate) fn wait_for_reply(&self, conn: ConnId) -> Option<Finished> {
+        let is_reply = |then: &Then| matches!(then, Then::Deliver { .. });
+        self.reactor().gss_work().wait_for(Some(conn), is_reply)
+    }
+
+    /// Goes on with the bodies that are finished, and with calls that wait.
+    pub(in crate::reactor) fn go_on_with_bodies(&self, up: &mut impl Upcalls) {
+        if self.reactor().gss_work().is_empty() {
+            return;
+        }
+        loop {
+            let finished = self.reactor().gss_work().next_finished();
+            let Some((body, end)) = finished else { break };
+            match body.then {
+                Then::Reply { .. } => self.finish_sealed(body, end.is_ok()),
+                Then::Send { slot, .. } => self.take_sealed_call(body, slot, end.is_ok()),
+                Then::Serve { .. } | Then::Deliver { .. } => {
+                    up.on_event(CoreEvent::Opened(&mut Some((body, end))));
+                }
+            }
+        }
+        self.go_on_with_sealed();
+        self.end_denied();
+    }
+
+    /// Serves a call that was deferred until now; does nothing if its connection is gone.
+    pub(crate) fn serve_opened(
+        &self,
+        (conn, slot): (ConnId, SlotId),
+        serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
+    ) {
+        let message = self.reactor().take_deferred(conn, slot);
+        let Some(message) = message else { return };
+        let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
+        let serving = Serving::placed(&to);
+        let outcome = self.serve_in_place(conn, || serve(&serving));
+        let admitted = Admitted { header_bytes: 0, plain: false, long: false };
+        let frame = CallFrame { conn, slot, message, admitted, sinks: None };
+        self.reactor().finish_call(frame, outcome);
+        self.close_if_asked();
+    }
+}

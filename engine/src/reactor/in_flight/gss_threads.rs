@@ -1,0 +1,149 @@
+//! The threads that seal and open the long bodies of a core. They start with the first such bodies, and end with the core.
+//! Connections take turns, however many bodies one of them has.
+
+use crate::reactor::in_flight::gss_work::{Body, Finished};
+use crate::reactor::in_flight::mailbox::{Inbox, Mail};
+use crate::reactor::types::crypto_counts::CryptoCounts;
+use crate::reactor::types::protection::Unprotected;
+use crate::sync::{lock, wait_for_change};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Threads of one core: a short body does not wait for the longest one, and the cores of a host do not have many times as many
+/// threads as it has CPUs.
+const THREADS_MAX: usize = 2;
+
+/// A thread without work looks so often for the end of its core, of which it also hears.
+const REST: Duration = Duration::from_secs(10);
+
+/// Starts a thread; returns false if the system has none.
+pub(crate) type Spawn = fn(Box<dyn FnOnce() + Send>) -> bool;
+
+pub(super) struct BodyThreads {
+    queue: Arc<Queue>,
+    spawn: Option<Spawn>,
+}
+
+struct Queue {
+    bodies: Mutex<Bodies>,
+    changed: Condvar,
+    inbox: Arc<Inbox>,
+    crypto: Arc<CryptoCounts>,
+}
+
+struct Bodies {
+    waiting: VecDeque<Body>,
+    done: VecDeque<Finished>,
+    /// Index of the connection whose body was begun last.
+    last: u32,
+    threads: usize,
+    resting: usize,
+    is_over: bool,
+}
+
+impl BodyThreads {
+    /// For so many bodies at a time.
+    pub(super) fn new(inbox: Arc<Inbox>, crypto: Arc<CryptoCounts>, bodies_max: usize) -> Self {
+        let [waiting, done] = [(); 2].map(|()| bodies_max);
+        let bodies = Mutex::new(Bodies {
+            waiting: VecDeque::with_capacity(waiting),
+            done: VecDeque::with_capacity(done),
+            last: u32::MAX,
+            threads: 0,
+            resting: 0,
+            is_over: false,
+        });
+        let queue = Queue { bodies, changed: Condvar::new(), inbox, crypto };
+        Self { queue: Arc::new(queue), spawn: None }
+    }
+
+    pub(super) fn start_by(&mut self, spawn: Spawn) {
+        self.spawn = Some(spawn);
+    }
+
+    /// Has a thread process a body. Without one does so itself, and returns true.
+    pub(super) fn process(&self, mut body: Body) -> bool {
+        let mut bodies = lock(&self.queue.bodies);
+        if let Some(spawn) = self.spawn
+            && bodies.resting <= bodies.waiting.len()
+            && bodies.threads < THREADS_MAX
+        {
+            let queue = Arc::clone(&self.queue);
+            bodies.threads += usize::from(spawn(Box::new(move || queue.process_bodies())));
+        }
+        if bodies.threads == 0 {
+            let end = body.process(&self.queue.crypto);
+            bodies.done.push_back((body, end));
+            return true;
+        }
+        bodies.waiting.push_back(body);
+        drop(bodies);
+        self.queue.changed.notify_one();
+        false
+    }
+
+    pub(super) fn take_done(&self) -> Option<Finished> {
+        lock(&self.queue.bodies).done.pop_front()
+    }
+}
+
+impl Drop for BodyThreads {
+    fn drop(&mut self) {
+        let mut bodies = lock(&self.queue.bodies);
+        bodies.is_over = true;
+        let unfinished = (std::mem::take(&mut bodies.waiting), std::mem::take(&mut bodies.done));
+        drop(bodies);
+        self.queue.changed.notify_all();
+        drop(unfinished);
+    }
+}
+
+impl Queue {
+    fn process_bodies(&self) {
+        let mut bodies = lock(&self.bodies);
+        while !bodies.is_over {
+            let Some(mut body) = bodies.next() else {
+                bodies.resting += 1;
+                bodies = wait_for_change(&self.changed, bodies, &self.bodies, REST);
+                bodies.resting -= 1;
+                continue;
+            };
+            drop(bodies);
+            // A body that does not come back would keep its call for ever.
+            let end = catch_unwind(AssertUnwindSafe(|| body.process(&self.crypto)));
+            let finished = (body, end.unwrap_or(Err(Unprotected::Failed)));
+            bodies = lock(&self.bodies);
+            if !bodies.is_over {
+                bodies.done.push_back(finished);
+                drop(bodies);
+                self.tell();
+                bodies = lock(&self.bodies);
+            }
+        }
+    }
+
+    /// A body is done: its core looks for it when it reads its mail.
+    fn tell(&self) {
+        let mut mail = Mail::Context;
+        while let Err(back) = self.inbox.post(mail) {
+            mail = back;
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Bodies {
+    /// The first body of the connection that follows the one of the body before.
+    fn next(&mut self) -> Option<Body> {
+        let place = |index: &usize| {
+            let conn = self.waiting[*index].conn.index();
+            (conn <= self.last, conn)
+        };
+        let index = (0..self.waiting.len()).min_by_key(place)?;
+        let next = self.waiting.remove(index);
+        self.last = next.as_ref().map_or(self.last, |body| body.conn.index());
+        next
+    }
+}
