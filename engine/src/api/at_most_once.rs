@@ -169,9 +169,7 @@ impl Service for ServeOnce {
 fn drop_repeated(call: &Call<'_>) {
     let state = call.0;
     state.outcome.set(Some(CallOutcome::Done));
-    if let Some(to) = state.target() {
-        state.ops().leave_repeated(&to);
-    }
+    state.ops().close(state.serving.conn);
 }
 
 fn key_of(state: &CallState<'_>) -> CallKey {

@@ -73,7 +73,7 @@ impl<'a> CallState<'a> {
         if let Some(to) = self.target() {
             // Before the caller can send it again.
             drop(self.take_ticket());
-            self.ops().drop_call(&to);
+            self.ops().reject(&to, &RpcRefusal::Dropped);
         }
     }
 

@@ -60,6 +60,17 @@ impl Conn {
         self.lane.is_open(way)
     }
 
+    /// Ends a plain call: releases its slot, if it has one, and the room reserved for its reply.
+    fn end_plain(&mut self, slot: Option<SlotId>) {
+        match slot {
+            None => self.lane.unreserve(1),
+            Some(slot) => {
+                self.release(slot);
+                self.lane.proto().responder.end_plain(slot);
+            }
+        }
+    }
+
     fn look_at_gate(&self) {
         let one = TransportVersion::One;
         let takes_any_short = self.takes_any_short(one);
@@ -353,25 +364,6 @@ impl CoreCell {
         });
     }
 
-    /// Serves a plain call, with room for its reply, and sends the reply: by value through `ends`, if it is short. The
-    /// caller keeps the message of a call that is answered later, and then closes the connection if asked to.
-    #[inline(always)]
-    fn serve_with_room(
-        &self,
-        lane: &ConnLane,
-        slot: SlotId,
-        message: &[u8],
-        ends: Option<&Ends>,
-        serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
-    ) -> CallOutcome {
-        let conn = lane.id();
-        let room = self.lane().takes_replies().then_some(self.lane().reply());
-        let call = Serving::with_room(conn, Some(slot), message, room);
-        let outcome = self.serve_in_place(conn, || serve(&call));
-        self.end_served(lane, Some(slot), message, ends, outcome);
-        outcome
-    }
-
     /// Sends the answer of a call that was served, if it has one now.
     fn end_served(
         &self,
@@ -387,10 +379,7 @@ impl CoreCell {
                 if let Some(ends) = ends
                     && let Some(xid) = xid_in(message) =>
             {
-                match slot {
-                    None => lane.unreserve(1),
-                    Some(slot) => self.reactor().end_plain_slot(conn, slot),
-                }
+                self.reactor().end_plain_call(conn, slot);
                 let mut memory = self.lane().reply().borrow_mut();
                 if let Some(bytes) = self.emit_short_reply(lane, ends, xid, memory.short_mut()) {
                     self.lane().counts().count_replies_sent(1, bytes);
@@ -398,7 +387,8 @@ impl CoreCell {
             }
             CallOutcome::Replied => self.emit_written_reply(conn, slot, message, true),
             CallOutcome::RepliedAtLength => self.emit_written_reply(conn, slot, message, false),
-            _ if slot.is_none() => self.reactor().forget_plain_call(conn),
+            // Its handler has leaked it.
+            _ if slot.is_none() => self.reactor().end_plain_call(conn, None),
             _ => {}
         }
     }
@@ -457,8 +447,9 @@ impl CoreCell {
         }
     }
 
-    /// Serves a plain call that is not in its simplest form. `takes_any`: a short message may have the maximum
-    /// length.
+    /// Serves a plain call that is not in its simplest form, and sends its reply: by value if it is short; `takes_any`
+    /// if that may have the maximum length. The caller keeps the message of a call that is answered later, and then
+    /// closes the connection if asked to.
     #[inline(always)]
     pub(super) fn serve_plain(
         &self,
@@ -468,10 +459,15 @@ impl CoreCell {
         header_bytes: usize,
         up: &mut impl Upcalls,
     ) -> CallOutcome {
-        let serve = |serving: &Serving<'_>| up.on_short_call(serving, &message[header_bytes..]);
+        let conn = lane.id();
+        let room = self.lane().takes_replies().then_some(self.lane().reply());
+        let call = Serving::with_room(conn, Some(slot), message, room);
+        let serve = || up.on_short_call(&call, &message[header_bytes..]);
+        let outcome = self.serve_in_place(conn, serve);
         let takes_short = takes_any && version_of(message) == TransportVersion::One;
         let ends = lane.ends().filter(|_| takes_short);
-        self.serve_with_room(lane, slot, message, ends, serve)
+        self.end_served(lane, Some(slot), message, ends, outcome);
+        outcome
     }
 
     /// Closes a connection, after the answer to its call that is being served.
@@ -554,24 +550,16 @@ impl Reactor {
         if !core.fabric_mut().send_copied(conn, message) {
             return false;
         }
-        match slot {
-            None => c.lane.unreserve(1),
-            Some(slot) => {
-                c.release(slot);
-                c.lane.proto().responder.end_plain(slot);
-            }
-        }
+        c.end_plain(slot);
         self.stats().replies_sent += 1;
         self.stats().bytes_inline += message.len() as u64;
         true
     }
 
-    /// Ends an answered plain call: releases its slot and the room reserved for it.
     #[cold]
-    fn end_plain_slot(&mut self, conn: ConnId, slot: SlotId) {
+    fn end_plain_call(&mut self, conn: ConnId, slot: Option<SlotId>) {
         if let Some(c) = self.conn(conn) {
-            c.release(slot);
-            c.lane.proto().responder.end_plain(slot);
+            c.end_plain(slot);
         }
     }
 
@@ -591,14 +579,6 @@ impl Reactor {
         let slot = c.lane.proto().responder.place_plain(version)?;
         c.serves.reserve(slot, 1);
         Some(slot)
-    }
-
-    /// A call that was served without a slot was not answered: its handler has leaked it.
-    #[cold]
-    fn forget_plain_call(&mut self, conn: ConnId) {
-        if let Some(c) = self.conn(conn) {
-            c.lane.unreserve(1);
-        }
     }
 
     /// The RPC message of a reply that a short message contains entirely.
@@ -626,17 +606,14 @@ impl Reactor {
         short: &Short,
         receive: &mut Option<Buf>,
     ) {
-        let (Some((c, core)), Some(slot)) = (self.conn_and_core(conn), slot) else { return };
-        if !c.lane.proto().responder.is_delivered(slot) {
-            // Answered within its handler, as an option may be.
-            return;
+        let (Some(slot), taken) = (slot, receive.take()) else { return };
+        match taken.or_else(|| self.fabric_mut().receive_of_short(conn)) {
+            Some(message) => {
+                let message = short.put_into(message);
+                self.finish_plain_call(conn, slot, message, CallOutcome::Deferred);
+            }
+            None => self.close_overrun(conn, "receives"),
         }
-        let taken = receive.take().or_else(|| core.fabric_mut().receive_of_short(conn));
-        let Some(message) = taken else {
-            return self.close_overrun(conn, "receives");
-        };
-        c.serves.put_message(slot, short.put_into(message));
-        c.promise_send();
     }
 
     #[cold]

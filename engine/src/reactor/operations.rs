@@ -11,7 +11,6 @@ use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Backpressure, ReplyTarget, RpcRefusal};
-use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::negotiate::Settled;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::requester::{CallSlot, Requester};
@@ -137,14 +136,7 @@ impl CoreCell {
         serving.target(|conn, version| self.reactor().take_slot(conn, version))
     }
 
-    /// Answers a call that its handler dropped.
-    pub(crate) fn drop_call(&self, to: &ReplyTarget<'_>) {
-        let mut reactor = self.reactor();
-        reactor.stats().calls_dropped += 1;
-        reactor.refuse(to, &SYSTEM_ERR);
-    }
-
-    /// Answers a call with an RPC error.
+    /// Answers a call with an error.
     pub(crate) fn reject(&self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
         self.reactor().refuse(to, answer);
     }

@@ -333,13 +333,11 @@ impl CoreCell {
         let Received { qp, message, invalidated } = received;
         match &sink.event {
             Event::Call(slot) => {
-                let slot = *slot;
-                let Some(admitted) = reactor.admit_call(qp, slot, &message) else {
-                    return reactor.put_off_call(qp, slot, message);
-                };
-                let sinks = reactor.take_sinks(qp, slot, admitted);
+                let frame = reactor.frame_call(qp, *slot, message);
                 drop(reactor);
-                self.deliver_call(CallFrame { conn: qp, slot, message, admitted, sinks }, up);
+                if let Some(frame) = frame {
+                    self.deliver_call(frame, up);
+                }
             }
             Event::Reply(reply) => {
                 let hold = reactor.arrive_reply(qp, reply, invalidated);

@@ -107,7 +107,7 @@ impl CoreCell {
         match &sink.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes()) {
-                    if reactor.reserve_of(conn, *slot, 1, 0, ends.room()).is_none() {
+                    if reactor.reserve(conn, *slot, (1, 0), ends.room()).is_none() {
                         return reactor.put_off_short(conn, *slot, short);
                     }
                     drop(reactor);

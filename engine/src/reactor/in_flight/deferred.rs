@@ -46,8 +46,6 @@ pub(crate) struct DeferredReply {
     slot: SlotId,
     room: Option<Room>,
     answer: DeferredAnswer,
-    /// The same call, which arrived before and waits for the same reply.
-    earlier: Option<DeferTicket>,
 }
 
 /// A connection as seen by threads that answer its calls: the destination of answers, and a flag that it has gone.
@@ -145,38 +143,20 @@ impl DeferTicket {
         self.refuse(RpcRefusal::Accepted(status));
     }
 
-    /// Encodes the answers of all that wait together: these results, their data items in memory of each.
-    pub(in crate::reactor) fn set_answers(&mut self, stored: &Stored<'_>) {
-        let mut next = Some(self);
-        while let Some(waiting) = next {
-            let answer = match stored.reply(|bytes| waiting.bulk(bytes)) {
-                Ok((data, draft)) => waiting.room().map(|room| room.encode(data, &draft)),
-                Err(why) => Some(DeferredAnswer::Refused(why)),
-            };
-            let Some(reply) = &mut waiting.reply else { return };
-            reply.answer = answer.unwrap_or(REFUSAL);
-            next = reply.earlier.as_mut();
-        }
-    }
-
-    /// Waits for the reply of a call that is being executed, together with those of it that arrived before.
-    pub(in crate::reactor) fn join(&mut self, earlier: Option<Self>) {
+    /// Encodes a stored reply, to be sent by [`DeferTicket::send`].
+    pub(in crate::reactor) fn set_answer(&mut self, stored: &Stored<'_>) {
+        let answer = match stored.reply(|bytes| self.bulk(bytes)) {
+            Ok((data, draft)) => self.room().map_or(REFUSAL, |room| room.encode(data, &draft)),
+            Err(why) => DeferredAnswer::Refused(why),
+        };
         if let Some(reply) = &mut self.reply {
-            reply.earlier = earlier;
+            reply.answer = answer;
         }
     }
 
-    /// Sends the answers of all that wait together; may wait for room in the mailbox.
-    pub(in crate::reactor) fn send_answers(self) {
-        let mut next = Some(self);
-        while let Some(mut waiting) = next {
-            next = waiting.take_earlier();
-            waiting.post();
-        }
-    }
-
-    fn take_earlier(&mut self) -> Option<Self> {
-        self.reply.as_mut()?.earlier.take()
+    /// Sends the answer that was set; may wait for room in the mailbox.
+    pub(in crate::reactor) fn send(mut self) {
+        self.post();
     }
 
     /// Memory for the data items of a reply.
@@ -209,12 +189,7 @@ impl DeferTicket {
 
 impl Drop for DeferTicket {
     fn drop(&mut self) {
-        // Also when an encoder panicked: the call must not keep its slot forever. One after the other, as there may be
-        // many.
-        let mut earlier = self.take_earlier();
-        while let Some(mut waiting) = earlier {
-            earlier = waiting.take_earlier();
-        }
+        // Also when an encoder panicked: the call must not keep its slot forever.
         if self.reply.is_some() {
             self.refuse(SYSTEM_ERR);
         }
@@ -224,7 +199,7 @@ impl Drop for DeferTicket {
 impl Default for DeferredReply {
     fn default() -> Self {
         let slot = SlotId { index: 0, generation: 0 };
-        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL, earlier: None }
+        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL }
     }
 }
 

@@ -287,7 +287,7 @@ impl Attached {
             again(stored);
             return Verdict::Answered;
         }
-        let displaced = found.and_then(|index| state.vacate(index));
+        let displaced = found.map(|index| state.vacate(index));
         let begun = state.begin(self.owner, hash, call);
         drop(state);
         drop(displaced);
@@ -314,7 +314,7 @@ impl Attached {
             let (before, slot) = (place.call.xid, index_of(xid));
             place.owner.client == self.owner.client && index_of(before) == slot && before != xid
         });
-        let displaced = used.and_then(|index| state.vacate(index));
+        let displaced = used.map(|index| state.vacate(index));
         drop(state);
         drop(displaced);
         true
@@ -331,9 +331,9 @@ impl Attached {
         if state[index].is_running() {
             return state.wait(index, waiting);
         }
-        state.answer_for(index, &mut waiting);
+        state.answer_for(index, std::slice::from_mut(&mut waiting));
         drop(state);
-        waiting.send_answers();
+        waiting.send();
     }
 }
 
@@ -371,17 +371,17 @@ impl Ticket {
         self.finish(|state, index| state.keep_refusal(index, refusal));
     }
 
-    fn finish(&mut self, keep: impl FnOnce(&mut State, u32) -> Option<DeferTicket>) {
+    fn finish(&mut self, keep: impl FnOnce(&mut State, u32) -> Vec<DeferTicket>) {
         let Some(part) = self.part.take() else { return };
         let mut state = part.lock();
         if state[self.index].generation != self.generation {
             // The client has used its slot for another call, so this reply is not needed any more.
             return;
         }
-        let Some(mut waiting) = keep(&mut state, self.index) else { return };
+        let mut waiting = keep(&mut state, self.index);
         state.answer_for(self.index, &mut waiting);
         drop(state);
-        waiting.send_answers();
+        waiting.into_iter().for_each(DeferTicket::send);
     }
 }
 

@@ -108,13 +108,9 @@ impl Reactor {
         self.conn(conn).is_some_and(|c| Instant(now.0) < c.serves.of(slot).patience.of(slot, ends))
     }
 
-    /// Answers a call that has waited for memory too long, or defers that while there is no room for the answer.
+    /// Answers a call that has waited for memory too long.
     #[cold]
     fn refuse_starved(&mut self, conn: ConnId, slot: SlotId) {
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
-            return self.put_off(conn, slot);
-        }
         #[cfg(feature = "gss")]
         match self.starved(conn, slot) {
             Starved::Unprotected => {}

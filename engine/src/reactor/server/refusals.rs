@@ -2,7 +2,7 @@
 //! version of its call. Called by the core for messages that cannot be accepted, and by the server half for calls
 //! that cannot be answered.
 
-use crate::fabric::{ConnId, DownCause};
+use crate::fabric::ConnId;
 use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::retry_entry::Waiting;
 use crate::reactor::state::connection::Conn;
@@ -21,6 +21,7 @@ impl RpcRefusal {
         match self {
             Self::NoMemory => stats.no_buffer += 1,
             Self::Late => stats.calls_late += 1,
+            Self::Dropped => stats.calls_dropped += 1,
             Self::Accepted(_) | Self::Denied(_) | Self::NoRoom => return self,
         }
         SYSTEM_ERR
@@ -91,9 +92,7 @@ impl Reactor {
                 let error = RdmaError::of_header(version);
                 return self.emit_error(conn, xid, version.to_wire(), error);
             }
-            RpcRefusal::NoMemory | RpcRefusal::Late => {
-                ReplyHeader::accepted(xid, AcceptStatus::SystemErr)
-            }
+            _ => ReplyHeader::accepted(xid, AcceptStatus::SystemErr),
         };
         if !self.emit_rpc_header(conn, xid, version, &header) {
             self.owe(conn, Waiting::Refusal(xid, version, *answer));
@@ -129,16 +128,6 @@ impl Reactor {
 }
 
 impl CoreCell {
-    /// Gives no answer to a repeated call that cannot wait for that of the first, and ends its connection.
-    pub(crate) fn leave_repeated(&self, to: &ReplyTarget<'_>) {
-        let mut reactor = self.reactor();
-        let Some(c) = reactor.conn(to.conn) else { return };
-        if c.lane.proto().responder.abandon(to.slot) {
-            c.release(to.slot);
-            reactor.begin_close(to.conn, DownCause::Local);
-        }
-    }
-
     /// Answers a call whose handler panicked with SYSTEM_ERR, unless it was answered before.
     pub(crate) fn fail_call(&self, to: &ReplyTarget<'_>) {
         let mut reactor = self.reactor();

@@ -103,16 +103,12 @@ impl Reactor {
     /// no place now, or every buffer is still in flight: a requester may have its reply, and call again, before a
     /// device reports that the message was sent.
     #[inline]
-    pub(in crate::reactor) fn admit_call(
-        &mut self,
-        conn: ConnId,
-        slot: SlotId,
-        message: &Buf,
-    ) -> Option<Admitted> {
+    fn admit_call(&mut self, conn: ConnId, slot: SlotId, message: &Buf) -> Option<Admitted> {
         let Some(header_bytes) = plain_header_bytes(message.bytes()) else {
             return self.admit_other_call(conn, slot, message);
         };
-        self.reserve(conn, slot, 1, 0)?;
+        let send_room = self.fabric().room(conn);
+        self.reserve(conn, slot, (1, 0), send_room)?;
         Some(Admitted { header_bytes, plain: true, long: false })
     }
 
@@ -128,7 +124,9 @@ impl Reactor {
             return None;
         }
         let owes_done = owes_done(c.lane.proto().profile().under(view.transport_version()), &view);
-        self.reserve(conn, slot, 1 + reply_writes(&view), usize::from(owes_done))?;
+        let send_room = core.fabric().room(conn);
+        let places = (1 + reply_writes(&view), usize::from(owes_done));
+        self.reserve(conn, slot, places, send_room)?;
         // Bytes behind the header of an RDMA_NOMSG have no meaning (RFC 5666 section 4.1).
         let long = view.message_type() == MessageType::Nomsg;
         if owes_done {
@@ -137,28 +135,14 @@ impl Reactor {
         Some(Admitted { header_bytes: view.header_bytes() as u32, plain: false, long })
     }
 
-    /// Reserves places in the send queue for the reply of a call; its RDMA_DONE needs none any more, but has to find
-    /// one.
+    /// Reserves places in the send queue of a driver with so much room, for the reply of a call. Its RDMA_DONE needs none
+    /// any more, but has to find one.
     #[inline(always)]
     pub(in crate::reactor) fn reserve(
         &mut self,
         conn: ConnId,
         slot: SlotId,
-        needed: usize,
-        dones: usize,
-    ) -> Option<()> {
-        let send_room = self.fabric().room(conn);
-        self.reserve_of(conn, slot, needed, dones, send_room)
-    }
-
-    /// The same, if the free room of the driver is known.
-    #[inline(always)]
-    pub(in crate::reactor) fn reserve_of(
-        &mut self,
-        conn: ConnId,
-        slot: SlotId,
-        needed: usize,
-        dones: usize,
+        (needed, dones): (usize, usize),
         send_room: usize,
     ) -> Option<()> {
         let (c, core) = self.conn_and_core(conn)?;
@@ -181,24 +165,8 @@ impl Reactor {
         self.put_off(conn, slot);
     }
 
-    /// Takes the memory that the Read chunks of an admitted call were fetched to.
+    /// Passes a call to its handler, if there is room now, with the memory that its Read chunks were fetched to.
     #[inline]
-    pub(in crate::reactor) fn take_sinks(
-        &mut self,
-        conn: ConnId,
-        slot: SlotId,
-        admitted: Admitted,
-    ) -> Option<Box<Sinks>> {
-        if admitted.plain {
-            return None;
-        }
-        let (c, core) = self.conn_and_core(conn)?;
-        let mut sinks = c.serves.take_sinks(slot)?;
-        core.stats().copies += sinks.take_home();
-        Some(sinks)
-    }
-
-    /// Passes a call that waited to its handler, if there is room now.
     pub(in crate::reactor) fn frame_call(
         &mut self,
         conn: ConnId,
@@ -209,8 +177,15 @@ impl Reactor {
             self.put_off_call(conn, slot, message);
             return None;
         };
-        let sinks = self.take_sinks(conn, slot, admitted);
+        let sinks = if admitted.plain { None } else { self.take_sinks(conn, slot) };
         Some(CallFrame { conn, slot, message, admitted, sinks })
+    }
+
+    fn take_sinks(&mut self, conn: ConnId, slot: SlotId) -> Option<Box<Sinks>> {
+        let (c, core) = self.conn_and_core(conn)?;
+        let mut sinks = c.serves.take_sinks(slot)?;
+        core.stats().copies += sinks.take_home();
+        Some(sinks)
     }
 
     /// The handler has returned. An answered call releases its buffers; a deferred call keeps its message, because

@@ -140,6 +140,8 @@ pub(crate) enum RpcRefusal {
     NoMemory,
     /// Not executed, because it had waited for too long: SYSTEM_ERR, and it is counted.
     Late,
+    /// Its handler has dropped it: SYSTEM_ERR, and it is counted.
+    Dropped,
 }
 
 /// Options of a call in addition to its stream: the deadline, the room for its reply, and registered buffers for

@@ -63,7 +63,7 @@ enum Content {
     /// Free, or more of another place's results.
     Nothing,
     /// The call's handler is running, or will answer later. Calls that repeat it wait for the reply.
-    Running(Option<DeferTicket>),
+    Running(Vec<DeferTicket>),
     Replied(Results),
     Refused(RpcRefusal),
 }
@@ -193,7 +193,8 @@ impl State {
         self.last_generation += 1;
         let (generation, next) = (self.last_generation, self.head(hash));
         let place = self.place(index);
-        (place.call, place.generation, place.content) = (call, generation, Content::Running(None));
+        (place.call, place.generation, place.content) =
+            (call, generation, Content::Running(Vec::new()));
         (place.hash, place.next) = (hash, next);
         self.set_head(hash, index);
         Some((index, generation))
@@ -249,7 +250,7 @@ impl State {
     }
 
     /// Takes a call out of its place, which is free then. The caller drops the waiting call without holding the lock.
-    pub(super) fn vacate(&mut self, index: u32) -> Option<DeferTicket> {
+    pub(super) fn vacate(&mut self, index: u32) -> Vec<DeferTicket> {
         self.unlink(index);
         let content = std::mem::replace(&mut self.place(index).content, Content::Nothing);
         match content {
@@ -259,7 +260,7 @@ impl State {
         self.free_from(index);
         match content {
             Content::Running(waiting) => waiting,
-            _ => None,
+            _ => Vec::new(),
         }
     }
 
@@ -352,10 +353,9 @@ impl Place {
 /// Replies.
 impl State {
     /// Keeps the waiting call of a place that is running, until the reply is there.
-    pub(super) fn wait(&mut self, index: u32, mut waiting: DeferTicket) {
-        if let Content::Running(place) = &mut self.place(index).content {
-            waiting.join(place.take());
-            *place = Some(waiting);
+    pub(super) fn wait(&mut self, index: u32, call: DeferTicket) {
+        if let Content::Running(waiting) = &mut self.place(index).content {
+            waiting.push(call);
         }
     }
 
@@ -365,23 +365,23 @@ impl State {
         index: u32,
         data: &ReplyData,
         draft: &Draft<'_>,
-    ) -> Option<DeferTicket> {
+    ) -> Vec<DeferTicket> {
         let kept = self.store(index, data, draft);
         self.keep(index, kept.map_or(Content::Refused(SYSTEM_ERR), Content::Replied))
     }
 
     /// Keeps an RPC error.
-    pub(super) fn keep_refusal(&mut self, index: u32, refusal: RpcRefusal) -> Option<DeferTicket> {
+    pub(super) fn keep_refusal(&mut self, index: u32, refusal: RpcRefusal) -> Vec<DeferTicket> {
         self.keep(index, Content::Refused(refusal))
     }
 
-    fn keep(&mut self, index: u32, reply: Content) -> Option<DeferTicket> {
+    fn keep(&mut self, index: u32, reply: Content) -> Vec<DeferTicket> {
         let before = std::mem::replace(&mut self.place(index).content, reply);
         self.kin_at(index).running -= 1;
         self.enqueue(index);
         match before {
             Content::Running(waiting) => waiting,
-            _ => None,
+            _ => Vec::new(),
         }
     }
 
@@ -456,9 +456,12 @@ impl State {
     }
 
     /// Encodes the stored reply for the calls that have waited.
-    pub(super) fn answer_for(&mut self, index: u32, waiting: &mut DeferTicket) {
-        let stored = self.stored(index);
-        waiting.set_answers(&stored.unwrap_or(Stored::Refusal(SYSTEM_ERR)));
+    pub(super) fn answer_for(&mut self, index: u32, waiting: &mut [DeferTicket]) {
+        if !waiting.is_empty()
+            && let Some(stored) = self.stored(index)
+        {
+            waiting.iter_mut().for_each(|call| call.set_answer(&stored));
+        }
     }
 }
 
