@@ -152,6 +152,7 @@ fn round_trip(script: &mut Script<'_>) {
     let encoded = write(StreamWriter::aligned(&mut buffer, &items[..used], &mut padding), &parts);
     assert_eq!(usize::from(encoded.items_used), used);
     assert_eq!(encoded.fits, encoded.stream_bytes <= room);
+    check_reduced(&encoded, &items[..used], &parts);
     if encoded.fits {
         let stream = &buffer[..encoded.stream_bytes];
         let roundup = script.flag();
@@ -205,6 +206,33 @@ fn write(mut writer: StreamWriter<'_>, parts: &[Part<'_>]) -> Encoded {
     assert!(!encoded.items_missing);
     assert!(plain.is_none() || (encoded.fits && plain == Some(encoded.stream_bytes)));
     encoded
+}
+
+/// Items are where their placement says. Positions count in the stream with nothing taken out (RFC 8166 section 3.4.5), and
+/// no padding.
+fn check_reduced(encoded: &Encoded, items: &[Item<'_>], parts: &[Part<'_>]) {
+    let (mut at, mut positions) = (0, Vec::new());
+    for part in parts {
+        at += 4 + match *part {
+            Part::Word(_) => 0,
+            Part::Opaque(bytes) => roundup4(bytes.len()),
+            Part::Item(index) => {
+                positions.push(at + 4);
+                roundup4(items[index].bytes.len())
+            }
+        };
+    }
+    assert_eq!(encoded.unreduced_bytes, at);
+    for (index, (item, position)) in items.iter().zip(positions).enumerate() {
+        let reduced = encoded.reduced().iter().find(|reduced| usize::from(reduced.index) == index);
+        match item.placement {
+            Placement::Inline => assert_eq!(reduced, None),
+            Placement::Chunk => assert_eq!(reduced.is_none(), item.bytes.is_empty()),
+            _ => {}
+        }
+        let place = reduced.map(|reduced| (reduced.position as usize, reduced.length as usize));
+        assert!(place.is_none_or(|place| place == (position, item.bytes.len())), "{place:?}");
+    }
 }
 
 fn carried(length: u32, roundup: bool) -> u32 {

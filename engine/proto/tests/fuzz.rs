@@ -115,6 +115,9 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
+/// Plausible first words: a version, a length.
+const STARTS: &[&[u32]] = &[&[], &[1], &[8]];
+
 /// The chunk lists of a transport header.
 fn lists() -> impl Strategy<Value = Vec<u32>> {
     let segment = || {
@@ -227,6 +230,31 @@ proptest! {
         plain::run(&call);
         plain::run(&reply);
         plain::run(&call[..cut]);
+    }
+
+    /// The same of wire types of RPCSEC_GSS: those that are well-formed or nearly so, and of small words.
+    #[test]
+    fn gss_headers_hold_for_any_words(
+        (procedure, service, handle) in (0..5_u32, 0..6_u32, vec(any::<u8>(), 0..400)),
+        parser in 0..6_u8, start in select(STARTS), words in vec(0..9_u32, 0..20),
+        any in vec(any::<u8>(), 0..100),
+    ) {
+        let roundup = vec![0; handle.len().wrapping_neg() & 3];
+        let credential = bytes_of(&[1, procedure, 7, service, handle.len() as u32]);
+        gss_header::run(&[vec![0], credential, handle, roundup].concat());
+        gss_header::run(&[vec![parser], bytes_of(start), bytes_of(&words)].concat());
+        gss_header::run(&[vec![parser], any].concat());
+    }
+
+    /// The same of streams with items, padded or not: written and read again, and any bytes beside any chunks.
+    #[test]
+    fn payload_holds_for_any_script(
+        (kind, any) in (0..3_u8, vec(any::<u8>(), 0..300)),
+        (room, align) in (any::<[u8; 2]>(), prop_oneof![Just(0), any::<u8>()]),
+        rest in vec(prop_oneof![0..40_u8, any::<u8>()], 3..600),
+    ) {
+        payload::run(&[vec![kind], any].concat());
+        payload::run(&[&[3], &room[..], &rest[..1], &[align], &rest[1..]].concat());
     }
 
     /// The properties that the fuzzer of version two checks, for a few scripts each time: scripts

@@ -1,12 +1,7 @@
 //! The header of a call offers exactly the chunks it was given (RFC 5666 sections 3.4 to 3.6 and 5,
 //! RFC 8166 sections 3.4 and 4.3).
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX, Limits};
-use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
-use spinrpc_proto::rdma::{ReadSegment, Segment};
-
-use crate::messages::{Caller, NEVER};
+use crate::prelude::*;
 
 /// Memory that splits into `segments` segments of 100 bytes, the last one shorter.
 fn offer(handle: u32, segments: u32) -> ChunkOffer {

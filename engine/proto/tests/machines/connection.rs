@@ -1,19 +1,7 @@
 //! Handling of messages with an unusable header by a connection (RFC 5666 section 4.2, RFC 8166
 //! section 4.5).
 
-use spinrpc_proto::chunking::CallChunks;
-use spinrpc_proto::connection::{MALFORMED_MAX, Side};
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{Dropped, PeerMisbehaved};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::Limits;
-use spinrpc_proto::rdma::RdmaError;
-
-use crate::messages::{
-    Chunks, NEVER, Proto, plain_call, plain_reply, rdma_error, receive, rpc_call, segment, under,
-    wire, with_slots,
-};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 const XID: Xid = Xid(0xaabb_ccdd);
 const ERR_CHUNK: Event = Event::Error(XID, 1, RdmaError::Chunk);

@@ -1,12 +1,7 @@
 //! Events that end a call without a reply, and messages that only look like its reply (RFC 5666
 //! sections 4.1 to 4.3, RFC 8166 sections 4.5 and 4.6, RFC 8167 section 4).
 
-use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::RdmaError;
-
-use crate::messages::{Caller, Chunks, rdma_done, rdma_error, rpc_call, rpc_reply, wire};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 #[test]
 fn receive_rdma_error_expect_the_call_to_end_for_good() {

@@ -1,19 +1,9 @@
 //! Answers of a responder with a Read list, and the RDMA_DONEs it is owed for them (RFC 5666
 //! sections 3.3, 3.8, 5.2 and 11).
 
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{Dropped, SlotId};
-use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::rdma::v1::MessageType;
-use spinrpc_proto::rdma::{ReadSegment, ReplyRepr, set_credits};
-use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
 use spinrpc_proto::version::TransportVersion::One;
 
-use crate::messages::{
-    Chunks, NEVER, READ_PROFILES, Server, plain_call, rdma_done, rpc_call, segment, view,
-};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 const SHORT: ReplyShape<'_> = ReplyShape { placed: &[], long_bytes: None };
 

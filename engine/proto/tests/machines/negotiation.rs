@@ -1,19 +1,10 @@
 //! Negotiation of the version between a requester and its responder
 //! (draft-cel-nfsv4-rpcrdma-version-two-01 sections 2.3 and 5).
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::connection::Side;
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved};
-use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::limits::Limits;
-use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::requester::{CallRefused, StartedCall};
 use spinrpc_proto::version::TransportVersion::{One, Two};
-use spinrpc_proto::version::{InlineThresholds, Negotiation, Stage, Verdict, Versions};
 
-use crate::messages::{self, Chunks, segment, wire, with_slots};
-use crate::recorder::{Event, Recorder};
+use crate::messages;
+use crate::prelude::*;
 use crate::two::{BOTH, Proto, call, end, error, plain_call, plain_reply, receive, view};
 
 /// A client that has offered version two in its first call.

@@ -1,14 +1,8 @@
 //! RDMA2_OPTIONAL where no extension is known (draft-cel-nfsv4-rpcrdma-version-two-01 sections 3.1 and 4.2).
 
-use spinrpc_proto::connection::Side;
-use spinrpc_proto::events::{CallFailure, Dropped};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rpc::Direction::{Call, Reply};
-use spinrpc_proto::version::Versions;
 
-use crate::messages::{rpc_call, wire};
-use crate::recorder::Event;
+use crate::prelude::*;
 use crate::two::{
     Proto, UNKNOWN, both_ways, call, end, error, optional, optional_with, plain_call, plain_reply,
     receive,

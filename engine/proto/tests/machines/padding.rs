@@ -3,24 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::chunking::{
-    Beside, CallChunks, ChunkOffer, Found, Item, Placement, StreamReader, StreamWriter,
-};
-use spinrpc_proto::connection::Side;
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{DeliveredReply, Dropped, PeerMisbehaved, ReplyStream};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::RdmaError;
 use spinrpc_proto::rdma::v1::{MSGP_FIELDS_BYTES, alignment_of, insert_alignment, strip_padding};
-use spinrpc_proto::rpc::CallHeader;
-use spinrpc_proto::xdr::{DecodeError, Padding, Reader, Writer};
 
-use crate::messages::{
-    Chunks, NEVER, READ_PROFILES, plain_call, receive, rpc_call, rpc_reply, segment, under, view,
-    wire,
-};
-use crate::recorder::{Event, Recorder};
+use crate::prelude::*;
 
 const XID: Xid = Xid(0x0102_0304);
 const ANY_LENGTH: usize = 1 << 20;

@@ -1,17 +1,9 @@
 //! Functions for plain calls and replies compared with the general ones: the same ends, slots and
 //! credits.
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::connection::Side;
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::limits::Limits;
 use spinrpc_proto::plain::{PlainReply, call_head};
-use spinrpc_proto::requester::{CallRefused, index_of};
-use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 
-use crate::messages::{Caller, NEVER, Proto, Server, plain_call, plain_reply, view, with_slots};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 #[test]
 fn a_plain_call_takes_the_next_xid_and_a_credit() {

@@ -1,12 +1,6 @@
 //! Fetching of a call's Read chunks by a responder (RFC 5666 section 3.4, RFC 8166 section 3.4.5).
 
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{ReadRequest, SlotId};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::responder::Pulled;
-
-use crate::messages::{Chunks, Server, plain_call, rpc_call, segment, view};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 const XID: Xid = Xid(17);
 

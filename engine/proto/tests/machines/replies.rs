@@ -1,12 +1,6 @@
 //! Replies of a responder (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166 sections 3.4.6 and 4.3).
 
-use spinrpc_proto::events::{SlotId, WriteRequest, WriteSource};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::{MessageType, RdmaError, ReplyRepr, Segment};
-use spinrpc_proto::responder::{ReplyRefused, ReplyShape};
-
-use crate::messages::{Chunks, Server, plain_call, rpc_call, segment, view};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 const XID: Xid = Xid(0x0102_0304);
 

@@ -1,22 +1,9 @@
 //! Fetching of a reply by a requester, which ends it with RDMA_DONE (RFC 5666 sections 3.5, 3.8 and
 //! 5.1).
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{
-    CallFailure, DeliveredReply, Dropped, PeerMisbehaved, ReadRequest, ReplyStream,
-};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::pull::Pulled;
-use spinrpc_proto::rdma::v1::MessageType;
 use spinrpc_proto::reply_pull::PullEnd;
-use spinrpc_proto::requester::{CallRefused, StartedCall};
 
-use crate::messages::{
-    Caller, Chunks, NEVER, READ_PROFILES, plain_reply, rdma_done, rdma_error, rpc_reply, segment,
-    view,
-};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 impl Caller {
     /// A connection with as many credits granted as it has slots.

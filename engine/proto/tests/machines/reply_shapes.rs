@@ -1,14 +1,7 @@
 //! Handling of every shape of reply by a requester (RFC 5666 sections 3.6, 3.7 and 5.2, RFC 8166
 //! section 4.3).
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::events::{CallFailure, PeerMisbehaved, ReplyStream};
-use spinrpc_proto::rdma::Segment;
-use spinrpc_proto::requester::StartedCall;
-use spinrpc_proto::version::Versions;
-
-use crate::messages::{Caller, Chunks, NEVER, rpc_reply, segment};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 const TOKEN: u64 = 77;
 

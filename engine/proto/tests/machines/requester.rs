@@ -2,13 +2,9 @@
 
 use std::collections::HashSet;
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::events::{Dropped, PeerMisbehaved, ReplyStream};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, SLOTS_MAX};
+use spinrpc_proto::requester::SLOTS_MAX;
 
-use crate::messages::{Caller, Chunks, NEVER, plain_reply, rpc_reply, segment, view};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 /// Starts calls until one is refused; how many there were, and why no more.
 fn start_all(caller: &mut Caller) -> (u32, CallRefused) {

@@ -5,13 +5,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::events::{PeerMisbehaved, SlotId};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
-
-use crate::messages::{Caller, Chunks, NEVER, plain_reply, rpc_reply, segment, view};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 

@@ -1,12 +1,6 @@
 //! Calls that have a slot before they are sent: they hold a credit, no reply reaches them, and their end leaves nothing.
 
-use spinrpc_proto::chunking::CallChunks;
-use spinrpc_proto::events::{CallFailure, Dropped};
-use spinrpc_proto::ids::Instant;
-use spinrpc_proto::requester::CallRefused;
-
-use crate::messages::{Caller, NEVER, plain_reply, view};
-use crate::recorder::{Event, Recorder};
+use crate::prelude::*;
 
 const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 

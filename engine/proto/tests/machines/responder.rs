@@ -1,17 +1,9 @@
 //! Calls that a responder accepts, and its answers to the others (RFC 5666 sections 3.3, 3.4 and 4,
 //! RFC 8166 sections 3.3, 3.4 and 4.2 to 4.6).
 
-use spinrpc_proto::events::Dropped;
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::responder::{ReplyShape, Responder, SLOTS_MAX, ServeSlot};
 use spinrpc_proto::version::TransportVersion::One;
 
-use crate::messages::{
-    Chunks, Server, plain_call, plain_reply, rdma_done, rdma_error, rpc_call, rpc_reply, segment,
-    view, wire,
-};
-use crate::recorder::{Event, Recorder};
+use crate::prelude::*;
 
 const XID: Xid = Xid(0xaabb_ccdd);
 const ERR_CHUNK: Event = Event::Error(XID, 1, RdmaError::Chunk);

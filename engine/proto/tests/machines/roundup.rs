@@ -1,15 +1,7 @@
 //! XDR roundup and Read chunks (RFC 5666 section 3.7): left out, included, or in a separate chunk;
 //! and how a receiver skips it where it was not transferred.
 
-use spinrpc_proto::chunking::{Beside, Found, StreamReader};
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::ReadRequest;
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::xdr::roundup4;
-
-use crate::messages::{Chunks, READ_PROFILES, Server, rpc_call, segment, view, wire};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 /// Treatment of an item's roundup by a sender.
 #[derive(Clone, Copy, Debug, PartialEq)]

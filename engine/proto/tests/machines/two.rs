@@ -1,16 +1,7 @@
 //! Messages of a peer in version two, and connections that speak it.
 
-use spinrpc_proto::chunking::CallChunks;
-use spinrpc_proto::connection::Side;
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::Limits;
-use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, MessageType};
-use spinrpc_proto::requester::StartedCall;
-use spinrpc_proto::rpc::Direction;
-use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
+use crate::prelude::*;
 
-use crate::messages::{Chunks, NEVER, rpc_call, rpc_reply, wire, with_slots};
 pub(crate) use crate::messages::{Proto, receive};
 
 pub(crate) const UNKNOWN: u32 = 15;

@@ -1,21 +1,9 @@
 //! Calls in both directions of one connection (RFC 8167): the machine that each message is for, and
 //! the handling of messages without a direction.
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::connection::Side;
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{CallFailure, Dropped, ReplyStream, SlotId};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::Limits;
-use spinrpc_proto::rdma::{RdmaError, Segment};
-use spinrpc_proto::requester::{CallRefused, StartedCall};
 use spinrpc_proto::version::TransportVersion::One;
 
-use crate::messages::{
-    Chunks, NEVER, Proto, READ_PROFILES, plain_call, plain_reply, rdma_done, rdma_error, receive,
-    rpc_call, rpc_reply, segment, wire, with_slots,
-};
-use crate::recorder::Event;
+use crate::prelude::*;
 
 const OTHER: Xid = Xid(0xaabb_ccdd);
 const SIDES: [Side; 2] = [Side::Client, Side::Server];

@@ -1,17 +1,7 @@
 //! Messages whose transport header and RPC message have different XIDs (RFC 5666 section 4.1, both drafts
 //! section 4.1), and RDMA_MSGPs that have no RPC message.
 
-use spinrpc_proto::connection::{Connection, Side};
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{Dropped, ReplyStream};
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::RdmaError;
-use spinrpc_proto::requester::{CallSlot, Requester};
-use spinrpc_proto::responder::{Responder, ServeSlot};
-use spinrpc_proto::rpc::Direction;
-
-use crate::messages::{Caller, Chunks, READ_PROFILES, Server, rpc_call, rpc_reply, view, wire};
-use crate::recorder::{Event, Recorder};
+use crate::prelude::*;
 use crate::two;
 
 const XID: Xid = Xid(0x0102_0304);

@@ -1,21 +1,10 @@
 //! Handling of version-two messages by a connection (draft-cel-nfsv4-rpcrdma-version-two-01
 //! sections 4.2.1 to 4.2.3 and 5.3).
 
-use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
-use spinrpc_proto::connection::{Connection, MALFORMED_MAX, Side};
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved, ReplyStream};
-use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::rdma::{MessageType, RdmaError, ReadSegment, ReplyRepr};
-use spinrpc_proto::requester::{CallSlot, Requester};
-use spinrpc_proto::responder::{ReplyRefused, ReplyShape, Responder, ServeSlot};
 use spinrpc_proto::rpc::Direction::{Call, Reply};
-use spinrpc_proto::version::{Negotiation, TransportVersion, Versions};
 
-use crate::messages::{
-    self, Chunks, NEVER, rdma_done, rpc_call, rpc_reply, segment, wire, with_slots,
-};
-use crate::recorder::{Event, Recorder};
+use crate::messages;
+use crate::prelude::*;
 use crate::two::{
     BOTH, Proto, UNKNOWN, both_ways, call, end, error, msg, nomsg, optional, plain_call,
     plain_reply, receive, view,

@@ -1,6 +1,5 @@
 //! The Connection Configuration Protocol (RFC 5666 section 6).
 
-use proptest::prelude::*;
 use spinrpc_proto::config_proto::{
     ALIGN_MAX_BYTES, BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequest, PROGRAM, Protection,
     VERSION,
@@ -94,18 +93,6 @@ fn receive_a_credential_expect_it_weighed_against_the_flavor_demanded() {
         for flavor in [AuthFlavor::Short, AuthFlavor::Gss, AuthFlavor::Other(99)] {
             let strange = demanded.check(&credential(flavor, &body[..length]));
             assert_eq!(strange, Err(AuthStat::RejectedCred), "{flavor:?}");
-        }
-    }
-}
-
-proptest! {
-    #[test]
-    fn any_bytes_parse_to_what_they_were_or_to_an_error(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
-        prop_assert_eq!(ConfigRequest::parse(&bytes).is_ok(), bytes.len() == BODY_BYTES);
-        if let (Ok(request), Ok(reply)) = (ConfigRequest::parse(&bytes), ConfigReply::parse(&bytes)) {
-            prop_assert_eq!(&request.emit()[..], &bytes[..]);
-            prop_assert_eq!(&reply.emit()[..], &bytes[..]);
-            prop_assert!(reply.usable_align_bytes().is_none_or(|align| align <= ALIGN_MAX_BYTES));
         }
     }
 }

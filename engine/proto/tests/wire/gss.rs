@@ -1,9 +1,5 @@
-//! RPCSEC_GSS (RFC 2203): credentials, context creation, frames of bodies.
-
-use proptest::collection::vec;
-use proptest::option;
-use proptest::prelude::*;
-use proptest::sample::select;
+//! RPCSEC_GSS (RFC 2203): credentials, context creation, frames of bodies. `gss_headers_hold_for_any_words` (../fuzz.rs)
+//! has the rest.
 
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{
@@ -289,54 +285,4 @@ fn only_integrity_and_privacy_protect_bodies() {
     assert_eq!(services, [false, false, true, true, false]);
     let creating = [0, 1, 2, 3].map(|value| GssProcedure::from_wire(value).unwrap().is_creation());
     assert_eq!(creating, [false, true, true, false]);
-}
-
-const STARTS: &[&[u8]] = &[&[0, 0, 0, 1], &[0, 0, 0, 8], &[]];
-
-proptest! {
-    #[test]
-    fn a_credential_received_is_the_one_sent(
-        procedure in 0_u32..4, sequence: u32, service in option::of(any::<u32>()), which in 1_u32..4,
-        handle in vec(any::<u8>(), 0..=GSS_HANDLE_MAX_BYTES),
-    ) {
-        let procedure = GssProcedure::from_wire(procedure).unwrap();
-        let free = service.filter(|_| procedure.is_creation());
-        let service = GssService::from_wire(free.unwrap_or(which));
-        let handle = if procedure == GssProcedure::Init { &[][..] } else { &handle };
-        let credential = GssCredential { procedure, sequence, service, handle };
-        let body = emitted(&credential);
-        prop_assert_eq!(GssCredential::parse(&body), Ok(credential));
-    }
-
-    #[test]
-    fn frames_received_are_those_sent(
-        words in 0_usize..200, checksum in 0_usize..=400, token in 0_usize..600, sequence: u32,
-    ) {
-        let frame = IntegrityFrame::around(words * 4, checksum);
-        let mut body = vec![0xee; frame.body_bytes()];
-        prop_assert_eq!(frame.emit(sequence, &mut body), Ok(()));
-        prop_assert_eq!(IntegrityFrame::parse(&body), Ok(frame.clone()));
-        let inside = content(&body[frame.covered], sequence);
-        prop_assert_eq!(inside.map(<[u8]>::len), Ok(words * 4));
-        let frame = PrivacyFrame::around(token);
-        let mut body = vec![0xee; frame.body_bytes()];
-        prop_assert_eq!(frame.emit(&mut body), Ok(()));
-        prop_assert_eq!(PrivacyFrame::parse(&body), Ok(frame));
-    }
-
-    #[test]
-    fn any_bytes_are_read_or_refused(
-        start in select(STARTS), rest in vec(0_u8..9, 0..60),
-    ) {
-        let bytes = [start, &rest].concat();
-        if let Ok(credential) = GssCredential::parse(&bytes) {
-            prop_assert_eq!(credential.buffer_len(), bytes.len());
-        }
-        if let Ok(frame) = IntegrityFrame::parse(&bytes) {
-            prop_assert!(frame.body_bytes() == bytes.len() && frame.covered.len() % 4 == 0);
-        }
-        if let Ok(frame) = PrivacyFrame::parse(&bytes) {
-            prop_assert_eq!(frame.body_bytes(), bytes.len());
-        }
-    }
 }
