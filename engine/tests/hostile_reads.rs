@@ -14,7 +14,6 @@ use spinrpc::config::RawConfig;
 use spinrpc::fabric::{Access, RemoteSlice, WrError};
 use spinrpc::{CallError, DownCause, Procedure};
 use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::PeerMisbehaved;
 use std::sync::atomic::Ordering;
 
 fn server(change: impl FnOnce(&mut RawConfig)) -> Server {
@@ -179,17 +178,6 @@ fn what_is_exported_is_exactly_the_reply() {
     assert_eq!(peer.hear_read(), None);
     let access = DownCause::WorkRequest(WrError::RemoteAccess);
     assert_eq!(peer.hear_end(), access);
-    others_are_served(&server);
-}
-
-#[test]
-fn a_read_beyond_the_reply_costs_the_connection() {
-    let server = server(|_| {});
-    let mut peer = RawPeer::connect(&server.address);
-    ask(&mut peer, 5);
-    let (_, _, slice) = read_list(&peer.hear());
-    peer.read(RemoteSlice { length: slice.length + 1, ..slice });
-    assert_eq!(peer.hear_read(), None);
     others_are_served(&server);
 }
 
@@ -469,40 +457,6 @@ fn a_reply_too_long_to_be_fetched_ends_its_call_alone() {
         assert!(matches!(error, CallError::NoMemory), "{error:?}");
         pair.hear_done(xid);
         assert!(pair.caller.client.is_up());
-    }
-}
-
-#[test]
-fn a_read_list_that_cannot_be_costs_the_connection() {
-    for (what, lists, kind) in [
-        (
-            "Position-Zero next to a message",
-            [&read_segment(0, NOWHERE)[..], &NO_LISTS].concat(),
-            MSG,
-        ),
-        (
-            "roundup that is not behind its item",
-            [
-                &read_segment(34, RemoteSlice { length: 2, ..NOWHERE })[..],
-                &read_segment(28, RemoteSlice { length: 5, ..NOWHERE }),
-                &NO_LISTS,
-            ]
-            .concat(),
-            MSG,
-        ),
-        ("beyond the stream", [&read_segment(4000, NOWHERE)[..], &NO_LISTS].concat(), MSG),
-        ("no message", [&read_segment(28, NOWHERE)[..], &NO_LISTS].concat(), NOMSG),
-    ] {
-        let mut pair = Pair::new();
-        let xid = pair.call();
-        let body = [&success(xid)[..], &[64]].concat();
-        pair.peer.send_words(&message(xid, kind, &lists, &body));
-        let error = pair.caller.reply().unwrap_err();
-        assert!(matches!(error, CallError::PeerMisbehaved(_)), "{what}: {error:?}");
-        let (cause, _) = pair.caller.down();
-        let reasons = [PeerMisbehaved::ReadListBroken, PeerMisbehaved::NoReplyStream];
-        let known = reasons.iter().any(|why| cause == DownCause::PeerMisbehaved(why.as_str()));
-        assert!(known, "{what}: {cause:?}");
     }
 }
 

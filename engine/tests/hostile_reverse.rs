@@ -288,43 +288,6 @@ fn call_in_reverse_with_results_of_unknown_length_expect_no_chunk_offered() {
     assert!(matches!(pair.next_reply(), (3, Ok(_))));
 }
 
-#[test]
-fn answer_calls_in_reverse_that_there_are_not_expect_silence() {
-    let mut pair = AtClient::connect();
-    let xid = pair.start(3, &mut CallSpec::short());
-    for message in [
-        reply(xid.wrapping_add(1)),
-        vec![xid.wrapping_add(1), 1, 64, ERROR, ERR_CHUNK],
-        vec![xid, 1, 64, MSG, 2, 0, 0, xid, 1],
-        vec![xid, 1, 64, MSG, 0, 0, 0, xid, 2],
-    ] {
-        pair.peer.send_words(&message);
-    }
-    pair.peer.send_words(&reply(xid));
-    assert!(matches!(pair.next_reply(), (3, Ok(_))));
-    pair.expect_alive();
-    assert!(pair.peer.poll().is_none(), "an answer to a reply or an error");
-}
-
-/// RFC 8166 section 4.3.1: a reply with a Read list; it costs the connection in either direction.
-#[test]
-fn answer_a_call_in_reverse_with_a_read_list_expect_the_connection_closed() {
-    let mut pair = AtClient::connect();
-    let xid = pair.start(3, &mut CallSpec::short());
-    let lists = [1, 40, 9, 100, 0, 0, 0, 0, 0];
-    let words = [&[xid, 1, 64, MSG], &lists[..], &[xid, 1, 0, 0, 0, 0]].concat();
-    pair.peer.send_words(&words);
-    assert!(matches!(pair.next_reply(), (3, Err(CallError::PeerMisbehaved(_)))));
-    let end = Instant::now() + LIMIT;
-    loop {
-        assert!(Instant::now() < end, "the connection stays");
-        pair.core.poll_once();
-        if let Some(Said::Down(_)) = pair.peer.poll() {
-            break;
-        }
-    }
-}
-
 /// A client that never answers costs the server its calls in reverse, and nothing else.
 #[test]
 fn never_answer_expect_deadlines_and_forward_calls_served() {

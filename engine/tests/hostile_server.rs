@@ -4,17 +4,14 @@
 
 mod common;
 
-use common::caller::{Heard, all_words, client_config, open, run_core};
+use common::caller::{all_words, client_config, open, run_core};
 use common::program::{ECHO, NULL};
 use common::raw::*;
 use common::raw_server::RawServer;
 use common::{LIMIT, PROGRAM, unique_address, valid};
-use proptest::prelude::*;
-use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::config::ConfigRole;
 use spinrpc::{
-    Backpressure, CallEnded, CallError, CallSpec, ConnectError, ConnectionEvent, DownCause, Engine,
-    Token,
+    Backpressure, CallEnded, CallError, CallSpec, ConnectError, DownCause, Engine, Token,
 };
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::PeerMisbehaved;
@@ -204,37 +201,6 @@ fn lists_that_were_not_offered_cost_the_connection() {
     }
 }
 
-#[test]
-fn lists_that_were_changed_cost_the_connection() {
-    // Of the call: xid, version, credits, type, no reads, one Write chunk of one segment (link,
-    // count, handle, length, offset), end, Reply chunk of one segment.
-    type Change = fn(&mut Vec<u32>);
-    let cases: [(&str, Change, PeerMisbehaved); 8] = [
-        ("another handle", |l| l[3] ^= 1, PeerMisbehaved::WriteListChanged),
-        ("another offset", |l| l[6] ^= 4, PeerMisbehaved::WriteListChanged),
-        ("a longer length", |l| l[4] += 100, PeerMisbehaved::WriteListChanged),
-        ("two segments", two_segments, PeerMisbehaved::WriteListChanged),
-        ("two chunks", two_chunks, PeerMisbehaved::WriteListChanged),
-        ("another Reply handle", |l| l[10] ^= 1, PeerMisbehaved::ReplyChunkChanged),
-        ("a longer Reply chunk", |l| l[11] += 100, PeerMisbehaved::ReplyChunkChanged),
-        ("a Reply chunk together with a body", |l| l[11] = 64, PeerMisbehaved::ReplyChunkChanged),
-    ];
-    for (what, change, why) in cases {
-        let mut pair = Pair::new();
-        let call = pair.call_with_room(1, 9000, true);
-        let mut lists = call[4..18].to_vec();
-        assert_eq!((lists[..3].to_vec(), lists[7..10].to_vec()), (vec![0, 1, 1], vec![0, 1, 1]));
-        let is_reply_case = what.contains("Reply");
-        if !is_reply_case {
-            lists[11] = 0;
-        }
-        change(&mut lists);
-        let xid = call[0];
-        pair.peer.send_words(&message(xid, MSG, &lists, &success(xid)));
-        pair.expect_misbehaved(what, why);
-    }
-}
-
 /// RFC 5666 section 3.4: "Unused write chunks, or unused bytes in write chunk buffer lists, are not returned as
 /// results, and their memory is returned to the upper layer as part of RPC completion". Their keys end with the call.
 #[test]
@@ -276,17 +242,6 @@ fn a_reply_in_a_chunk_that_is_another_calls_reaches_no_handler() {
         assert!(told && token == 2, "{token} {error:?}");
         assert_eq!(pair.caller.down(), (DownCause::PeerMisbehaved(why.as_str()), 1));
     }
-}
-
-fn two_segments(lists: &mut Vec<u32>) {
-    let segment = lists[3..7].to_vec();
-    lists[2] = 2;
-    lists.splice(7..7, segment);
-}
-
-fn two_chunks(lists: &mut Vec<u32>) {
-    let chunk = lists[1..7].to_vec();
-    lists.splice(7..7, chunk);
 }
 
 #[test]
@@ -337,18 +292,6 @@ fn the_own_key_of_a_call_may_be_invalidated() {
     pair.peer.send_invalidating(&bytes_of(&good_reply(call[0])), Some(call[7]));
     assert!(pair.caller.reply().is_ok());
     assert!(pair.caller.client.is_up());
-}
-
-#[test]
-fn after_many_malformed_headers_the_connection_is_closed_with_that_cause() {
-    let mut pair = Pair::new();
-    pair.call(1);
-    for _ in 0..65 {
-        pair.peer.send_words(&[1, 2, 3, 99, 5, 6, 7, 8]);
-    }
-    let why = PeerMisbehaved::MalformedHeaders.as_str();
-    assert_eq!(pair.caller.down(), (DownCause::PeerMisbehaved(why), 1));
-    assert!(matches!(pair.caller.reply(), Err(CallError::Disconnected(_))));
 }
 
 #[test]
@@ -431,51 +374,5 @@ fn a_call_cancelled_as_the_server_goes_ends_once() {
         let cancelled = matches!(end, CallError::Cancelled);
         let disconnected = matches!(end, CallError::Disconnected(_));
         assert!(if token <= 5 { cancelled } else { disconnected }, "{token}: {end:?}");
-    }
-}
-
-#[test]
-fn random_replies_end_each_call_at_most_once_and_hang_nothing() {
-    let pair = std::cell::RefCell::new(Pair::new());
-    let word = prop_oneof![0..6_u32, any::<u32>(), Just(64), Just(9000)];
-    let inputs = (any::<bool>(), any::<bool>(), 0..6_u32, prop::collection::vec(word, 0..40));
-    let cases = Cases { cases: 1500, failure_persistence: None, ..Cases::default() };
-    TestRunner::new(cases)
-        .run(&inputs, |(mine, room, kind, words)| {
-            let mut pair = pair.borrow_mut();
-            if !pair.caller.client.is_up() {
-                *pair = Pair::new();
-            }
-            provoke(&mut pair, mine, room, kind, &words);
-            Ok(())
-        })
-        .unwrap();
-}
-
-fn provoke(pair: &mut Pair, mine: bool, room: bool, kind: u32, words: &[u32]) {
-    let call = if room { pair.call_with_room(1, 9000, true) } else { pair.call(1) };
-    let xid = if mine { call[0] } else { call[0].wrapping_add(1) };
-    // As often as not with the lists that were offered.
-    let lists = if room && kind == MSG { &call[4..18] } else { &[][..] };
-    let mut reply = message(xid, kind, lists, words);
-    if !lists.is_empty() {
-        (reply[8], reply[15]) = (words.first().copied().unwrap_or(0), 0);
-    }
-    pair.peer.send_words(&reply);
-    // The good reply comes too late if the first one ended the call.
-    pair.peer.send_words(&good_reply(call[0]));
-    pair.caller.run_until("the end of the call", |heard| !heard.replies.is_empty());
-    let went_down = |heard: &Heard<Vec<u32>>| {
-        heard.events.iter().any(|event| matches!(event, ConnectionEvent::Down { .. }))
-    };
-    for _ in 0..10 {
-        pair.caller.core.poll_once();
-    }
-    assert_eq!(pair.caller.heard.borrow_mut().replies.drain(..).count(), 1);
-    if went_down(&pair.caller.heard.borrow()) {
-        assert!(!pair.caller.client.is_up());
-    } else {
-        let next = pair.call(2)[0];
-        pair.expect_alive("after rubbish", next);
     }
 }

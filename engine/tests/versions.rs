@@ -289,23 +289,6 @@ fn a_connection_is_of_the_version_that_is_asked_for() {
     assert!(matches!(refused, Err(ConnectError::VersionNotConfigured)));
 }
 
-#[test]
-fn a_responder_that_refuses_both_versions_ends_it() {
-    let mut bench = Bench::new(auto(ConfigRole::Off), &ConnectOptions::new());
-    let offer = bench.hear();
-    bench.peer.send_words(&refusal_of(&offer));
-    let again = bench.hear();
-    bench.peer.send_words(&[again[0], 1, 64, 4, 1, 7, 9]);
-    let error = bench.until("the end", |bench| {
-        let failed = |event: &ConnectionEvent| match event {
-            ConnectionEvent::ConnectFailed { error } => Some(error.clone()),
-            _ => None,
-        };
-        bench.caller.heard.borrow().events.iter().find_map(failed)
-    });
-    assert!(matches!(error, ConnectError::NoCommonVersion { low: 7, high: 9 }), "{error:?}");
-}
-
 /// RFC 8167 section 4: both directions are of one version, which the first call decides; a client
 /// that speaks version two alone would refuse any other.
 #[test]
