@@ -7,10 +7,7 @@
 #[allow(dead_code, reason = "each program of tests uses a part")]
 mod reference;
 
-use nfs3_types::nfs3::{
-    CREATE3args, CREATE3resok, NFS_PROGRAM, Nfs3Option, READ3args, WRITE3resok, createhow3,
-    diropargs3, nfs_fh3, nfsstat3, sattr3, stable_how,
-};
+use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::Opaque;
 use reference::{FromXdr, ReadHead, ToXdr, WriteHead};
 use spinrpc::config::{CoreList, Host, RawConfig, Want};

@@ -3,9 +3,7 @@
 use crate::back_end;
 use crate::host::{self, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
 use crate::session::{Session, mode, some, status};
-use nfs3_types::nfs3::{
-    FSINFO3resok, GETATTR3args, NFS_PROGRAM, createhow3, fattr3, nfs_fh3, nfsstat3, post_op_attr,
-};
+use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::{AuthStat, CallError, CallSpec, Engine, RejectStatus};
 use spinrpc_nfs::protocol::FileHandle;

@@ -2,9 +2,7 @@
 
 use crate::host::Host;
 use crate::session::{mode, some, status};
-use nfs3_types::nfs3::{
-    Nfs3Option, ftype3, nfsstat3, nfstime3, sattr3, set_atime, set_mtime, stable_how,
-};
+use nfs3_types::nfs3::*;
 
 pub(crate) fn a_root_that_is_a_directory(host: &Host) {
     let session = host.session();

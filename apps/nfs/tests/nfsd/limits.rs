@@ -2,11 +2,7 @@
 
 use crate::host::{BLOCK_BYTES, Host};
 use crate::session::{Res, Session, some, status};
-use nfs3_types::nfs3::{
-    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    FSF3_LINK, FSF3_SYMLINK, FSINFO3args, FSINFO3resok, FSSTAT3args, FSSTAT3resok, NFS_PROGRAM,
-    PATHCONF3args, PATHCONF3resok, nfs_fh3, nfsstat3, post_op_attr,
-};
+use nfs3_types::nfs3::*;
 
 fn fsinfo(session: &Session, of: &nfs_fh3) -> Res<FSINFO3resok, post_op_attr> {
     session.call(NFS_PROGRAM::NFSPROC3_FSINFO, &FSINFO3args { fsroot: of.clone() })

@@ -3,10 +3,7 @@
 use crate::host::Host;
 use crate::reference::{FromXdr, ToXdr};
 use crate::session::{Res, Session, some, status};
-use nfs3_types::nfs3::{
-    NFS_PROGRAM, READDIR3args, READDIR3resok, READDIRPLUS3args, READDIRPLUS3resok, cookieverf3,
-    fattr3, nfs_fh3, nfsstat3, post_op_attr,
-};
+use nfs3_types::nfs3::*;
 use spinrpc::{CallSpec, DecodeError, Decoder};
 use std::collections::BTreeSet;
 

@@ -4,10 +4,7 @@
 use crate::host::Host;
 use crate::reference::ToXdr;
 use crate::session::{Session, at, made, mode, only_status, some, status};
-use nfs3_types::nfs3::{
-    LOOKUP3args, LOOKUP3resok, NFS_PROGRAM, Nfs3Option, createhow3, createverf3, devicedata3,
-    diropargs3, ftype3, mknoddata3, nfs_fh3, nfsstat3, post_op_attr, sattr3, specdata3,
-};
+use nfs3_types::nfs3::*;
 use spinrpc::{CallSpec, Encoder};
 use spinrpc_nfs::nfs3::READLINK_RESULT_BYTES_MAX;
 

@@ -3,11 +3,7 @@
 use crate::back_end;
 use crate::host::{self, Host, MAIN};
 use crate::session::{Session, made, mode, some, status};
-use nfs3_types::nfs3::{
-    ACCESS3_EXTEND, ACCESS3_MODIFY, ACCESS3_READ, FSSTAT3args, FSSTAT3resok, NFS_PROGRAM,
-    Nfs3Option, createhow3, devicedata3, mknoddata3, nfs_fh3, nfsstat3, post_op_attr, sattr3,
-    set_atime, set_mtime, specdata3,
-};
+use nfs3_types::nfs3::*;
 use spinrpc_nfs::server::memfs::MemoryOptions;
 
 const OWNER: (u32, u32) = (1000, 100);

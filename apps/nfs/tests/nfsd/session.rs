@@ -3,14 +3,8 @@
 use crate::host;
 use crate::reference::{FromXdr, ToXdr};
 use crate::reference::{ReadHead, WriteHead};
-use nfs3_types::nfs3::{
-    ACCESS3args, ACCESS3resok, COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, GETATTR3args,
-    LINK3args, LOOKUP3args, LOOKUP3resok, MKDIR3args, MKNOD3args,
-    NFS_PROGRAM::{self, *},
-    Nfs3Option, READ3args, READLINK3args, REMOVE3args, RENAME3args, RMDIR3args, SETATTR3args,
-    SYMLINK3args, WRITE3resok, createhow3, diropargs3, fattr3, mknoddata3, nfs_fh3, nfsstat3,
-    nfstime3, post_op_attr, sattr3, stable_how, symlinkdata3, wcc_data,
-};
+use nfs3_types::nfs3::NFS_PROGRAM::*;
+use nfs3_types::nfs3::*;
 use spinrpc::{
     AuthSys, CallError, CallSpec, Client, ConnectOptions, DecodeError, Decoder, Encoder, Engine,
     Procedure, Reply,
