@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Server, refusal};
+use common::{Server, fails};
 use std::io;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-echo");
@@ -32,21 +32,15 @@ fn several_clients_are_served_at_a_time() -> io::Result<()> {
 #[test]
 fn wrong_arguments_are_refused_in_one_line() -> io::Result<()> {
     let server = Server::start(PROGRAM, "echo-refused")?;
-    let (code, line) = refusal(&server.client("call", &[&"x".repeat(513)])?);
-    assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
-    assert!(line.contains("at most 512 bytes"), "{line}");
+    fails(&server.client("call", &[&"x".repeat(513)])?, 2, &["at most 512 bytes"]);
     let output = std::process::Command::new(PROGRAM).args(["call", "tcp:1", "x"]).output()?;
-    let (code, line) = refusal(&output);
-    assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
-    assert!(line.contains("shm:NAME"), "{line}");
+    fails(&output, 2, &["shm:NAME"]);
     Ok(())
 }
 
 #[test]
 fn a_missing_server_is_one_line_too() -> io::Result<()> {
     let output = std::process::Command::new(PROGRAM).args(["call", "shm:absent", "x"]).output()?;
-    let (code, line) = refusal(&output);
-    assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
-    assert!(line.contains("absent"), "{line}");
+    fails(&output, 1, &["absent"]);
     Ok(())
 }

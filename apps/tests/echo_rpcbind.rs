@@ -4,7 +4,7 @@ mod common;
 #[path = "../../engine/tests/common/rpcbind_daemon.rs"]
 mod rpcbind_daemon;
 
-use common::{Server, refusal, run};
+use common::{Server, fails, run};
 use rpcbind_daemon::RpcbindDaemon;
 use rustix::process::Signal;
 use std::io;
@@ -49,8 +49,7 @@ fn what_a_killed_server_left_is_replaced_by_the_next() -> io::Result<()> {
     let daemon = RpcbindDaemon::start(2..=4)?;
     assert_eq!(serve(&daemon, "echo-killed")?.end_by(Signal::KILL)?, None);
     assert_eq!(registered(&daemon).len(), 1, "kill -9 leaves it behind");
-    let (code, line) = refusal(&run(PROGRAM, &["call", &option(&daemon), "hello"])?);
-    assert!(code == Some(1) && line.contains("echo-killed"), "{line}");
+    fails(&run(PROGRAM, &["call", &option(&daemon), "hello"])?, 1, &["echo-killed"]);
     let _next = serve(&daemon, "echo-next")?;
     assert_eq!(call(&daemon)?, "hello\n");
     Ok(())
@@ -61,9 +60,7 @@ fn another_users_registration_ends_the_server_in_one_line() -> io::Result<()> {
     let daemon = RpcbindDaemon::start(2..=4)?;
     daemon.add(0x2000_ec40, 1, "spinrpc-shm", "shm:theirs", "4711");
     let output = run(PROGRAM, &["serve", "shm:echo-taken", &option(&daemon)])?;
-    let (code, line) = refusal(&output);
-    assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
-    assert!(line.contains("4711"), "{line}");
+    fails(&output, 1, &["4711"]);
     Ok(())
 }
 
@@ -71,26 +68,22 @@ fn another_users_registration_ends_the_server_in_one_line() -> io::Result<()> {
 fn a_missing_daemon_or_server_is_one_line_that_says_what_to_do() -> io::Result<()> {
     let nowhere = "--rpcbind=unix:/nonexistent/rpcbind.sock";
     for arguments in [["call", nowhere, "hello"], ["serve", "shm:echo-lonely", nowhere]] {
-        let (code, line) = refusal(&run(PROGRAM, &arguments)?);
-        assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
-        assert!(line.contains("rpcbind is not running") && line.contains("start it"), "{line}");
+        fails(&run(PROGRAM, &arguments)?, 1, &["rpcbind is not running", "start it"]);
     }
     let daemon = RpcbindDaemon::start(2..=4)?;
-    let (code, line) = refusal(&run(PROGRAM, &["call", &option(&daemon), "hello"])?);
-    assert_eq!((code, line.lines().count()), (Some(1), 1), "{line}");
-    assert!(line.contains("not registered") && line.contains("start its server"), "{line}");
+    fails(
+        &run(PROGRAM, &["call", &option(&daemon), "hello"])?,
+        1,
+        &["not registered", "start its server"],
+    );
     Ok(())
 }
 
 #[test]
 fn an_address_and_rpcbind_are_two_answers_to_one_question() -> io::Result<()> {
     for arguments in [&["call", "--rpcbind", "shm:a", "x"][..], &["call", "x"]] {
-        let (code, line) = refusal(&run(PROGRAM, arguments)?);
-        assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
-        assert!(line.contains("ADDRESS"), "{line}");
+        fails(&run(PROGRAM, arguments)?, 2, &["ADDRESS"]);
     }
-    let (code, line) = refusal(&run(PROGRAM, &["call", "--rpcbind=localhost", "x"])?);
-    assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
-    assert!(line.contains("unix:/path"), "{line}");
+    fails(&run(PROGRAM, &["call", "--rpcbind=localhost", "x"])?, 2, &["unix:/path"]);
     Ok(())
 }

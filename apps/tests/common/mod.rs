@@ -104,6 +104,46 @@ fn in_time<T: Send + 'static>(
     result.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
+pub(crate) const SPIN_NFS: &str = env!("CARGO_BIN_EXE_spin-nfs");
+
+/// spin-nfs, after its exit.
+pub(crate) fn spin_nfs(arguments: &[&str]) -> io::Result<Output> {
+    run(SPIN_NFS, arguments)
+}
+
+/// Standard output of a spin-nfs that must succeed.
+pub(crate) fn answer(arguments: &[&str]) -> io::Result<Vec<u8>> {
+    let output = spin_nfs(arguments)?;
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other(complaint)) }
+}
+
+pub(crate) fn text(arguments: &[&str]) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&answer(arguments)?).into_owned())
+}
+
+/// Exit code and error of a spin-nfs that must fail.
+pub(crate) fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
+    let (code, line) = refusal(&spin_nfs(arguments)?);
+    assert_ne!(code, Some(0), "{arguments:?}");
+    Ok((code, line))
+}
+
+/// A program has failed with this code, and one line that has these words.
+#[track_caller]
+pub(crate) fn fails(output: &Output, code: i32, words: &[&str]) {
+    let (found, line) = refusal(output);
+    assert_eq!((found, line.lines().count()), (Some(code), 1), "{line}");
+    assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {line}");
+}
+
+/// Bytes whose words are all different.
+pub(crate) fn content(bytes: usize) -> Vec<u8> {
+    let mut content: Vec<u8> = (0..=bytes as u32 / 4).flat_map(u32::to_le_bytes).collect();
+    content.truncate(bytes);
+    content
+}
+
 /// Exit code and the error line, which begins with the name of the program.
 pub(crate) fn refusal(output: &Output) -> (Option<i32>, String) {
     let line = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,8 +1,9 @@
 //! Files: attributes, reading and writing.
 
+use crate::common::{self, content};
 use crate::server::{BLOCK_BYTES, EXPORTED, Server};
 use crate::tree::{Content, ROOT};
-use crate::{PROGRAM, THRESHOLDS, answer, refused, spin_nfs, text};
+use crate::{PROGRAM, THRESHOLDS, answer, fails, spin_nfs, text};
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -10,13 +11,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::thread;
-
-/// Bytes whose words are all different.
-fn content(bytes: usize) -> Vec<u8> {
-    let mut content: Vec<u8> = (0..=bytes as u32 / 4).flat_map(u32::to_le_bytes).collect();
-    content.truncate(bytes);
-    content
-}
 
 /// A local file with such bytes.
 pub(crate) fn local_file(name: &str, bytes: usize) -> io::Result<(PathBuf, Vec<u8>)> {
@@ -194,8 +188,7 @@ fn put_touches_no_file_for_one_that_it_cannot_read() -> io::Result<()> {
     let server = Server::start("unreadable")?;
     let expected = file(&server, "file", 9000);
     for path in ["/proc/self/mem", env!("CARGO_TARGET_TMPDIR"), "/nonexistent"] {
-        let (code, line) = refused(&["put", &server.target("/file"), path])?;
-        assert!(code == Some(1) && line.contains(path), "{line}");
+        fails(&spin_nfs(&["put", &server.target("/file"), path])?, 1, &[path]);
     }
     assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_CREATE), 0);
     assert!(server.state().tree.content("file") == expected);
@@ -210,8 +203,7 @@ fn cat_reads_an_empty_file_as_well() -> io::Result<()> {
     assert_eq!(answer(&["cat", &server.target("/file")])?, b"");
     for status in [nfsstat3::NFS3ERR_ACCES, nfsstat3::NFS3ERR_INVAL] {
         server.state().faults.status.insert(NFS_PROGRAM::NFSPROC3_READ as u32, status);
-        let (code, line) = refused(&["cat", &server.target("/file")])?;
-        assert!(code == Some(4) && line.contains(&status.to_string()), "{status}: {line}");
+        fails(&spin_nfs(&["cat", &server.target("/file")])?, 4, &[&status.to_string()]);
     }
     Ok(())
 }
@@ -270,8 +262,7 @@ fn a_file_below_directories_and_links_is_found() -> io::Result<()> {
     let shown = text(&["getattr", &server.target("/absolute")])?;
     assert!(shown.contains("symbolic link"), "the link itself: {shown}");
     for (path, word) in [("/outside", "outside of the export"), ("/circle", "circle")] {
-        let (code, line) = refused(&["cat", &server.target(path)])?;
-        assert!(code == Some(4) && line.contains(word), "{line}");
+        fails(&spin_nfs(&["cat", &server.target(path)])?, 4, &[word]);
     }
     Ok(())
 }
@@ -329,9 +320,7 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
         (&["cat", &target, "--handle", "abc"], 2, "hexadecimal"),
         (&["null", "shm:nfs-absent"], 3, "no connection"),
     ] {
-        let (got, line) = refused(arguments)?;
-        assert_eq!(got, Some(code), "{line}");
-        assert!(line.contains(word), "{line}");
+        fails(&spin_nfs(arguments)?, code, &[word]);
     }
     Ok(())
 }
@@ -339,7 +328,7 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
 #[test]
 fn without_a_device_rdma_is_refused_in_one_line() -> io::Result<()> {
     // 3 on a host with a device, without a listener at this address.
-    let (code, line) = refused(&["null", "rdma://127.0.0.1:1"])?;
-    assert!(matches!(code, Some(1 | 3)), "{line}");
+    let (code, line) = common::refusal(&spin_nfs(&["null", "rdma://127.0.0.1:1"])?);
+    assert!(matches!(code, Some(1 | 3)) && line.lines().count() == 1, "{line}");
     Ok(())
 }

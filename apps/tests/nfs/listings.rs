@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use crate::tree::Content;
-use crate::{THRESHOLDS, answer, refused, text};
+use crate::{THRESHOLDS, answer, fails, spin_nfs, text};
 use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use serde_json::{Value, json};
 use std::io;
@@ -150,8 +150,7 @@ fn receive_cookies_that_repeat_expect_an_end() -> io::Result<()> {
     fill(&server, 30);
     server.state().faults.page_entries = Some(10);
     server.state().faults.cookies_repeat = true;
-    let (code, line) = refused(&["ls", &server.target("")])?;
-    assert!(code == Some(6) && line.contains("would never end"), "{line}");
+    fails(&spin_nfs(&["ls", &server.target("")])?, 6, &["would never end"]);
     assert!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS) <= 2);
     Ok(())
 }
@@ -161,8 +160,7 @@ fn receive_no_entry_and_no_end_expect_refusal() -> io::Result<()> {
     let server = Server::start("ls-nothing")?;
     fill(&server, 30);
     server.state().faults.page_entries = Some(0);
-    let (code, line) = refused(&["ls", &server.target("")])?;
-    assert!(code == Some(6) && line.contains("neither an entry nor the end"), "{line}");
+    fails(&spin_nfs(&["ls", &server.target("")])?, 6, &["neither an entry nor the end"]);
     assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS), 1);
     Ok(())
 }
@@ -172,8 +170,7 @@ fn receive_toosmall_expect_a_larger_page_and_an_end() -> io::Result<()> {
     let server = Server::start("ls-small")?;
     let operation = NFS_PROGRAM::NFSPROC3_READDIRPLUS as u32;
     server.state().faults.status.insert(operation, nfsstat3::NFS3ERR_TOOSMALL);
-    let (code, line) = refused(&["ls", &server.target("")])?;
-    assert!(code == Some(4) && line.contains("NFS3ERR_TOOSMALL"), "{line}");
+    fails(&spin_nfs(&["ls", &server.target("")])?, 4, &["NFS3ERR_TOOSMALL"]);
     assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS), 5);
     Ok(())
 }

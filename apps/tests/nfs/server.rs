@@ -3,12 +3,7 @@
 use crate::reference::{FromXdr, ToXdr, to_bytes};
 use crate::reference::{ReadHead, WriteHead};
 use crate::tree::{Content, ROOT, Tree, handle, number};
-use nfs3_types::nfs3::{
-    COMMIT3args, COMMIT3resok, CREATE3args, CREATE3resok, FSINFO3args, FSINFO3resok, GETATTR3args,
-    LOOKUP3args, LOOKUP3resok, NFS_PROGRAM, Nfs3Option, READ3args, READDIR3args, READDIR3resok,
-    READDIRPLUS3args, READDIRPLUS3resok, READLINK3args, READLINK3resok, WRITE3resok, cookieverf3,
-    createhow3, dirlist3, dirlistplus3, entry3, entryplus3, fattr3, nfsstat3, nfstime3, stable_how,
-};
+use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::List;
 use spinrpc::config::RawConfig;
 use spinrpc::sync::lock;

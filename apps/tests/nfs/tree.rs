@@ -1,9 +1,6 @@
 //! A small in-memory file system for the test server.
 
-use nfs3_types::nfs3::{
-    Nfs3Option, fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3, post_op_attr, specdata3, wcc_data,
-    writeverf3,
-};
+use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::Opaque;
 use std::collections::BTreeMap;
 use std::ops::Range;

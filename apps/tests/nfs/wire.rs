@@ -1,10 +1,7 @@
 //! Results of servers: the room that is offered for them, and bytes that are none. Their encoding is that of the crate
 //! `nfs3_types`, another implementation, with which every other test here, and those of the server, speak.
 
-use nfs3_types::nfs3::{
-    CREATE3resok, Nfs3Option, READ3resok, READLINK3resok, fattr3, ftype3, nfs_fh3, nfstime3,
-    specdata3, wcc_attr, wcc_data,
-};
+use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::{Opaque, Pack};
 use proptest::prelude::*;
 use spinrpc::Decoder;

@@ -1,8 +1,9 @@
 //! A server with resource limits, or whose log has lost its reader.
 
+use crate::common::{fails, spin_nfs};
 use crate::mount::status_of_mnt;
 use crate::scale::{Count, SMALL, connect, engine};
-use crate::server::{PROGRAM, Place, Server, answer, file, refused};
+use crate::server::{PROGRAM, Place, Server, answer, file};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{self, Write};
@@ -25,9 +26,7 @@ fn a_write_beyond_the_size_limit_of_the_process_is_fbig_and_the_server_goes_on()
     let source = place.root.join("source");
     let path = source.display().to_string();
     file(&source, 34 << 20)?;
-    let (code, line) = refused(&["put", &place.target("/long"), &path])?;
-    assert_eq!(code, Some(4), "{line}");
-    assert!(line.contains("NFS3ERR_FBIG"), "{line}");
+    fails(&spin_nfs(&["put", &place.target("/long"), &path])?, 4, &["NFS3ERR_FBIG"]);
     let content = file(&source, 300_000)?;
     answer(&["put", &place.target("/short"), &path])?;
     assert!(fs::read(place.data().join("short"))? == content);
@@ -42,8 +41,7 @@ fn a_limit_below_the_memory_of_a_connection_refuses_it_and_the_server_goes_on() 
     command = with_short_files(&command);
     command.args(["--set", "mem.conn_arena_mib=64"]);
     let server = Server::start(&mut command)?;
-    let (code, line) = refused(&["null", &place.target("")])?;
-    assert_eq!(code, Some(3), "{line}");
+    fails(&spin_nfs(&["null", &place.target("")])?, 3, &[]);
     assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
     Ok(())
 }

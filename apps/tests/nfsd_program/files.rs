@@ -1,15 +1,12 @@
 //! Files of a directory and of an in-memory tree, and access to them.
 
-use crate::server::{Place, answer, attributes, file, handle, refused};
+use crate::common::{fails, spin_nfs, text};
+use crate::server::{Place, answer, attributes, file, handle};
 use crate::stats::document;
 use rustix::process::Signal;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-
-fn text(arguments: &[&str]) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&answer(arguments)?).into_owned())
-}
 
 #[test]
 fn files_go_into_a_directory_and_a_tree_in_memory_and_come_back() -> io::Result<()> {
@@ -73,11 +70,9 @@ fn who_was_not_named_does_not_come_in() -> io::Result<()> {
     assert!(server.said[2].contains("to NO CLIENTS"), "{:?}", server.said);
     let mine = format!("{}//mine", place.address());
     for target in [place.target(""), format!("{}//none", place.address())] {
-        let (code, line) = refused(&["ls", &target])?;
-        assert_eq!((code, line.contains("MNT3ERR_ACCES")), (Some(4), true), "{line}");
+        fails(&spin_nfs(&["ls", &target])?, 4, &["MNT3ERR_ACCES"]);
     }
-    let (code, line) = refused(&["ls", &format!("{}//nowhere", place.address())])?;
-    assert_eq!((code, line.contains("MNT3ERR_NOENT")), (Some(4), true), "{line}");
+    fails(&spin_nfs(&["ls", &format!("{}//nowhere", place.address())])?, 4, &["MNT3ERR_NOENT"]);
     answer(&["ls", &mine])?;
     assert_eq!(document(&socket)?["mounts_refused"], 2);
     Ok(())
@@ -89,15 +84,12 @@ fn credentials_and_changes_are_those_that_the_export_takes() -> io::Result<()> {
     let memories = ["--memory=none:client=local,sec=none", "--memory=ro:client=local,ro"];
     let _server = place.serve(&memories)?;
     let at = |name: &str| format!("{}//{name}", place.address());
-    let (code, line) = refused(&["ls", &at("none")])?;
-    assert_eq!((code, line.contains("TooWeak")), (Some(4), true), "{line}");
+    fails(&spin_nfs(&["ls", &at("none")])?, 4, &["TooWeak"]);
     answer(&["ls", &at("none"), "--auth", "none"])?;
-    let (code, line) = refused(&["ls", &at("ro"), "--auth", "none"])?;
-    assert_eq!((code, line.contains("TooWeak")), (Some(4), true), "{line}");
+    fails(&spin_nfs(&["ls", &at("ro"), "--auth", "none"])?, 4, &["TooWeak"]);
     let source = place.path("source");
     file(source.as_ref(), 10)?;
-    let (code, line) = refused(&["put", &format!("{}/file", at("ro")), &source])?;
-    assert_eq!((code, line.contains("NFS3ERR_ROFS")), (Some(4), true), "{line}");
+    fails(&spin_nfs(&["put", &format!("{}/file", at("ro")), &source])?, 4, &["NFS3ERR_ROFS"]);
     Ok(())
 }
 

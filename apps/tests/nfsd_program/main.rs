@@ -18,4 +18,3 @@ mod scale;
 mod server;
 mod stats;
 mod unit;
-mod versions;

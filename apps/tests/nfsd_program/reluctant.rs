@@ -1,13 +1,10 @@
 //! A client that prevents a graceful shutdown of the server.
 
+use crate::scale::{act_as_me, bytes, engine_with};
 use crate::server::PATIENCE;
-use spinrpc::config::Host;
-use spinrpc::{
-    AuthSys, CallError, CallSpec, Client, Core, Engine, Groups, Reply, ReplyHandler, Token,
-};
+use spinrpc::{CallError, CallSpec, Client, Core, Engine, Reply, ReplyHandler, Token};
 use spinrpc_nfs::nfs3::{self, procedure};
 use spinrpc_nfs::protocol::ProcedureId;
-use spinrpc_tuning::Loader;
 
 /// It has requested more than fits in a message, without memory for it, from a server that keeps such replies until they
 /// are fetched (RFC 5666 section 4.2), and runs no turn in which it could fetch it.
@@ -26,15 +23,17 @@ impl ReplyHandler for Deaf {
 impl Reluctant {
     /// READs 64 KiB of the file with this handle, in hexadecimal.
     pub(crate) fn ask(address: &str, handle: &str) -> Self {
-        let engine = engine();
+        let engine = engine_with(&[
+            "mem.arena_mib=8",
+            "mem.lock=off",
+            "mem.conn_arena_mib=8",
+            "rpc.protocol=draft03",
+        ]);
         let mut core = engine.core(0).unwrap();
         let connected =
             core.connect_wait(address, nfs3::PROGRAM, nfs3::VERSION, |_| Deaf, PATIENCE);
         let client = connected.unwrap();
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let groups = Groups::default();
-        let me = AuthSys { stamp: 0, machine_name: b"test", uid, gid, groups };
-        client.set_auth_sys(Some(&me)).unwrap();
+        act_as_me(&client);
         let handle = bytes(handle);
         let read = |to: &mut spinrpc::Encoder<'_>| {
             to.opaque(&handle);
@@ -46,20 +45,4 @@ impl Reluctant {
         core.poll_once();
         Self { _client: client, _core: core, _engine: engine }
     }
-}
-
-fn engine() -> Engine {
-    let host = Host::current();
-    let mut loader = Loader::new(&host);
-    for small in ["cores.max=1", "mem.arena_mib=8", "mem.lock=off", "mem.conn_arena_mib=8"] {
-        loader = loader.set(small);
-    }
-    let profile = loader.set("rpc.protocol=draft03").load("base").unwrap();
-    Engine::new(profile.config().clone()).unwrap()
-}
-
-fn bytes(hexadecimal: &str) -> Vec<u8> {
-    let digits = hexadecimal.as_bytes().chunks(2);
-    let each = digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap());
-    each.collect()
 }

@@ -84,10 +84,29 @@ pub(crate) const SMALL: [&str; 8] = [
 ];
 
 pub(crate) fn engine() -> Engine {
+    engine_with(&[&["mem.arena_mib=64"], &SMALL[..]].concat())
+}
+
+/// An engine with one core and these values of keys.
+pub(crate) fn engine_with(values: &[&str]) -> Engine {
     let host = Host::current();
-    let loader = Loader::new(&host).set("cores.max=1").set("mem.arena_mib=64");
-    let loader = SMALL.iter().fold(loader, |loader, value| loader.set(*value));
+    let loader = Loader::new(&host).set("cores.max=1");
+    let loader = values.iter().fold(loader, |loader, value| loader.set(*value));
     Engine::new(loader.load("base").unwrap().config().clone()).unwrap()
+}
+
+pub(crate) fn act_as_me(client: &Client) {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let groups = Groups::default();
+    let me = AuthSys { stamp: 0, machine_name: b"test", uid, gid, groups };
+    client.set_auth_sys(Some(&me)).unwrap();
+}
+
+/// The bytes of a handle in hexadecimal.
+pub(crate) fn bytes(hexadecimal: &str) -> Vec<u8> {
+    let digits = hexadecimal.as_bytes().chunks(2);
+    let each = digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap());
+    each.collect()
 }
 
 #[track_caller]
@@ -103,10 +122,7 @@ pub(crate) fn connect(core: &mut Core, address: &str, count: &Count) -> Client {
     let connected = core.connect_with(address, nfs3::PROGRAM, nfs3::VERSION, &options, |_| handler);
     let client = connected.unwrap();
     run_until(core, || client.is_up());
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let groups = Groups::default();
-    let me = AuthSys { stamp: 0, machine_name: b"test", uid, gid, groups };
-    client.set_auth_sys(Some(&me)).unwrap();
+    act_as_me(&client);
     client
 }
 
@@ -122,11 +138,7 @@ fn a_thousand_connections_are_all_served() -> io::Result<()> {
     let options = [&export[..], "--stats-socket", &socket, "--set=mem.arena_mib=64"];
     let options: Vec<&str> = options.into_iter().chain(sets.iter().map(String::as_str)).collect();
     let server = place.serve(&options)?;
-    let root = handle(&place.target(""))?;
-    let root: Vec<u8> = (0..root.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&root[at..at + 2], 16).unwrap())
-        .collect();
+    let root = bytes(&handle(&place.target(""))?);
     let open = || Ok::<_, io::Error>(document(&socket)?["connections"].as_u64());
     in_time(|| Ok((open()? == Some(0)).then_some(())))?;
     let engine = engine();

@@ -1,6 +1,7 @@
 //! The program in its own process, with a directory to serve and one for its state.
 
-use crate::common;
+#[allow(unused_imports, reason = "the tests of Kerberos use a part of it")]
+pub(crate) use crate::common::{self, SPIN_NFS as CLIENT, answer, refused, spin_nfs};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,7 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_spin-nfsd");
-pub(crate) const CLIENT: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
 /// Far longer than any step of a test takes, even on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
@@ -161,25 +161,6 @@ pub(crate) fn in_time<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io:
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// spin-nfs, after its exit.
-pub(crate) fn spin_nfs(arguments: &[&str]) -> io::Result<Output> {
-    common::run(CLIENT, arguments)
-}
-
-/// Standard output of a spin-nfs that must succeed.
-pub(crate) fn answer(arguments: &[&str]) -> io::Result<Vec<u8>> {
-    let output = spin_nfs(arguments)?;
-    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other(complaint)) }
-}
-
-/// Exit code and error of a spin-nfs that must fail.
-pub(crate) fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
-    let (code, line) = common::refusal(&spin_nfs(arguments)?);
-    assert_ne!(code, Some(0), "{arguments:?}");
-    Ok((code, line))
-}
-
 /// Output of spin-nfs getattr for a path.
 pub(crate) fn attributes(target: &str) -> io::Result<serde_json::Value> {
     Ok(serde_json::from_slice(&answer(&["getattr", "--json", target])?)?)
@@ -203,8 +184,7 @@ pub(crate) fn in_background(arguments: &[&str]) -> mpsc::Receiver<io::Result<Out
 
 /// A file whose words are all different.
 pub(crate) fn file(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut content: Vec<u8> = (0..=bytes as u32 / 4).flat_map(u32::to_le_bytes).collect();
-    content.truncate(bytes);
+    let content = common::content(bytes);
     fs::write(path, &content)?;
     Ok(content)
 }
