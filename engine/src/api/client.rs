@@ -369,7 +369,7 @@ impl Client {
             }
             // Down, or going down.
             LinkState::Reconnecting(lost) => self.0.ops.give_up(lost, DownCause::Local),
-            // A connection that the control thread still delivers is closed on arrival.
+            // A connection that a thread still delivers is closed on arrival.
             LinkState::Connecting | LinkState::Pausing => {
                 self.0.state.set(LinkState::Down);
                 self.0.ops.set_alarm(Duration::ZERO);

@@ -39,7 +39,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Hands the request of a client for a connection to the control thread. Returns its number, which comes back with the answer.
+/// Hands the request of a client for a connection to a thread. Returns its number, which comes back with the answer.
 pub(super) type ConnectRequests = Box<dyn Fn(&ClientEntry) -> u64>;
 
 const NO_SERVICE: usize = usize::MAX;

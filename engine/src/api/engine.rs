@@ -1,5 +1,4 @@
-//! The engine, of which a process has one. It holds the configuration, the listeners and the control thread, and
-//! starts cores.
+//! The engine, of which a process has one. It holds the configuration and the listeners, and starts cores.
 
 #[cfg(feature = "async")]
 use super::asynchronous::stream::Feeders;
@@ -71,7 +70,7 @@ use std::time::Duration;
 pub struct Engine(pub(super) Arc<Runtime>);
 
 impl Engine {
-    /// Starts the configured driver (`fabric.driver`), the control thread and, if `stats.export` asks for it, the
+    /// Starts the configured driver (`fabric.driver`) and, if `stats.export` asks for it, the
     /// [control socket](crate::control), whose thread sleeps until a request arrives. No core runs yet.
     ///
     /// # Errors

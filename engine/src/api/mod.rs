@@ -38,6 +38,7 @@ mod runtime;
 mod served_programs;
 mod service;
 mod version_cache;
+mod workers;
 
 #[cfg(feature = "async")]
 pub use asynchronous::{

@@ -1,5 +1,4 @@
-//! Decides whether, and when, a client replaces a lost connection. Pure: the dispatch asks it, the
-//! reactor waits, the control thread connects.
+//! Decides whether, and when, a client replaces a lost connection. Pure: the dispatch asks it, and threads connect.
 
 use super::errors::ConnectError;
 #[cfg(feature = "gss")]

@@ -1,9 +1,9 @@
-//! The internals of an engine: the control thread, the mailboxes and the creation of cores.
+//! The internals of an engine: the mailboxes and the creation of cores.
 
 use super::client_state::ConnectTo;
 use super::core::{Core, CoreContext};
 use super::core_balancing::Spread;
-use super::dialing::{Dialer, Dialing, Job, Request};
+use super::dialing::{Dialer, Dialing};
 use super::dispatch::{ConnectRequests, Dispatch, ServiceEntry};
 use super::errors::{ConnectError, EngineError};
 #[cfg(feature = "gss")]
@@ -47,9 +47,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(super) type ServiceFactory =
@@ -57,8 +56,8 @@ pub(super) type ServiceFactory =
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
-    /// Its own threads: each core's thread is pinned to its CPU, and a control thread makes connections, because that
-    /// takes long with a real driver.
+    /// Its own threads: each core's thread is pinned to its CPU, and further ones make connections, because that takes
+    /// long with a real driver.
     Own,
     /// Only the caller's thread, for a driver that connects at once: cores of many engines share a thread and take
     /// turns as the caller decides, and the result does not depend on other threads.
@@ -96,8 +95,7 @@ pub(super) struct Runtime {
     pub(super) metrics: Metrics,
     /// `None` once the engine accepts no more connections.
     listeners: Mutex<Option<Vec<Box<dyn Send>>>>,
-    jobs: Mutex<Sender<Job>>,
-    control: Mutex<Option<JoinHandle<()>>>,
+    dialing: Arc<Dialing>,
     shut_down: Arc<AtomicBool>,
     /// Calls that a graceful shutdown left unfinished. Locked by the thread that runs the shutdown.
     unfinished: Mutex<usize>,
@@ -144,15 +142,9 @@ impl Runtime {
         let letters = threads.mailbox_letters();
         let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new(letters, &config)).collect();
         let inboxes = cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
-        let (jobs, work) = channel();
         let dialer = Dialer { connector: Arc::clone(&connector), config: config.clone() };
         let shut_down = Arc::default();
-        let is_over = Arc::clone(&shut_down);
-        let control = match threads {
-            Threads::Own => Some(Dialing::new(dialer, inboxes, is_over).spawn(work)?),
-            #[cfg(feature = "sim")]
-            Threads::Callers => None,
-        };
+        let dialing = Arc::new(Dialing::new(dialer, inboxes, Arc::clone(&shut_down)));
         let (directory, metrics) = (Directory::default(), Metrics::default());
         #[cfg(feature = "gss")]
         let gss = GssShared::new(threads != Threads::Own, &config);
@@ -177,8 +169,7 @@ impl Runtime {
             directory,
             metrics,
             listeners: Mutex::new(Some(Vec::new())),
-            jobs: Mutex::new(jobs),
-            control: Mutex::new(control),
+            dialing,
             shut_down,
             unfinished: Mutex::default(),
             threads,
@@ -328,41 +319,19 @@ impl Runtime {
     }
 
     fn requests(&self, core: usize) -> ConnectRequests {
-        let ask = self.requester(core);
+        let (dialing, threads) = (Arc::clone(&self.dialing), self.threads);
         let next = Cell::new(0);
         Box::new(move |entry| {
             let number = next.replace(next.get() + 1);
-            ask(entry.connection_request(core, number));
+            let request = entry.connection_request(core, number);
+            match threads {
+                Threads::Own => dialing.begin(request),
+                // The answer still comes by mail, in a later turn.
+                #[cfg(feature = "sim")]
+                Threads::Callers => dialing.dial(&request),
+            }
             number
         })
-    }
-
-    /// Passes requests of a core to whatever connects.
-    #[cfg_attr(
-        not(feature = "sim"),
-        expect(unused_variables, reason = "the control thread knows the cores")
-    )]
-    fn requester(&self, core: usize) -> Box<dyn Fn(Request)> {
-        match self.threads {
-            Threads::Own => {
-                let jobs = lock(&self.jobs).clone();
-                // If the control thread has ended, so has the engine; the request is never answered.
-                Box::new(move |request| drop(jobs.send(Job::Connect(request))))
-            }
-            // Without the control thread; the answer still comes by mail, in a later turn.
-            #[cfg(feature = "sim")]
-            Threads::Callers => {
-                let (connector, config) = (Arc::clone(&self.connector), self.config.clone());
-                let (dialer, inbox) =
-                    (Dialer { connector, config }, Arc::clone(&self.cores[core].inbox));
-                Box::new(move |request| {
-                    let mut mail = dialer.connect(&request);
-                    while let Err(back) = inbox.post(mail) {
-                        mail = back;
-                    }
-                })
-            }
-        }
     }
 }
 
@@ -523,10 +492,7 @@ impl Drop for Runtime {
         drop(self.observed.take());
         // A core that was taken may still have failed to start.
         self.close_calls();
-        drop(lock(&self.jobs).send(Job::Stop));
-        if let Some(control) = lock(&self.control).take() {
-            drop(control.join());
-        }
+        self.dialing.end();
         journal::flush(journal::FLUSH_MAX);
     }
 }

@@ -1,7 +1,7 @@
 //! Steps of clients' mechanisms, which begin when they are due, and are late when their time is over (`Config::gss_mechanism_time`).
 
-use super::threads::{Busy, Job};
-use super::workers::{Entry, Kind, Workers};
+use super::threads::{Busy, Job, run_job};
+use crate::api::workers::{Entry, Kind, Workers};
 use crate::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ pub(super) struct Initiating(Workers);
 
 impl Default for Initiating {
     fn default() -> Self {
-        Self(Workers::new("spin-gss-step", THREADS_MAX))
+        Self(Workers::new("spin-gss-step", run_job, |running, _| running < THREADS_MAX))
     }
 }
 
@@ -39,9 +39,11 @@ impl Initiating {
         let step = Entry { kind, due, wanted: Some(Arc::clone(&wanted)), job };
         let late = Entry { kind: Kind::Quick, due: deadline, wanted: Some(wanted), job: late };
         let is_drop = |kind| kind == Kind::Drop;
-        self.0
+        let is_accepted = self
+            .0
             .shared()
-            .add([step, late], |state| state.waiting(is_drop) + state.running(is_drop) < DROPS_MAX)
+            .add([step, late], |state| state.waiting(is_drop) + state.running(is_drop) < DROPS_MAX);
+        is_accepted.then_some(()).ok_or(Busy)
     }
 
     pub(super) fn forget_unwanted(&self) {

@@ -109,7 +109,6 @@ mod server;
 mod stats;
 mod tcp_contexts;
 mod threads;
-mod workers;
 
 pub use acceptor::GssAcceptor;
 pub(super) use client_context::{NOT_AUTHENTIC, Securing};

@@ -6,7 +6,7 @@
 //! as credits. Memory that the lost connection's peer could reach is never exposed again: arguments are copied to
 //! memory of the new connection, results get new room. Deadlines continue to run.
 //!
-//! The api decides when to try another connection; the control thread makes it.
+//! The api decides when to try another connection; a thread makes it.
 
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;

@@ -1,4 +1,4 @@
-//! Mail to a core from other threads: connections made by the control thread, replies of deferred calls, requests to
+//! Mail to a core from other threads: connections made by other threads, replies of deferred calls, requests to
 //! stop, the first orders of handles. A bounded crossbeam queue; the core drains it once per turn.
 
 use crate::fabric::{ConnId, Endpoint, FabricError, Wake};

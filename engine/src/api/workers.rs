@@ -1,13 +1,14 @@
-//! Threads for mechanisms, which may block for long or never return: each runs one job at a time, and one more than these
-//! looks at the clock. The jobs of one owner have at most half of the threads that the others leave, so that a name service
-//! that does not answer for the users of a few hosts does not hold up the next one.
+//! Threads for what may block for long, or never return: connects, and mechanisms of RPCSEC_GSS. Each runs one job at a
+//! time, and one more than these looks at the clock. How many jobs run at a time, and of one owner, each user says.
 
-use super::threads::{Busy, Job, run_job};
-use crate::api::helper_thread::spawn_helper;
+use super::helper_thread::spawn_helper;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{lock, wait_for_change};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Longest rest of the thread that looks at the clock.
 const REST_MAX: Duration = Duration::from_secs(3600);
@@ -36,8 +37,10 @@ pub(super) struct Workers(Arc<Shared>);
 
 pub(super) struct Shared {
     name: &'static str,
-    /// Jobs that may block at a time; those beyond wait.
-    at_most: usize,
+    /// Runs a job, and contains its panics.
+    run: fn(Job),
+    /// Tells by the number of jobs that run, and of those of its owner, whether another one may begin; it waits otherwise.
+    may_begin: fn(usize, usize) -> bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -47,14 +50,18 @@ pub(super) struct State {
     /// The first that came first.
     waiting: Vec<Entry>,
     running: Vec<Kind>,
-    threads: usize,
+    threads: Vec<JoinHandle<()>>,
     is_over: bool,
 }
 
 impl Workers {
-    pub(super) fn new(name: &'static str, at_most: usize) -> Self {
+    pub(super) fn new(
+        name: &'static str,
+        run: fn(Job),
+        may_begin: fn(usize, usize) -> bool,
+    ) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { name, at_most, state, changed }))
+        Self(Arc::new(Shared { name, run, may_begin, state, changed }))
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -62,52 +69,66 @@ impl Workers {
     }
 
     /// Has unwanted jobs dropped now: some are due in hours.
+    #[cfg(feature = "gss")]
     pub(super) fn forget_unwanted(&self) {
         let _state = lock(&self.0.state);
         self.0.changed.notify_all();
+    }
+
+    fn end(&self) {
+        lock(&self.0.state).is_over = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Ends the threads, and waits for the jobs that they run.
+    pub(super) fn join(&self) {
+        self.end();
+        loop {
+            let thread = lock(&self.0.state).threads.pop();
+            let Some(thread) = thread else { return };
+            drop(thread.join());
+        }
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        lock(&self.0.state).is_over = true;
-        self.0.changed.notify_all();
+        self.end();
     }
 }
 
 impl Shared {
-    /// Has threads run these jobs, if there is room for more.
+    /// Has threads run these jobs. Returns false if there is no room for them, or no thread.
     pub(super) fn add(
         self: &Arc<Self>,
         entries: impl IntoIterator<Item = Entry>,
         has_room: impl FnOnce(&State) -> bool,
-    ) -> Result<(), Busy> {
+    ) -> bool {
         let mut state = lock(&self.state);
-        if !has_room(&state) {
-            return Err(Busy);
+        if state.is_over || !has_room(&state) {
+            return false;
         }
-        if state.threads == 0 {
+        if state.threads.is_empty() {
             self.spawn(&mut state);
         }
-        if state.threads == 0 {
-            return Err(Busy);
+        if state.threads.is_empty() {
+            return false;
         }
         state.waiting.extend(entries);
         self.changed.notify_all();
-        Ok(())
+        true
     }
 
     fn spawn(self: &Arc<Self>, state: &mut State) {
         let shared = Arc::clone(self);
-        let spawned = spawn_helper(self.name, move || shared.run_jobs());
-        state.threads += usize::from(spawned.is_ok());
+        state.threads.extend(spawn_helper(self.name, move || shared.run_jobs()));
     }
 
     fn run_jobs(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         loop {
             let now = Instant::now();
-            let Some(Entry { kind, job, .. }) = state.next(now, self.at_most) else {
+            let Some(Entry { kind, job, .. }) = state.next(now, self.may_begin) else {
                 if state.is_over && state.waiting.is_empty() {
                     return;
                 }
@@ -115,11 +136,11 @@ impl Shared {
                 continue;
             };
             // While it runs, another thread looks at the clock.
-            if kind != Kind::Quick && state.running.len() >= state.threads {
+            if kind != Kind::Quick && state.running.len() >= state.threads.len() {
                 self.spawn(&mut state);
             }
             drop(state);
-            run_job(job);
+            (self.run)(job);
             state = lock(&self.state);
             state.end(kind);
             self.changed.notify_all();
@@ -135,6 +156,7 @@ impl Shared {
 }
 
 impl State {
+    #[cfg(feature = "gss")]
     pub(super) fn waiting(&self, is_meant: impl Fn(Kind) -> bool) -> usize {
         self.waiting.iter().filter(|entry| is_meant(entry.kind)).count()
     }
@@ -144,21 +166,20 @@ impl State {
     }
 
     /// The first job that is due and may begin.
-    fn next(&mut self, now: Instant, at_most: usize) -> Option<Entry> {
+    fn next(&mut self, now: Instant, may_begin: fn(usize, usize) -> bool) -> Option<Entry> {
         self.drop_unwanted(now);
-        let may_begin = |entry: &Entry| entry.due <= now && self.may_begin(entry.kind, at_most);
-        let index = self.waiting.iter().position(may_begin)?;
+        let is_next = |entry: &Entry| entry.due <= now && self.may_begin(entry.kind, may_begin);
+        let index = self.waiting.iter().position(is_next)?;
         let entry = self.waiting.remove(index);
         self.running.push(entry.kind);
         Some(entry)
     }
 
-    /// True of 4, 2, 1 and 1 jobs of 8 for owners whose jobs all block.
-    fn may_begin(&self, kind: Kind, at_most: usize) -> bool {
+    fn may_begin(&self, kind: Kind, rule: fn(usize, usize) -> bool) -> bool {
         match kind {
             Kind::Of(_) => {
                 let all = self.running(|other| matches!(other, Kind::Of(_)));
-                self.running(|other| other == kind) < at_most.saturating_sub(all)
+                rule(all, self.running(|other| other == kind))
             }
             Kind::Drop => !self.running.contains(&Kind::Drop),
             Kind::Quick => true,
@@ -183,5 +204,56 @@ impl State {
         if let Some(index) = self.running.iter().position(|other| *other == kind) {
             self.running.swap_remove(index);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Jobs of these owners, which are due.
+    fn waiting(owners: impl IntoIterator<Item = u64>) -> State {
+        let due = Instant::now();
+        let entry =
+            |owner| Entry { kind: Kind::Of(owner), due, wanted: None, job: Box::new(|| {}) };
+        State { waiting: owners.into_iter().map(entry).collect(), ..State::default() }
+    }
+
+    fn begun(state: &mut State, rule: fn(usize, usize) -> bool) -> Vec<Kind> {
+        let next = || state.next(Instant::now(), rule).map(|entry| entry.kind);
+        std::iter::from_fn(next).collect()
+    }
+
+    /// As for connections, of which an address has one at a time.
+    #[test]
+    fn the_oldest_job_that_may_begin_is_next() {
+        let rule = |running, own| own == 0 && running < 3;
+        let mut state = waiting([0, 0, 1, 1, 2, 3]);
+        assert_eq!(begun(&mut state, rule), [Kind::Of(0), Kind::Of(1), Kind::Of(2)]);
+        for (ended, next) in [(1, 1), (0, 0), (2, 3)] {
+            state.end(Kind::Of(ended));
+            assert_eq!(begun(&mut state, rule), [Kind::Of(next)]);
+        }
+        assert!(state.waiting.is_empty());
+    }
+
+    /// As for tokens, where the jobs of an owner may all block.
+    #[test]
+    fn an_owner_leaves_half_of_the_threads_to_the_others() {
+        let mut state = waiting((0..5).flat_map(|owner| [owner; 8]));
+        let all = begun(&mut state, |running, own| own + running < 8);
+        let of = |owner| all.iter().filter(|kind| **kind == Kind::Of(owner)).count();
+        assert_eq!([0, 1, 2, 3, 4].map(of), [4, 2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_job_that_is_not_due_waits_and_one_that_is_not_wanted_is_dropped_first() {
+        let (mut state, wanted) = (waiting([7, 8]), Arc::new(AtomicBool::new(true)));
+        state.waiting[0].due += REST_MAX;
+        state.waiting[0].wanted = Some(Arc::clone(&wanted));
+        let rule = |_, _| true;
+        assert_eq!(begun(&mut state, rule), [Kind::Of(8)]);
+        wanted.store(false, Ordering::Relaxed);
+        assert_eq!(begun(&mut state, rule), [Kind::Drop]);
     }
 }
