@@ -1,120 +1,85 @@
-//! A place where one thread hands a value to another, which may have given up on it. No lock, no
-//! unsafe code: the value is moved by an atomic pointer, and one state records which thread came
-//! first.
+//! A place where one thread hands a value to another, which may have given up on it: an atomic pointer, without a lock.
 //!
 //! The api hands the answers of calls to the threads that made them.
+#![allow(unsafe_code)]
 
-use super::atomic::{AtomicU32, Ordering};
+use super::atomic::{AtomicPtr, Ordering};
+use std::marker::PhantomData;
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::Mutex;
 
-/// Neither has come.
-const EMPTY: u32 = 0;
-/// The value is there, or was.
-const GIVEN: u32 = 1;
-/// The receiver has gone.
-const ABANDONED: u32 = 2;
+/// Address in the place of a value when the receiver has gone.
+const ABANDONED: usize = 1;
 
 /// One value on its way to one receiver; then [`Handoff::reset`] makes it ready for the next.
 pub struct Handoff<T> {
-    state: AtomicU32,
-    value: Place<T>,
+    /// Null if neither has come.
+    value: AtomicPtr<T>,
+    /// Marks ownership of the value: threads share it if that can be sent.
+    owned: PhantomData<Mutex<Box<T>>>,
 }
 
 impl<T> Default for Handoff<T> {
     fn default() -> Self {
-        Self { state: AtomicU32::new(EMPTY), value: Place::default() }
+        const { assert!(size_of::<T>() > 0, "a box of nothing has no address of its own") };
+        Self { value: AtomicPtr::new(null_mut()), owned: PhantomData }
     }
 }
 
 impl<T> Handoff<T> {
     /// Gives the value; it comes back if the receiver has gone.
     pub fn give(&self, value: Box<T>) -> Result<(), Box<T>> {
-        self.value.put(value);
-        // AcqRel pairs with that of `abandon`: of the two, the one that comes second has the value.
-        match self.state.swap(GIVEN, Ordering::AcqRel) {
-            ABANDONED => self.value.take().map_or(Ok(()), Err),
-            _ => Ok(()),
-        }
+        let value = Box::into_raw(value);
+        // Release pairs with the Acquire of `take` and `abandon`. Of giver and receiver, the one that comes second has the
+        // value.
+        let given =
+            self.value.compare_exchange(null_mut(), value, Ordering::Release, Ordering::Relaxed);
+        // SAFETY: it is the box that was taken apart above, and nothing else has it.
+        given.map(drop).map_err(|_| unsafe { Box::from_raw(value) })
     }
 
     pub fn take(&self) -> Option<Box<T>> {
-        // Acquire pairs with the AcqRel of `give`.
-        if self.state.load(Ordering::Acquire) != GIVEN {
-            return None;
-        }
-        self.value.take()
+        // Relaxed: what is there is taken by the swap.
+        let is_there = !is_none(self.value.load(Ordering::Relaxed));
+        is_there.then(|| self.swap(null_mut())).flatten()
     }
 
     /// The receiver goes. Returns the value, if it was there already; else [`Handoff::give`] gives it back.
     pub fn abandon(&self) -> Option<Box<T>> {
-        match self.state.swap(ABANDONED, Ordering::AcqRel) {
-            GIVEN => self.value.take(),
-            _ => None,
-        }
+        self.swap(without_provenance_mut(ABANDONED))
+    }
+
+    fn swap(&self, other: *mut T) -> Option<Box<T>> {
+        let value = self.value.swap(other, Ordering::Acquire);
+        // SAFETY: `give` took the box apart, and the swap took it out, once.
+        (!is_none(value)).then(|| unsafe { Box::from_raw(value) })
     }
 
     pub fn is_abandoned(&self) -> bool {
         // Relaxed: a caller can always ask too early.
-        self.state.load(Ordering::Relaxed) == ABANDONED
+        self.value.load(Ordering::Relaxed).addr() == ABANDONED
     }
 
     /// Makes it ready for another value. The holder of the last value calls it: nothing else looks then.
     pub fn reset(&self) {
         // Relaxed: the value goes to the next giver by a queue, which orders this before.
-        self.state.store(EMPTY, Ordering::Relaxed);
+        self.value.store(null_mut(), Ordering::Relaxed);
+    }
+}
+
+fn is_none<T>(value: *mut T) -> bool {
+    value.addr() <= ABANDONED
+}
+
+impl<T> Drop for Handoff<T> {
+    fn drop(&mut self) {
+        drop(self.take());
     }
 }
 
 impl<T> std::fmt::Debug for Handoff<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handoff").field("state", &self.state).finish_non_exhaustive()
-    }
-}
-
-/// The place of the value meanwhile.
-#[cfg(not(loom))]
-struct Place<T>(crossbeam::atomic::AtomicCell<Option<Box<T>>>);
-
-#[cfg(not(loom))]
-impl<T> Default for Place<T> {
-    fn default() -> Self {
-        // Else it would be a lock.
-        const { assert!(crossbeam::atomic::AtomicCell::<Option<Box<T>>>::is_lock_free()) };
-        Self(crossbeam::atomic::AtomicCell::new(None))
-    }
-}
-
-#[cfg(not(loom))]
-impl<T> Place<T> {
-    fn put(&self, value: Box<T>) {
-        self.0.store(Some(value));
-    }
-
-    fn take(&self) -> Option<Box<T>> {
-        self.0.take()
-    }
-}
-
-/// The same with a lock, for models: it orders no less, so that the model is of the state alone.
-#[cfg(loom)]
-struct Place<T>(loom::sync::Mutex<Option<Box<T>>>);
-
-#[cfg(loom)]
-impl<T> Default for Place<T> {
-    fn default() -> Self {
-        Self(loom::sync::Mutex::new(None))
-    }
-}
-
-#[cfg(loom)]
-impl<T> Place<T> {
-    fn put(&self, value: Box<T>) {
-        if let Ok(mut place) = self.0.lock() {
-            *place = Some(value);
-        }
-    }
-
-    fn take(&self) -> Option<Box<T>> {
-        self.0.lock().ok()?.take()
+        f.debug_struct("Handoff").field("value", &self.value).finish_non_exhaustive()
     }
 }
 
