@@ -13,7 +13,6 @@ pub(crate) const PRIVATE_DATA_BYTES: usize = 56;
 /// With zeroes behind what the application gave.
 pub(crate) type PrivateData = [u8; PRIVATE_DATA_BYTES];
 
-/// Attempted operation, for errors.
 pub(crate) struct Attempt {
     pub(crate) op: String,
 }

@@ -68,7 +68,6 @@ impl Connector for CaptureConnector {
     }
 }
 
-/// A driver's own link, and how its connection began.
 type Marked = (Box<dyn Any + Send>, Opening);
 
 #[derive(Clone, Copy, Debug)]

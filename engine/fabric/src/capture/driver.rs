@@ -67,6 +67,16 @@ impl Capture {
 // No lane: each message is captured where it is posted or polled.
 impl ShortLane for Capture {}
 
+/// Methods that are the driver's own.
+macro_rules! forward {
+    ($([$($mutable:tt)?] $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?;)*) => {$(
+        #[inline]
+        fn $name(&$($mutable)? self, $($arg: $type),*) $(-> $out)? {
+            self.inner.$name($($arg),*)
+        }
+    )*};
+}
+
 impl Fabric for Capture {
     fn caps(&self) -> &Caps {
         &self.caps
@@ -74,11 +84,6 @@ impl Fabric for Capture {
 
     fn begin(&mut self, lent: Option<&BulkPool>, _takes_shorts: bool) -> Arc<dyn Wake> {
         self.inner.begin(lent, false)
-    }
-
-    #[inline(always)]
-    fn now(&self, clock: &Clock) -> Ticks {
-        self.inner.now(clock)
     }
 
     #[inline]
@@ -96,11 +101,6 @@ impl Fabric for Capture {
         count
     }
 
-    #[inline]
-    fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
-        self.inner.post_recv(qp, buf)
-    }
-
     /// A work request that does not fit is neither sent nor noted.
     #[inline]
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
@@ -108,19 +108,6 @@ impl Fabric for Capture {
             self.note_posted(qp, &wr);
         }
         self.inner.post(qp, wr)
-    }
-
-    #[inline]
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
-    fn room(&self, qp: QpId) -> usize {
-        self.inner.room(qp)
-    }
-
-    fn outstanding(&self, qp: QpId) -> InFlight {
-        self.inner.outstanding(qp)
     }
 
     fn adopt(&mut self, endpoint: Endpoint) -> Result<QpId, FabricError> {
@@ -137,41 +124,19 @@ impl Fabric for Capture {
         Ok(qp)
     }
 
-    fn message_memory(&mut self, qp: QpId, bytes: usize) -> Option<Region> {
-        self.inner.message_memory(qp, bytes)
-    }
-
-    fn memory(&self, qp: QpId) -> ConnMemory<'_> {
-        self.inner.memory(qp)
-    }
-
-    fn close(&mut self, qp: QpId) {
-        self.inner.close(qp);
-    }
-
-    fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
-        self.inner.bulk(qp, bytes)
-    }
-
-    fn expose(
-        &mut self,
-        qp: QpId,
-        memory: Lease,
-        access: Access,
-        home: Option<Lease>,
-    ) -> Result<RemoteSlice, ExposeError> {
-        self.inner.expose(qp, memory, access, home)
-    }
-
-    fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
-        self.inner.revoke(qp, handle)
-    }
-
-    fn park(&mut self, at_most: Duration) {
-        self.inner.park(at_most);
-    }
-
-    fn end(&mut self) {
-        self.inner.end();
+    forward! {
+        [] now(clock: &Clock) -> Ticks;
+        [mut] post_recv(qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
+        [mut] flush();
+        [] room(qp: QpId) -> usize;
+        [] outstanding(qp: QpId) -> InFlight;
+        [mut] message_memory(qp: QpId, bytes: usize) -> Option<Region>;
+        [] memory(qp: QpId) -> ConnMemory<'_>;
+        [mut] close(qp: QpId);
+        [mut] bulk(qp: QpId, bytes: usize) -> Option<Bulk>;
+        [mut] expose(qp: QpId, memory: Lease, access: Access, home: Option<Lease>) -> Result<RemoteSlice, ExposeError>;
+        [mut] revoke(qp: QpId, handle: u32) -> Revoked;
+        [mut] park(at_most: Duration);
+        [mut] end();
     }
 }

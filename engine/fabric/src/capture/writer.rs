@@ -154,7 +154,6 @@ impl Writer {
         Ok(true)
     }
 
-    /// The three messages that make a connection.
     fn write_opening(
         &mut self,
         index: usize,
