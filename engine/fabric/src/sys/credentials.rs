@@ -67,18 +67,26 @@ fn pidfd_inode(socket: BorrowedFd<'_>) -> Option<u64> {
 /// The kernel's error: before Linux 6.5 `ENOPROTOOPT`.
 pub fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
-    let mut fd: libc::c_int = -1;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `fd` and `len` are valid for writes of their sizes, and `len` says that of `fd`.
-    let result = unsafe {
-        let value = (&raw mut fd).cast();
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, value, &raw mut len)
-    };
-    if result != 0 || fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let [fd] = option(socket, SO_PEERPIDFD)?;
     // SAFETY: the kernel has just created this descriptor for this process.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+}
+
+/// Asks the kernel for an option of a socket, of so many words.
+fn option<const WORDS: usize>(
+    socket: BorrowedFd<'_>,
+    name: libc::c_int,
+) -> io::Result<[u32; WORDS]> {
+    let mut value = [0; WORDS];
+    let mut len = size_of_val(&value) as libc::socklen_t;
+    let at = (&raw mut value).cast();
+    // SAFETY: both results have places, and `len` says the size of the value.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, at, &raw mut len) };
+    match result == 0 && len as usize == size_of_val(&value) {
+        true => Ok(value),
+        false => Err(io::Error::last_os_error()),
+    }
 }
 
 impl Credentials {
@@ -88,23 +96,8 @@ impl Credentials {
     /// The kernel's error for a descriptor that is not a connected Unix socket.
     pub fn of_peer(socket: impl AsFd) -> io::Result<Self> {
         // Not by rustix, whose process ids are never 0.
-        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: `peer` and `len` are valid for writes of their sizes, and `len` says that of `peer`.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut peer).cast(),
-                &raw mut len,
-            )
-        };
-        if result != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let pid = peer.pid.unsigned_abs();
-        Ok(Self { pid, uid: peer.uid, process: ProcessIdentity::of_peer(socket.as_fd(), pid) })
+        let [pid, uid, _gid] = option(socket.as_fd(), libc::SO_PEERCRED)?;
+        Ok(Self { pid, uid, process: ProcessIdentity::of_peer(socket.as_fd(), pid) })
     }
 
     /// True if the peer is trusted with the data of this process: it belongs to the same user,

@@ -37,16 +37,14 @@ static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 #[doc(hidden)]
 #[macro_export]
 macro_rules! event {
-    (@keep $level:ident [$($kept:tt)*] [$($fields:tt)*] % $name:ident, $($rest:tt)+) => {
-        $crate::sys::journal::event!(@keep $level [$($kept)* let $name = $name.to_string();]
-            [$($fields)* $name = %$name,] $($rest)+)
+    (@keep $level:ident $kept:tt $fields:tt % $name:ident, $($rest:tt)+) => {
+        $crate::sys::journal::event!(@keep $level $kept $fields $name = % $name, $($rest)+)
     };
-    (@keep $level:ident [$($kept:tt)*] [$($fields:tt)*] ? $name:ident, $($rest:tt)+) => {
-        $crate::sys::journal::event!(@keep $level [$($kept)* let $name = format!("{:?}", $name);]
-            [$($fields)* $name = %$name,] $($rest)+)
+    (@keep $level:ident $kept:tt $fields:tt ? $name:ident, $($rest:tt)+) => {
+        $crate::sys::journal::event!(@keep $level $kept $fields $name = ? $name, $($rest)+)
     };
-    (@keep $level:ident [$($kept:tt)*] [$($fields:tt)*] $name:ident, $($rest:tt)+) => {
-        $crate::sys::journal::event!(@keep $level [$($kept)*] [$($fields)* $name,] $($rest)+)
+    (@keep $level:ident $kept:tt $fields:tt $name:ident, $($rest:tt)+) => {
+        $crate::sys::journal::event!(@keep $level $kept $fields $name = $name, $($rest)+)
     };
     (@keep $level:ident [$($kept:tt)*] [$($fields:tt)*] $name:ident = % $value:expr, $($rest:tt)+) => {
         $crate::sys::journal::event!(@keep $level [$($kept)* let $name = $value.to_string();]
