@@ -14,7 +14,7 @@ mod sending;
 use super::super::{
     Access, Caps, CompletionKind, Completions, ConnMemory, DownCause, Endpoint, Ends, ExposeError,
     Fabric, FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short,
-    ShortLane, Wake, WrError, WrId, link_of,
+    ShortEnds, ShortLane, Wake, WrError, WrId, link_of,
 };
 use super::cold_poll::{Round, idle_polls, round_time};
 use super::config::ShmConfig;
@@ -379,7 +379,7 @@ impl ShmFabric {
         let takes_shorts = self.takes_shorts;
         let Some(pair) = self.pair_at(place).filter(|pair| pair.cause.is_none()) else { return };
         if pair.hot {
-            return match pair.has_arrival() {
+            return match pair.ends.rx.has_arrival() {
                 true => self.core.notify_self(place),
                 false => self.look_for_end(place),
             };
@@ -443,7 +443,7 @@ impl ShmFabric {
         let mut found = false;
         for place in &self.live {
             let pair = self.places[*place as usize].pair.as_deref();
-            if pair.is_some_and(|pair| pair.has_arrival() || pair.check_end().is_err()) {
+            if pair.is_some_and(|pair| pair.ends.rx.has_arrival() || pair.check_end().is_err()) {
                 self.core.notify_self(*place);
                 found = true;
             }
@@ -594,7 +594,7 @@ impl Fabric for ShmFabric {
     }
 
     fn room(&self, qp: QpId) -> usize {
-        self.pair_ref(qp).map_or(0, QueuePair::room)
+        self.pair_ref(qp).map_or(0, |pair| pair.ends.room())
     }
 
     fn outstanding(&self, qp: QpId) -> InFlight {
@@ -628,11 +628,11 @@ impl Fabric for ShmFabric {
     }
 
     fn memory(&self, qp: QpId) -> ConnMemory<'_> {
-        ConnMemory { arena: self.pair_ref(qp).map(QueuePair::memory), read_sinks: None }
+        ConnMemory { arena: self.pair_ref(qp).map(|pair| &pair.link.bulk), read_sinks: None }
     }
 
     fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
-        self.pair(qp)?.bulk(bytes)
+        self.pair_ref(qp)?.link.bulk.take(bytes)
     }
 
     fn expose(

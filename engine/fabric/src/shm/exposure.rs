@@ -131,7 +131,7 @@ impl Exposures {
         self.free.extend((before as u32..places as u32).rev());
         let entries = self.entry(before) * WORD_BYTES..self.entry(places) * WORD_BYTES;
         // Without it keys take page faults; nothing else is lost.
-        let _ = self.window.prefault(entries);
+        let _ = self.window.memory.prefault(entries);
     }
 
     /// The number of a region in the table, if the peer has it mapped as `access` needs.

@@ -339,7 +339,7 @@ impl Theirs {
 pub(super) fn place_near(window: &Window, layout: Layout, side: Side, node: Option<u32>) {
     let Some(node) = node else { return };
     for part in layout.near(side).into_iter().filter(|part| !part.is_empty()) {
-        window.prefer_node(part, node);
+        window.memory.prefer_node(part, node);
     }
 }
 
@@ -348,7 +348,7 @@ pub(super) fn place_near(window: &Window, layout: Layout, side: Side, node: Opti
 pub(super) fn prefault_idle(window: &Window, layout: Layout, side: Side) {
     for part in layout.idle_parts(side).into_iter().filter(|part| !part.is_empty()) {
         // Without it the core takes page faults; nothing else is lost.
-        let _ = window.prefault(part);
+        let _ = window.memory.prefault(part);
     }
 }
 

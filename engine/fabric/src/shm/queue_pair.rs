@@ -14,7 +14,7 @@ use super::exposure::{Exposures, PeerTable};
 use super::layout::OPENING_SLOTS;
 use super::short_endpoint::{Listed, ShmEnds};
 use super::window::copy_bytes;
-use crate::mem::{Buf, Bulk, BulkPool, Lease, Slab};
+use crate::mem::{Buf, Lease, Slab};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::ring::{Arrival, Corrupt, PushError};
 use std::collections::VecDeque;
@@ -71,16 +71,11 @@ pub(super) struct QueuePair {
     peer_table: PeerTable,
     /// The peer's order at the head of the ring, once it is begun.
     fetching: Option<Fetching>,
-    limits: Limits,
-    link: Link,
-    /// Given up after the link has said that the connection is over.
-    lent: Lent,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Limits {
     recv_queue_depth: usize,
     send_queue_depth: usize,
+    pub(super) link: Link,
+    /// Orders to the peer. Given up after the link has said that the connection is over.
+    pub(super) lent: Lent,
 }
 
 impl QueuePair {
@@ -100,15 +95,12 @@ impl QueuePair {
         let (window, peer_table) = (window.clone(), layout.table(side.peer()));
         let peer_slabs = std::mem::take(&mut link.theirs.slabs);
         let peer_table = PeerTable::new(window, peer_table, link.theirs.arena.clone(), peer_slabs);
-        let limits = Limits {
-            recv_queue_depth: config.recv_queue_depth.into(),
-            send_queue_depth: config.send_queue_depth.into(),
-        };
+        let recv_queue_depth = config.recv_queue_depth.into();
         Ok(Self {
             id,
             ends: Rc::new(ends),
             ring_open: false,
-            recv_queue: Vec::with_capacity(limits.recv_queue_depth),
+            recv_queue: Vec::with_capacity(recv_queue_depth),
             send_queue: VecDeque::new(),
             reads: 0,
             is_not_ready: false,
@@ -120,7 +112,8 @@ impl QueuePair {
             exposures,
             peer_table,
             fetching: None,
-            limits,
+            recv_queue_depth,
+            send_queue_depth: config.send_queue_depth.into(),
             link,
             lent: Lent::new(),
         })
@@ -176,7 +169,7 @@ impl QueuePair {
         }
         self.make_send_queue();
         let Link { side, layout, ref window, .. } = self.link;
-        self.ring_open = window.prefault(layout.ring_bytes(side)).is_ok();
+        self.ring_open = window.memory.prefault(layout.ring_bytes(side)).is_ok();
         if self.ring_open {
             self.ends.tx.release();
         }
@@ -187,7 +180,7 @@ impl QueuePair {
     /// a matter of time.
     #[cold]
     fn make_send_queue(&mut self) {
-        self.send_queue.reserve_exact(self.limits.send_queue_depth - self.send_queue.len());
+        self.send_queue.reserve_exact(self.send_queue_depth - self.send_queue.len());
     }
 
     /// Carries out the order of the peer that waits, as far as the budget goes; true when it is done.
@@ -300,7 +293,8 @@ impl QueuePair {
     /// outstanding. A message that has arrived beyond the posted receives is not this side's, but ends the connection in
     /// the same way; such messages have numbers of their own.
     pub(super) fn outstanding(&self) -> InFlight {
-        let is_unsent = self.has_unsent();
+        let is_unsent =
+            self.cause.is_none() && !(self.send_queue.is_empty() && self.lent.is_empty());
         let unsent = |consumed| consumed..self.ends.tx.produced() + self.send_queue.len() as u64;
         let number = ARRIVED | self.waits;
         let numbers = match is_unsent {
@@ -308,11 +302,6 @@ impl QueuePair {
             false => (self.is_not_ready && self.cause.is_none()).then_some(number..number + 1),
         };
         InFlight { numbers, is_unsent }
-    }
-
-    #[inline]
-    pub(super) fn has_arrival(&self) -> bool {
-        self.ends.rx.has_arrival()
     }
 
     /// The checks that cost more than a look at the ring: has the peer ended the connection?
@@ -345,7 +334,7 @@ impl QueuePair {
 
     #[inline]
     pub(super) fn post_recv(&mut self, buf: Buf) -> Result<(), Full<Buf>> {
-        if self.recv_queue.len() == self.limits.recv_queue_depth || self.cause.is_some() {
+        if self.recv_queue.len() == self.recv_queue_depth || self.cause.is_some() {
             return Err(Full(buf));
         }
         self.push_receive(buf);
@@ -395,7 +384,7 @@ impl QueuePair {
 
     #[cold]
     fn queue(&mut self, wr: SendWr) -> Result<Result<Progress, DownCause>, Full<SendWr>> {
-        if self.room() == 0 {
+        if self.ends.room() == 0 {
             return Err(Full(wr));
         }
         self.reads += usize::from(matches!(wr, SendWr::Read { .. }));
@@ -407,23 +396,13 @@ impl QueuePair {
         Ok(Ok(Progress::Waiting))
     }
 
-    #[inline(always)]
-    pub(super) fn room(&self) -> usize {
-        self.ends.room()
-    }
-
     /// The send queue has changed, or the connection ends. Reads keep their place until their completion is
     /// taken.
     fn count_room(&mut self) {
         let is_up = self.cause.is_none();
         let taken = self.send_queue.len().max(self.reads);
-        let room = if is_up { self.limits.send_queue_depth - taken } else { 0 };
+        let room = if is_up { self.send_queue_depth - taken } else { 0 };
         self.ends.allow(room, is_up && self.send_queue.is_empty());
-    }
-
-    /// Work requests wait for room at the peer, or for their turn.
-    pub(super) fn has_unsent(&self) -> bool {
-        self.cause.is_none() && !(self.send_queue.is_empty() && self.lent.is_empty())
     }
 
     #[inline]
@@ -518,11 +497,6 @@ impl QueuePair {
         Ok(None)
     }
 
-    /// It has told the peer to fetch what this has not fetched yet, as far as is known.
-    pub(super) fn lends(&self) -> bool {
-        !self.lent.is_empty()
-    }
-
     /// Gives up what the peer has fetched. True if there is more that it has not.
     pub(super) fn release_fetched(&mut self) -> Result<bool, DownCause> {
         if !self.lent.is_empty() {
@@ -565,19 +539,6 @@ impl QueuePair {
     pub(super) fn read_taken(&mut self) {
         self.reads -= 1;
         self.count_room();
-    }
-
-    #[cold]
-    pub(super) fn ring(&self) {
-        self.link.theirs.bell.ring(self.link.peer_place);
-    }
-
-    pub(super) fn memory(&self) -> &BulkPool {
-        &self.link.bulk
-    }
-
-    pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        self.link.bulk.take(bytes)
     }
 
     pub(super) fn expose(

@@ -56,7 +56,7 @@ unsafe fn read_line(from: *const Block) -> Line {
 pub(super) struct Window {
     base: NonNull<AtomicU64>,
     count: usize,
-    memory: Arc<SharedMemory>,
+    pub(super) memory: Arc<SharedMemory>,
 }
 
 // SAFETY: the words are atomics in a mapping that `memory` keeps alive; any thread may use them.
@@ -74,16 +74,6 @@ impl Window {
         let inside = range.start <= range.end && range.end <= self.memory.len();
         // SAFETY: the start is within the mapping, as was just checked.
         inside.then(|| unsafe { self.memory.as_ptr().add(range.start) })
-    }
-
-    /// Asks for the pages of `range`, in bytes, on this NUMA node.
-    pub(super) fn prefer_node(&self, range: Range<usize>, node: u32) {
-        self.memory.prefer_node(range, node);
-    }
-
-    /// Brings the pages of `range`, in bytes, into being, so that the data path takes no page fault there.
-    pub(super) fn prefault(&self, range: Range<usize>) -> std::io::Result<()> {
-        self.memory.prefault(range)
     }
 
     #[inline(always)]

@@ -12,12 +12,13 @@ use super::state::State;
 use super::trace::{SideId, What};
 use super::world::Shared;
 use crate::connector_common::{Attempt, PrivateData};
-use crate::mem::{BulkPool, KeyGenerator, Region};
+use crate::mem::{BulkPool, KeyGenerator, PoolError, Region};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::mmap::{Mapping, PageRequest};
 use crate::sys::random::Random;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 /// Makes and accepts connections for the cores of one node; clones are the same node.
@@ -110,14 +111,12 @@ impl SimConnector {
 
 fn new_side(state: &mut State, device: &Arc<Device>) -> Result<Side, FabricError> {
     let attempt = Attempt { op: "make a connection".into() };
-    let failed = |reason: String| attempt.failed(reason, None);
-    let bytes = BulkPool::region_bytes(&device.arena).map_err(|error| failed(error.to_string()))?;
-    let mapping = Mapping::anonymous(bytes, PageRequest::default())
-        .map_err(|error| failed(error.to_string()))?;
-    let pool = BulkPool::new(Region::from_mapping(mapping), &device.arena)
-        .map_err(|error| failed(error.to_string()))?;
-    let keys = KeyGenerator::with_seed(device.keys_max, state.rng.any())
-        .map_err(|error| failed(error.to_string()))?;
+    let failed = |error: io::Error| attempt.failed(error, None);
+    let of_pool = |error: PoolError| attempt.failed(error, None);
+    let bytes = BulkPool::region_bytes(&device.arena).map_err(of_pool)?;
+    let mapping = Mapping::anonymous(bytes, PageRequest::default()).map_err(failed)?;
+    let pool = BulkPool::new(Region::from_mapping(mapping), &device.arena).map_err(of_pool)?;
+    let keys = KeyGenerator::with_seed(device.keys_max, state.rng.any()).map_err(failed)?;
     // Offsets are opaque numbers of 64 bits (RFC 5666 section 3.4): let them be large.
     let base = state.rng.any() >> 1;
     let exposures = Exposures::new(keys, device.keys_max, pool.region_id(), base);

@@ -53,7 +53,7 @@ impl ShmFabric {
         if !self.done.is_empty() {
             self.listed.news.set(true);
         }
-        if pair.lends() && !self.lending.contains(&place) {
+        if !pair.lent.is_empty() && !self.lending.contains(&place) {
             self.lending.push(place);
         }
         progress
@@ -114,7 +114,7 @@ impl ShmFabric {
         let Some(pair) = self.pair_at(place) else { return };
         match pair.ends.take_broken() {
             Some(broken) => self.take_down(place, broken.into()),
-            None => pair.ring(),
+            None => pair.link.theirs.bell.ring(pair.link.peer_place),
         }
     }
 }
