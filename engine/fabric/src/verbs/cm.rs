@@ -22,8 +22,8 @@ use std::time::Duration;
 
 /// Options of an id; the binding has no names for them.
 const OPTION_LEVEL_ID: c_int = 0;
-const OPTION_TYPE_OF_SERVICE: c_int = 0;
-const OPTION_ACK_TIMEOUT: c_int = 3;
+pub(super) const OPTION_TYPE_OF_SERVICE: c_int = 0;
+pub(super) const OPTION_ACK_TIMEOUT: c_int = 3;
 /// Requests that the kernel keeps for a listener: as many as may arrive in the milliseconds that creating a queue pair
 /// takes.
 const BACKLOG: c_int = 128;
@@ -200,19 +200,11 @@ impl CmId {
         checked(unsafe { rdma_resolve_route(self.as_ptr(), milliseconds(timeout)) })
     }
 
-    /// Sets the type of service, or traffic class, before the route is resolved.
-    pub(super) fn set_type_of_service(&self, value: u8) -> io::Result<()> {
-        self.set_option(OPTION_TYPE_OF_SERVICE, value)
-    }
-
-    /// Sets the local ACK timeout (InfiniBand and RoCE), before the queue pair is made.
-    pub(super) fn set_ack_timeout(&self, value: u8) -> io::Result<()> {
-        self.set_option(OPTION_ACK_TIMEOUT, value)
-    }
-
-    fn set_option(&self, option: c_int, mut value: u8) -> io::Result<()> {
+    /// Sets one of the options of one byte: the type of service, or traffic class, before the route is resolved; the local
+    /// ACK timeout (InfiniBand and RoCE) before the queue pair is made.
+    pub(super) fn set_option(&self, option: c_int, mut value: u8) -> io::Result<()> {
         let at = (&raw mut value).cast::<c_void>();
-        // SAFETY: the id is alive, and both options are of one byte.
+        // SAFETY: the id is alive, and the library looks at the length, which is that of the value.
         checked(unsafe { rdma_set_option(self.as_ptr(), OPTION_LEVEL_ID, option, at, 1) })
     }
 

@@ -373,7 +373,6 @@ fn translated(event: CmEvent) -> Option<Event> {
         RDMA_CM_EVENT_DISCONNECTED => Event::Disconnected,
         RDMA_CM_EVENT_DEVICE_REMOVAL => Event::DeviceRemoved,
         RDMA_CM_EVENT_ADDR_CHANGE => Event::AddressChanged,
-        RDMA_CM_EVENT_TIMEWAIT_EXIT => Event::TimewaitExit,
         _ => return None,
     })
 }

@@ -69,7 +69,6 @@ struct SharedQueue {
 /// so that a core with many connections polls few queues in each turn, and one with few wastes no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CqDepth {
-    /// Entries of the first queue.
     pub(super) first: u32,
     /// The most entries that the device takes.
     pub(super) most: u32,
@@ -105,7 +104,6 @@ impl CoreShared {
         })
     }
 
-    /// Tells the core that the state of a connection has changed.
     pub(super) fn notify(&self) {
         // Release pairs with the Acquire of `take_news`: the state that changed is seen.
         self.has_news.store(true, Ordering::Release);

@@ -143,8 +143,8 @@ impl DeviceInfo {
         // SAFETY: the caller vouches for the device.
         let transport = unsafe { (*device).transport_type };
         if !CONNECTED.contains(&transport) {
-            let (op, reason) = (format!("use device {name}"), "it takes no connections".into());
-            return Err(FabricError { op, reason, source: None });
+            let op = format!("use device {name}");
+            return Err(FabricError::because(&op, "it takes no connections", None));
         }
         // SAFETY: the caller vouches for the device.
         let Some(context) = NonNull::new(unsafe { ibv_open_device(device) }) else {
@@ -278,11 +278,9 @@ fn is_fork_safe() -> bool {
 
 impl Found {
     fn chosen(self, wanted: Option<&str>) -> Result<Vec<DeviceInfo>, FabricError> {
-        let failed =
-            |reason| FabricError { op: "start the verbs fabric".into(), reason, source: None };
+        let failed = |reason: String| FabricError::because("start the verbs fabric", reason, None);
         if self.names.is_empty() {
-            let reason = format!("this host has no RDMA device; {NO_DEVICE_REMEDY}");
-            return Err(failed(reason));
+            return Err(failed(format!("this host has no RDMA device; {NO_DEVICE_REMEDY}")));
         }
         if let Some(wanted) = wanted.filter(|wanted| !self.names.iter().any(|name| name == wanted))
         {

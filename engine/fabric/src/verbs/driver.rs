@@ -6,15 +6,15 @@
 
 use super::super::{
     Access, Caps, Completion, Completions, ConnMemory, DownCause, Endpoint, Ends, ExposeError,
-    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortLane, Wake,
-    link_of,
+    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortEnds, ShortLane,
+    Wake, link_of,
 };
 use super::config::VerbsConfig;
 use super::core::CoreShared;
 use super::iwarp_first_message::{self, Reminder};
 use super::link::Link;
 use super::objects::{CompletionQueue, CqBroken, blank_completions};
-use super::poll::{Outbox, Outcome, arrived, is_message};
+use super::poll::{Outbox, Outcome, is_message};
 use super::queue_pair::{DRAIN_TIMEOUT, End, QueuePair};
 use super::short_endpoint::DirtyPairs;
 use super::work_id::{PLACES_MAX, Queue, WorkId};
@@ -23,6 +23,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::journal::event;
 use rdma_sys::ibv_wc;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -96,7 +97,7 @@ impl VerbsFabric {
         let table = Table {
             places: (0..conns).map(|_| Place::default()).collect(),
             free: (0..conns as u32).rev().collect(),
-            dirty: Rc::new(DirtyPairs::with_capacity(conns)),
+            dirty: Rc::new(RefCell::new(Vec::with_capacity(conns))),
             ending: Vec::with_capacity(conns),
             unanswered: Vec::with_capacity(conns),
             late: VecDeque::with_capacity(BATCH),
@@ -131,7 +132,7 @@ impl VerbsFabric {
     /// up before the link: the device may go with that.
     fn forget(&mut self, place: u32) {
         let Some(pair) = self.table.take(place) else { return };
-        let queue = &pair.link().queue;
+        let queue = &pair.link.queue;
         if let Some(at) = self.queues.iter().position(|p| Arc::ptr_eq(&p.queue, queue)) {
             self.queues[at].links -= 1;
             if self.queues[at].links == 0 {
@@ -191,7 +192,7 @@ impl VerbsFabric {
         let queue = Arc::clone(&self.queues[at].queue);
         for place in 0..self.table.places.len() {
             let pair = self.table.places[place].pair.as_deref();
-            if pair.is_some_and(|pair| pair.is_live() && Arc::ptr_eq(&pair.link().queue, &queue)) {
+            if pair.is_some_and(|pair| pair.is_live() && Arc::ptr_eq(&pair.link.queue, &queue)) {
                 self.table.suspect(place as u32, DownCause::DeviceFailed);
             }
         }
@@ -270,9 +271,9 @@ impl Table {
             let outcome = pair.on_other(id, completion, &mut outbox);
             return self.settle(id.index() as u32, outcome);
         }
-        let result = pair.on_arrived(arrived(completion), &mut outbox);
+        let result = pair.on_arrived(completion, &mut outbox);
         if pair.has_waiting() {
-            pair.ends().mark();
+            pair.ends.mark();
         }
         if let Err(cause) = result {
             self.end(id.index() as u32, Some(cause));
@@ -282,7 +283,7 @@ impl Table {
     #[inline]
     fn settle(&mut self, place: u32, outcome: Outcome) {
         if let Some(pair) = self.pair_at(place).filter(|pair| pair.has_waiting()) {
-            pair.ends().mark();
+            pair.ends.mark();
         }
         match outcome {
             Outcome::Done => {}
@@ -305,10 +306,10 @@ impl Table {
     fn look_at(&mut self, place: u32) {
         let Some(pair) = self.pair_at(place) else { return };
         pair.take_windows();
-        if pair.link().state.over().is_some() || pair.link().state.is_destroyed() {
+        if pair.link.state.over().is_some() || pair.link.state.is_destroyed() {
             self.end(place, None);
         } else if pair.has_waiting() {
-            pair.ends().mark();
+            pair.ends.mark();
         }
     }
 
@@ -327,7 +328,6 @@ impl Table {
             let Some(pair) = pair.filter(is_its) else { return false };
             if reminder.take_due(now) {
                 pair.remind();
-                pair.ends().mark();
             }
             !reminder.is_over()
         });
@@ -344,10 +344,11 @@ impl Table {
     #[inline(never)]
     fn flush(&mut self) {
         let mut at = 0;
-        while let Some(place) = self.dirty.get(at) {
+        loop {
+            let Some(place) = self.dirty.borrow().get(at).copied() else { return };
             let pair = self.pair_at(place);
             let (result, ends) =
-                pair.map_or((Ok(false), None), |pair| (pair.flush(), Some(pair.ends())));
+                pair.map_or((Ok(false), None), |pair| (pair.flush(), Some(&pair.ends)));
             if let Ok(true) = result {
                 at += 1;
                 continue;
@@ -355,7 +356,7 @@ impl Table {
             if let Some(ends) = ends {
                 ends.unmark();
             }
-            self.dirty.swap_remove(at);
+            self.dirty.borrow_mut().swap_remove(at);
             if let Err(cause) = result {
                 self.suspect(place, cause);
             }
@@ -373,7 +374,7 @@ impl Table {
 
 impl ShortLane for VerbsFabric {
     fn ends(&self, qp: QpId) -> Option<Ends> {
-        let ends = self.table.pair_ref(qp)?.ends();
+        let ends = &self.table.pair_ref(qp)?.ends;
         ends.has_lane().then(|| Ends::Verbs(Rc::clone(ends)))
     }
 }
@@ -405,7 +406,7 @@ impl Fabric for VerbsFabric {
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
         let Some(pair) = self.table.pair(qp) else { return Err(Full(buf)) };
         let result = pair.post_recv(buf)?;
-        pair.ends().mark();
+        pair.ends.mark();
         if let Err(cause) = result {
             self.table.end(qp.index(), Some(cause));
         }
@@ -415,9 +416,7 @@ impl Fabric for VerbsFabric {
     #[inline]
     fn post(&mut self, qp: QpId, wr: SendWr) -> Result<(), Full<SendWr>> {
         let Some(pair) = self.table.pair(qp) else { return Err(Full(wr)) };
-        let result = pair.post(wr)?;
-        pair.ends().mark();
-        if let Err(cause) = result {
+        if let Err(cause) = pair.post(wr)? {
             self.table.end(qp.index(), Some(cause));
         }
         Ok(())
@@ -425,13 +424,13 @@ impl Fabric for VerbsFabric {
 
     #[inline]
     fn flush(&mut self) {
-        if !self.table.dirty.is_empty() {
+        if !self.table.dirty.borrow().is_empty() {
             self.table.flush();
         }
     }
 
     fn room(&self, qp: QpId) -> usize {
-        self.table.pair_ref(qp).map_or(0, QueuePair::room)
+        self.table.pair_ref(qp).map_or(0, |pair| pair.ends.room())
     }
 
     fn outstanding(&self, qp: QpId) -> InFlight {
@@ -449,11 +448,11 @@ impl Fabric for VerbsFabric {
         let pair = QueuePair::new(id, *link, (asked_max, signal_every), &table.dirty)
             .ok_or_else(|| failed("its device cannot be posted to"))?;
         // Even with nothing posted: the flush answers the peer's request.
-        pair.ends().mark();
+        pair.ends.mark();
         if pair.is_unanswered() {
             table.unanswered.push(Reminder::new(id, Instant::now()));
         }
-        let queue = Arc::clone(&pair.link().queue);
+        let queue = Arc::clone(&pair.link.queue);
         table.free.pop();
         table.places[place as usize].pair = Some(Box::new(pair));
         // Its earlier events have not been reported yet.
@@ -463,7 +462,7 @@ impl Fabric for VerbsFabric {
     }
 
     fn message_memory(&mut self, qp: QpId, bytes: usize) -> Option<Region> {
-        self.table.pair(qp)?.message_memory(bytes)
+        self.table.pair(qp)?.link.memory.messages.as_mut()?.split_to(bytes)
     }
 
     fn memory(&self, qp: QpId) -> ConnMemory<'_> {
@@ -475,7 +474,7 @@ impl Fabric for VerbsFabric {
     }
 
     fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
-        self.table.pair(qp)?.bulk(bytes)
+        self.table.pair_ref(qp)?.link.memory.pool.take(bytes)
     }
 
     fn expose(
@@ -485,27 +484,17 @@ impl Fabric for VerbsFabric {
         access: Access,
         _home: Option<Lease>,
     ) -> Result<RemoteSlice, ExposeError> {
-        let pair = self.table.pair(qp).ok_or(ExposeError::Down)?;
-        let slice = pair.expose(memory, access)?;
-        if pair.has_waiting() {
-            pair.ends().mark();
-        }
-        Ok(slice)
+        self.table.pair(qp).ok_or(ExposeError::Down)?.expose(memory, access)
     }
 
     fn revoke(&mut self, qp: QpId, handle: u32) -> Revoked {
-        let Some(pair) = self.table.pair(qp) else { return Revoked::Now };
-        let revoked = pair.revoke(handle);
-        if pair.has_waiting() {
-            pair.ends().mark();
-        }
-        revoked
+        self.table.pair(qp).map_or(Revoked::Now, |pair| pair.revoke(handle))
     }
 
     fn park(&mut self, at_most: Duration) {
         self.flush();
         // Queue pairs that have something to flush, or that end, make progress without an event.
-        let is_busy = !self.table.ending.is_empty() || !self.table.dirty.is_empty();
+        let is_busy = !self.table.ending.is_empty() || !self.table.dirty.borrow().is_empty();
         let at_most = match is_busy {
             true => at_most.min(BUSY_NAP),
             false if !self.table.unanswered.is_empty() => {
@@ -544,11 +533,7 @@ impl Drop for VerbsFabric {
     fn drop(&mut self) {
         self.end();
         for pair in self.table.places.iter_mut().filter_map(|place| place.pair.take()) {
-            event!(
-                ERROR,
-                link = pair.link().number,
-                "a queue pair did not end: its memory is lost"
-            );
+            event!(ERROR, link = pair.link.number, "a queue pair did not end: its memory is lost");
             // The device may still touch it.
             std::mem::forget(pair);
         }

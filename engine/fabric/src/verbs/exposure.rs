@@ -27,7 +27,6 @@ pub(super) struct Exposed {
     pub(super) region: RegionId,
 }
 
-/// The exposures of one connection; see the module.
 #[derive(Debug)]
 pub(super) struct Exposures {
     regions: Box<[RegionId]>,
@@ -109,11 +108,7 @@ impl Exposures {
         }
     }
 
-    /// The binding of `window` was taken back: its key was never alive.
-    pub(super) fn on_unbound(&mut self, window: usize) {
-        self.on_invalidated(window);
-    }
-
+    /// The key of `window` is dead, or its binding was taken back, so that it was never alive.
     pub(super) fn on_invalidated(&mut self, window: usize) -> Option<u32> {
         match &mut self.by {
             By::Windows(windows) => windows.on_invalidated(window),

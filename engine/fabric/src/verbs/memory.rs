@@ -15,7 +15,7 @@ use super::objects::{
     WindowTable, with_error,
 };
 use super::resource_limits;
-use crate::mem::{Bulk, BulkClass, BulkPool, Lease, PoolError, Region, RegionHold, RegionId, Slab};
+use crate::mem::{BulkClass, BulkPool, Lease, PoolError, Region, RegionHold, RegionId, Slab};
 use crate::sys::mmap::{Mapping, PageRequest};
 use rdma_sys::{ibv_mr, ibv_mw};
 use std::io;
@@ -25,20 +25,54 @@ use std::sync::Arc;
 /// Most regions registered with one connection. Beyond this, unused ones make room.
 const REGIONS_MAX: usize = 256;
 
-/// The way in which memory is made accessible: one of three, and the rights that it gives on the whole of the memory that
-/// can be exposed, in addition to those of this side.
-fn decide(wanted: Registration, caps: &DeviceCaps) -> Result<(Registration, u32), FabricError> {
-    let registration = caps.registration(wanted);
-    let rights = match registration {
-        Registration::Window if caps.windows_max == 0 || !caps.has_invalidate => {
-            let reason = "the device has no memory windows of type 2";
-            return Err(FabricError::because("register memory by windows", reason, None));
+/// Consequences of the mode of registration for one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Not `Auto`.
+    mode: Registration,
+    /// Keys that may be in use at a time; zero if this side exposes nothing.
+    keys_max: usize,
+    /// RDMA Reads end in memory of the connection only.
+    is_iwarp: bool,
+}
+
+impl Plan {
+    pub(super) fn of(config: &VerbsConfig, caps: &DeviceCaps, side: Side) -> Self {
+        let keys_max = if config.exposes(side) { config.keys_max } else { 0 };
+        let mode = caps.registration(config.registration);
+        Self { mode, keys_max, is_iwarp: caps.is_iwarp }
+    }
+
+    /// Rights on the whole of the memory that can be exposed, in addition to those of this side.
+    fn rights(self) -> u32 {
+        match self.mode {
+            Registration::Window => WINDOW_BIND,
+            Registration::Buffer | Registration::Auto => 0,
+            Registration::Pool => REMOTE_READ | REMOTE_WRITE,
         }
-        Registration::Window => WINDOW_BIND,
-        Registration::Buffer | Registration::Auto => 0,
-        Registration::Pool => REMOTE_READ | REMOTE_WRITE,
-    };
-    Ok((registration, rights))
+    }
+
+    /// Most memory windows, each of which has one key at a time.
+    pub(super) fn windows(self) -> usize {
+        if self.mode == Registration::Window { self.keys_max } else { 0 }
+    }
+
+    /// Blocks have separate keys.
+    pub(super) fn is_by_block(self) -> bool {
+        self.mode == Registration::Buffer && self.keys_max > 0
+    }
+
+    /// RDMA Reads fill memory that is never exposed.
+    pub(super) fn has_only_sinks(self) -> bool {
+        self.is_iwarp && self.keys_max == 0 && self.mode != Registration::Pool
+    }
+
+    /// Returns true if no key of the connection's registrations gives its peer a right, so that it may share a protection
+    /// domain with others: where windows are used, which belong to a queue pair, and where nothing is exposed. Over iWARP
+    /// peers write to the memory that RDMA Reads fill.
+    pub(super) fn shares_domain(self) -> bool {
+        !self.is_iwarp && !self.is_by_block() && self.mode != Registration::Pool
+    }
 }
 
 /// Registrations of a connection's memory. Windows are freed first, regions after them.
@@ -52,98 +86,64 @@ pub(super) struct LinkMemory {
     sinks: Box<[Option<MemoryRegion>]>,
     registered: Registered,
     /// Memory that can be exposed: the connection's own arena, or the core's memory.
-    pool: BulkPool,
+    pub(super) pool: BulkPool,
     /// Slabs that windows can be bound to, too.
     lent: Vec<RegionId>,
     is_own_pool: bool,
-    /// RDMA Reads end in that pool only.
-    has_own_sinks: bool,
-    /// Not `Auto`.
-    registration: Registration,
-    keys_max: usize,
+    plan: Plan,
     /// For messages; given away bit by bit.
-    messages: Option<Region>,
+    pub(super) messages: Option<Region>,
 }
 
 impl LinkMemory {
-    /// Returns true if no key of the connection's registrations gives its peer a right, so that it may share a protection
-    /// domain with others: where windows are used, which belong to a queue pair, and where nothing is exposed. Over iWARP
-    /// peers write to the memory that RDMA Reads fill.
-    pub(super) fn shares_domain(caps: &DeviceCaps, config: &VerbsConfig, side: Side) -> bool {
-        let is_open = match caps.registration(config.registration) {
-            Registration::Window => false,
-            Registration::Buffer | Registration::Auto => config.exposes(side),
-            Registration::Pool => true,
-        };
-        !caps.is_iwarp && !is_open
-    }
-
     /// Registers the memory that a connection needs from the start (control thread).
     pub(super) fn prepare(
         domain: &Arc<ProtectionDomain>,
-        caps: &DeviceCaps,
-        (config, side): (&VerbsConfig, Side),
+        plan: Plan,
+        (config, caps): (&VerbsConfig, &DeviceCaps),
         lent: Option<&BulkPool>,
     ) -> Result<Self, FabricError> {
-        let (registration, rights) = decide(config.registration, caps)?;
-        let is_by_window = registration == Registration::Window;
-        let is_by_block = registration == Registration::Buffer;
-        let exposes = config.exposes(side);
+        if plan.mode == Registration::Window && (caps.windows_max == 0 || !caps.has_invalidate) {
+            let reason = "the device has no memory windows of type 2";
+            return Err(FabricError::because("register memory by windows", reason, None));
+        }
+        let (rights, is_iwarp) = (plan.rights(), plan.is_iwarp);
         let mut registered = Registered::new(domain);
         if let Some(lent) = lent {
-            let exposed = if caps.is_iwarp { 0 } else { rights };
+            let exposed = if is_iwarp { 0 } else { rights };
             registered.add_shared(lent.hold_region(), LOCAL_WRITE | exposed)?;
         }
-        let has_own_sinks = caps.is_iwarp;
-        let needs_own = has_own_sinks || is_by_block && exposes;
-        let core = lent.filter(|_| !needs_own);
+        let core = lent.filter(|_| !is_iwarp && !plan.is_by_block());
         let is_own_pool = core.is_none();
-        let only_sinks = has_own_sinks && !exposes && registration != Registration::Pool;
         let pool = match core {
             Some(lent) => lent.clone(),
-            None if only_sinks => arena(&config.sink_classes(), true)?,
+            None if plan.has_only_sinks() => arena(&config.sink_classes(), true)?,
             None => {
-                let is_reachable = caps.is_iwarp || !is_by_window;
-                let arena = arena(&config.arena, is_reachable)?;
-                // Blocks have separate keys.
-                let is_sink = caps.is_iwarp && !is_by_block;
+                let arena = arena(&config.arena, is_iwarp || plan.mode != Registration::Window)?;
+                let is_sink = is_iwarp && !plan.is_by_block();
                 let sink = if is_sink { REMOTE_WRITE } else { 0 };
                 registered.add(arena.hold_region(), LOCAL_WRITE | sink | rights)?;
                 arena
             }
         };
-        let blocks = match is_by_block && exposes && is_own_pool {
+        let blocks = match plan.is_by_block() {
             true => register_blocks(domain, &pool)?,
             false => Box::default(),
         };
-        let sinks = match only_sinks {
+        let sinks = match plan.has_only_sinks() {
             true => pool.blocks().map(|_| None).collect(),
             false => Box::default(),
         };
-        let keys_max = if exposes { config.keys_max } else { 0 };
-        let count = if is_by_window { keys_max } else { 0 };
-        let windows = windows(domain, config, caps, count)?;
+        let windows = windows(domain, config, caps, plan.windows())?;
         let messages = messages(config.message_memory_bytes, &mut registered)?;
         let lent = Vec::new();
-        Ok(Self {
-            windows,
-            blocks,
-            sinks,
-            registered,
-            pool,
-            lent,
-            is_own_pool,
-            has_own_sinks,
-            registration,
-            keys_max,
-            messages,
-        })
+        Ok(Self { windows, blocks, sinks, registered, pool, lent, is_own_pool, plan, messages })
     }
 
     /// Registers slabs of the application, for windows: the keys of other modes outlive calls, and their blocks are
     /// copied. Before the core has the connection.
     pub(super) fn lend(&mut self, slabs: &[Slab]) -> Result<(), FabricError> {
-        if self.registration != Registration::Window {
+        if self.plan.mode != Registration::Window {
             return Ok(());
         }
         for slab in slabs {
@@ -155,14 +155,14 @@ impl LinkMemory {
 
     pub(super) fn exposures(&self) -> Exposures {
         let region = self.pool.region_id();
-        match self.registration {
+        match self.plan.mode {
             Registration::Buffer | Registration::Auto => {
                 let keys = |[read, write]: &[MemoryRegion; 2]| BlockKeys {
                     read: read.remote_key(),
                     write: write.remote_key(),
                 };
                 let keys: Vec<_> = self.blocks.iter().map(keys).collect();
-                Exposures::of_blocks(region, &keys, self.keys_max)
+                Exposures::of_blocks(region, &keys, self.plan.keys_max)
             }
             Registration::Window => {
                 let regions = [region].iter().chain(&self.lent).copied().collect();
@@ -178,7 +178,7 @@ impl LinkMemory {
     }
 
     pub(super) fn read_sinks(&self) -> Option<&BulkPool> {
-        self.has_own_sinks.then_some(&self.pool)
+        self.plan.is_iwarp.then_some(&self.pool)
     }
 
     pub(super) fn own_pool(&self) -> Option<&BulkPool> {
@@ -188,7 +188,7 @@ impl LinkMemory {
     /// The key of the block that a Read fills, where the peer is told it; `None`: the region's will do. The first time the
     /// block may have to be registered (system call).
     pub(super) fn sink_key(&mut self, into: &Lease) -> Result<Option<u32>, FabricError> {
-        if !self.has_own_sinks || into.region_id() != self.pool.region_id() {
+        if !self.plan.is_iwarp || into.region_id() != self.pool.region_id() {
             return Ok(None);
         }
         let at = into.block_index();
@@ -201,14 +201,6 @@ impl LinkMemory {
         let Some(block) = self.pool.blocks().nth(at) else { return Ok(None) };
         let sink = register_block(&self.registered.domain, block, REMOTE_WRITE)?;
         Ok(Some(place.insert(sink).local_key()))
-    }
-
-    pub(super) fn take(&self, bytes: usize) -> Option<Bulk> {
-        self.pool.take(bytes)
-    }
-
-    pub(super) fn take_messages(&mut self, bytes: usize) -> Option<Region> {
-        self.messages.as_mut()?.split_to(bytes)
     }
 
     /// The key for work requests of this side, of memory in the region `id`, which `hold` keeps. The

@@ -1,7 +1,7 @@
 //! Work completions in the words of the fabric: their owner, and the meaning of errors.
 
 use super::super::{Completion, CompletionKind, Completions, DownCause, QpId, WrError};
-use super::work_id::{Queue, WorkId};
+use super::work_id::Queue;
 use crate::mem::Buf;
 use rdma_sys::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use std::collections::VecDeque;
@@ -40,16 +40,6 @@ impl Outbox<'_> {
             batch.push(qp, kind);
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arrived {
-    pub(super) place: u32,
-    pub(super) bytes: u32,
-    /// Flags that its driver reports, ...
-    pub(super) flags: u32,
-    /// ... and the key that the peer invalidated with it, if they say so.
-    pub(super) key: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,21 +112,16 @@ impl Outcome {
     }
 }
 
+/// True for a message. RDMA Write With Immediate, which RPC-over-RDMA has no use for, uses a receive up without one.
 #[inline]
 pub(super) fn is_message(wc: &ibv_wc) -> bool {
-    wc.status == ibv_wc_status::IBV_WC_SUCCESS && !is_write(wc)
+    wc.status == ibv_wc_status::IBV_WC_SUCCESS
+        && wc.opcode != ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
 }
 
-/// The peer used a receive up without a message: RPC-over-RDMA has no use for RDMA Write With
-/// Immediate.
+/// The key that the peer invalidated with a message, if the flags say that it did.
 #[inline]
-fn is_write(wc: &ibv_wc) -> bool {
-    wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
-}
-
-#[inline]
-pub(super) fn arrived(wc: &ibv_wc) -> Arrived {
+pub(super) fn invalidated_key(wc: &ibv_wc) -> u32 {
     // SAFETY: both members of the union are four bytes of any value.
-    let key = unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey };
-    Arrived { place: WorkId(wc.wr_id).position(), bytes: wc.byte_len, flags: wc.wc_flags, key }
+    unsafe { wc.imm_data_invalidated_rkey_union.invalidated_rkey }
 }

@@ -16,12 +16,12 @@ use super::super::{
 use super::control::Event;
 use super::exposure::{Ended, Exposed, Exposures};
 use super::link::{Link, Side};
-use super::poll::{Arrived, Outbox, Outcome};
+use super::poll::{Outbox, Outcome, invalidated_key};
 use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
 use super::recv_queue::RecvQueue;
 use super::short_endpoint::{DirtyPairs, VerbsEnds};
 use super::work_id::{Queue, WorkId};
-use crate::mem::{Buf, Bulk, Lease, Region};
+use crate::mem::{Buf, Lease};
 use crate::sys::journal::event;
 use rdma_sys::ibv_wc;
 use std::ptr::NonNull;
@@ -119,7 +119,7 @@ pub(super) struct QueuePair {
     sends: SendQueue<Sent>,
     send_chain: SendChain,
     /// Has the number of requests of the reactor.
-    ends: Rc<VerbsEnds>,
+    pub(super) ends: Rc<VerbsEnds>,
     /// Number of requests in the send queue that are the driver's.
     own: u32,
     asked_max: u32,
@@ -138,7 +138,7 @@ pub(super) struct QueuePair {
     has_written: bool,
     /// Likely cause, until the control half or the device reports the true one.
     suspected: Option<DownCause>,
-    link: Link,
+    pub(super) link: Link,
 }
 
 impl QueuePair {
@@ -184,22 +184,9 @@ impl QueuePair {
         })
     }
 
-    pub(super) fn link(&self) -> &Link {
-        &self.link
-    }
-
-    pub(super) fn ends(&self) -> &Rc<VerbsEnds> {
-        &self.ends
-    }
-
     #[inline]
     pub(super) fn is_live(&self) -> bool {
         self.phase == Phase::Live
-    }
-
-    #[inline]
-    pub(super) fn room(&self) -> usize {
-        self.ends.room()
     }
 
     /// Queues a receive, or keeps it for the end of the next flush.
@@ -236,83 +223,77 @@ impl QueuePair {
     /// Queues a request. An inner error is the end of the connection, which the caller begins.
     #[inline]
     pub(super) fn post(&mut self, wr: SendWr) -> Result<Result<(), DownCause>, Full<SendWr>> {
-        if self.room() == 0 {
+        if self.ends.room() == 0 {
             return Err(Full(wr));
         }
         self.queue_shorts();
-        let prepared = self.prepare(&wr);
-        let (operation, error) = match prepared {
-            Ok(operation) => (operation, None),
-            // Queued like others, so that its memory comes back like theirs. It is never posted.
-            Err(cause) => (Operation::Mark, Some(cause)),
-        };
-        // The memory of a Write is not the connection's alone: it comes back with the Send behind it,
-        // and does not wait for further ones.
-        let signal = match &wr {
-            SendWr::Read { .. } => true,
-            SendWr::Write { .. } => {
-                self.has_written = true;
-                false
+        let (sent, prepared, signal) = match wr {
+            SendWr::Send { message, invalidate } => {
+                let prepared = self.prepare_send(&message, invalidate);
+                let sent = match prepared {
+                    Ok(Operation::Send { inline: true, .. }) => Sent::Inline(Some(message)),
+                    _ => Sent::Message(Some(message)),
+                };
+                (sent, prepared, std::mem::take(&mut self.has_written))
             }
-            SendWr::Send { .. } => std::mem::take(&mut self.has_written),
-        };
-        let sent = match wr {
-            SendWr::Send { message, .. } => match operation {
-                Operation::Send { inline: true, .. } => Sent::Inline(Some(message)),
-                _ => Sent::Message(Some(message)),
-            },
-            SendWr::Read { id, into, .. } => Sent::Read { id, into, result: None },
-            SendWr::Write { from, .. } => Sent::Write(from),
+            SendWr::Read { id, from, into } => {
+                let piece = self.transfer_piece(&into, &from, true);
+                let prepared = match into.writable() {
+                    true => piece.map(|into| Operation::Read { from, into }),
+                    false => Err(DownCause::WorkRequest(WrError::RemoteAccess)),
+                };
+                (Sent::Read { id, into, result: None }, prepared, true)
+            }
+            // The memory of a Write is not the connection's alone: it comes back with the Send behind it,
+            // and does not wait for further ones.
+            SendWr::Write { from, to } => {
+                self.has_written = true;
+                let piece = self.transfer_piece(&from, &to, false);
+                (Sent::Write(from), piece.map(|from| Operation::Write { from, to }), false)
+            }
         };
         self.ends.count();
-        self.queue(sent, &operation, signal);
-        error.map_or(Ok(Ok(())), |cause| Ok(Err(cause)))
+        // One that failed is queued like others, so that its memory comes back like theirs. It is never posted.
+        self.queue(sent, prepared.as_ref().unwrap_or(&Operation::Mark), signal);
+        self.ends.mark();
+        Ok(prepared.map(drop))
     }
 
     #[inline]
-    fn prepare(&mut self, wr: &SendWr) -> Result<Operation, DownCause> {
-        match wr {
-            SendWr::Send { message, invalidate } => {
-                let inline = (1..=self.link.limits.inline_bytes as usize).contains(&message.len());
-                let key = match inline {
-                    true => 0,
-                    false => {
-                        let hold = || message.hold_region();
-                        known(self.link.memory.local_key(message.region_id(), hold))?
-                    }
-                };
-                let message = piece(message.as_ptr(), message.len(), key)?;
-                Ok(Operation::Send { message, inline, invalidate: *invalidate })
+    fn prepare_send(
+        &mut self,
+        message: &Buf,
+        invalidate: Option<u32>,
+    ) -> Result<Operation, DownCause> {
+        let inline = (1..=self.link.limits.inline_bytes as usize).contains(&message.len());
+        let key = match inline {
+            true => 0,
+            false => {
+                let hold = || message.hold_region();
+                known(self.link.memory.local_key(message.region_id(), hold))?
             }
-            SendWr::Read { from, into, .. } => {
-                let into_piece = self.sink_piece(into, from)?;
-                if !into.writable() {
-                    return Err(DownCause::WorkRequest(WrError::RemoteAccess));
-                }
-                Ok(Operation::Read { from: *from, into: into_piece })
-            }
-            SendWr::Write { from, to } => {
-                let from = self.transfer_piece(from, to)?;
-                Ok(Operation::Write { from, to: *to })
-            }
-        }
+        };
+        let message = piece(message.as_ptr(), message.len(), key)?;
+        Ok(Operation::Send { message, inline, invalidate })
     }
 
-    fn transfer_piece(&mut self, local: &Lease, remote: &RemoteSlice) -> Result<Piece, DownCause> {
+    /// This side's memory of a transfer. Over iWARP the peer is told the key of the destination of a Read: that of the block,
+    /// and no more.
+    fn transfer_piece(
+        &mut self,
+        local: &Lease,
+        remote: &RemoteSlice,
+        is_sink: bool,
+    ) -> Result<Piece, DownCause> {
+        let memory = &mut *self.link.memory;
+        let of_block = if is_sink { known(memory.sink_key(local))? } else { None };
         if local.len() != remote.length as usize {
             return Err(TOO_LONG);
         }
-        let key = known(self.link.memory.local_key(local.region_id(), || local.hold_region()))?;
-        piece(local.as_ptr(), local.len(), key)
-    }
-
-    /// Destination of a Read. Over iWARP the peer is told the key: that of the block, and no more.
-    fn sink_piece(&mut self, local: &Lease, remote: &RemoteSlice) -> Result<Piece, DownCause> {
-        let key = known(self.link.memory.sink_key(local))?;
-        let Some(key) = key else { return self.transfer_piece(local, remote) };
-        if local.len() != remote.length as usize {
-            return Err(TOO_LONG);
-        }
+        let key = match of_block {
+            Some(key) => key,
+            None => known(memory.local_key(local.region_id(), || local.hold_region()))?,
+        };
         piece(local.as_ptr(), local.len(), key)
     }
 
@@ -329,22 +310,24 @@ impl QueuePair {
             self.is_reminding = true;
             self.queue(Sent::Reminder, &Operation::Mark, true);
         }
+        self.ends.mark();
     }
 
     #[inline]
     pub(super) fn on_arrived(
         &mut self,
-        arrived: Arrived,
+        completion: &ibv_wc,
         out: &mut Outbox<'_>,
     ) -> Result<(), DownCause> {
-        let Some(mut message) = self.recvs.take(arrived.place) else { return Ok(()) };
+        let place = WorkId(completion.wr_id).position();
+        let Some(mut message) = self.recvs.take(place) else { return Ok(()) };
         if !self.has_heard {
             self.on_first_message();
         }
-        let says_so = arrived.flags & self.link.limits.invalidated_flags != 0;
-        let key = says_so.then_some(arrived.key);
+        let says_so = completion.wc_flags & self.link.limits.invalidated_flags != 0;
+        let key = says_so.then(|| invalidated_key(completion));
         let key = key.filter(|key| self.exposures.on_remote_invalidate(*key));
-        if !message.set_received(arrived.bytes as usize) {
+        if !message.set_received(completion.byte_len as usize) {
             out.push(self.id, CompletionKind::RecvFlushed { buf: message });
             return Err(TOO_LONG);
         }
@@ -438,17 +421,9 @@ impl QueuePair {
         (self.sends.waiting() > 0 || self.ends.has_written()) && self.is_live()
     }
 
-    pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        self.link.memory.take(bytes)
-    }
-
     pub(super) fn memory(&self) -> ConnMemory<'_> {
         let memory = &self.link.memory;
         ConnMemory { arena: memory.own_pool(), read_sinks: memory.read_sinks() }
-    }
-
-    pub(super) fn message_memory(&mut self, bytes: usize) -> Option<Region> {
-        self.link.memory.take_messages(bytes)
     }
 
     pub(super) fn expose(
@@ -494,6 +469,7 @@ impl QueuePair {
         // Room for others comes back by reports only.
         let signal = self.own * 2 >= self.own_max;
         self.queue(Sent::Bind { window: at, key: slice.handle }, &Operation::Bind(binding), signal);
+        self.ends.mark();
     }
 
     pub(super) fn revoke(&mut self, key: u32) -> Revoked {
@@ -508,6 +484,7 @@ impl QueuePair {
                 self.own += 1;
                 let sent = Sent::Invalidate { window, has_failed: false };
                 self.queue(sent, &Operation::Invalidate { key }, true);
+                self.ends.mark();
                 Revoked::Soon
             }
         }
@@ -519,7 +496,7 @@ impl QueuePair {
         let is_back = self.sends.take_last(is_its).is_some();
         if is_back {
             self.own -= 1;
-            self.exposures.on_unbound(at);
+            self.exposures.on_invalidated(at);
         }
         is_back
     }

@@ -19,29 +19,7 @@ const SLOTS: usize = 16;
 const _: () = assert!(RECVS_BEHIND_MAX == 1, "the late receive");
 
 /// Places of queue pairs that have posted something since the last flush, or have something left from it.
-#[derive(Debug)]
-pub(super) struct DirtyPairs(RefCell<Vec<u32>>);
-
-impl DirtyPairs {
-    pub(super) fn with_capacity(conns: usize) -> Self {
-        Self(RefCell::new(Vec::with_capacity(conns)))
-    }
-
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
-    }
-
-    #[inline]
-    pub(super) fn get(&self, at: usize) -> Option<u32> {
-        self.0.borrow().get(at).copied()
-    }
-
-    #[inline]
-    pub(super) fn swap_remove(&self, at: usize) {
-        self.0.borrow_mut().swap_remove(at);
-    }
-}
+pub(super) type DirtyPairs = RefCell<Vec<u32>>;
 
 /// See the module.
 pub struct VerbsEnds {
@@ -110,7 +88,7 @@ impl VerbsEnds {
     #[inline]
     pub(super) fn mark(&self) {
         if !self.is_dirty.replace(true) {
-            self.dirty.0.borrow_mut().push(self.place);
+            self.dirty.borrow_mut().push(self.place);
         }
     }
 
@@ -254,7 +232,7 @@ mod tests {
     const HEAD: LineHead = LineHead::new([1, 2, 3, 4], [0; 6]);
 
     fn ends() -> (Rc<DirtyPairs>, VerbsEnds) {
-        let dirty = Rc::new(DirtyPairs::with_capacity(1));
+        let dirty = Rc::new(DirtyPairs::default());
         let ends = VerbsEnds::new(7, &dirty, ASKED_MAX, INLINE_BYTES);
         (dirty, ends)
     }
@@ -283,7 +261,7 @@ mod tests {
     fn messages_are_taken_in_order_with_their_heads() {
         let (dirty, ends) = ends();
         assert!(send(&ends, 1, 60) && send(&ends, 2, 100));
-        assert_eq!((dirty.get(0), dirty.get(1)), (Some(7), None), "marked once");
+        assert_eq!(*dirty.borrow(), [7], "marked once");
         for (number, bytes) in [(1, 60), (2, 100)] {
             let message = taken(&ends).unwrap();
             assert_eq!((message.len(), message[..4].to_vec()), (bytes, vec![1, 2, 3, 4]));
@@ -347,10 +325,10 @@ mod tests {
             Region::from_mapping(Mapping::anonymous(4096, PageRequest::default()).unwrap());
         let pool = BufPool::new(region, 256, 5).unwrap();
         let receive = || pool.take().unwrap();
-        assert!(ends.give_back(receive()).is_some() && dirty.is_empty(), "not open");
+        assert!(ends.give_back(receive()).is_some() && dirty.borrow().is_empty(), "not open");
         ends.open();
         assert!(ends.give_back(receive()).is_none());
-        assert_eq!((ends.has_late(), dirty.get(0)), (true, Some(7)));
+        assert!(ends.has_late() && *dirty.borrow() == [7]);
         assert!(ends.give_back(receive()).is_some() && ends.has_late(), "the second");
         assert!(ends.take_late().is_some() && ends.take_late().is_none());
         ends.end();

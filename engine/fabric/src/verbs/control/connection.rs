@@ -1,7 +1,7 @@
 //! One connection: its id, its parts on the device, and the calls that its state machine asks for.
 
 use super::super::super::{DownCause, Endpoint, FabricError, Peer};
-use super::super::cm::{CmEvent, CmId};
+use super::super::cm::{CmEvent, CmId, OPTION_ACK_TIMEOUT, OPTION_TYPE_OF_SERVICE};
 use super::super::config::VerbsConfig;
 use super::super::core::{Context, CoreShared};
 use super::super::device::DeviceCaps;
@@ -137,10 +137,10 @@ impl Connection {
     /// side has none to set; iWARP has no such timeout.
     pub(super) fn set_options(&self, config: &VerbsConfig) {
         if let Some(value) = config.type_of_service.filter(|_| self.side == Side::Connecting) {
-            report(self.id.set_type_of_service(value));
+            report(self.id.set_option(OPTION_TYPE_OF_SERVICE, value));
         }
         if let Some(value) = config.ack_timeout.filter(|_| !self.is_iwarp()) {
-            report(self.id.set_ack_timeout(value));
+            report(self.id.set_option(OPTION_ACK_TIMEOUT, value));
         }
     }
 

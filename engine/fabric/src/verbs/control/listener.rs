@@ -53,36 +53,23 @@ pub(in super::super) fn listen(
     private_data: Box<[u8]>,
     acceptor: Box<dyn Acceptor>,
 ) -> Result<Box<dyn Send>, FabricError> {
-    let number = next_number();
+    let (number, named) = (next_number(), op.clone());
     let (reply, wait) = mpsc::channel();
     control.mailbox.leave(move |thread| {
-        let _ = reply.send(thread.listen(number, op, address, private_data, acceptor));
+        let bound = thread.bind(number, address).map(|id| {
+            let (id, retry_at) = (Some(id), None);
+            let listener = Listener { op, address, private_data, acceptor, id, retry_at };
+            thread.listeners.insert(number, listener);
+        });
+        let _ = reply.send(bound);
     });
-    // The thread lives as long as its handle, which is here; that it panicked is the other case.
-    wait.recv().unwrap_or_else(|_| Err(ended("listen")))?;
+    // The thread lives as long as its handle, which is here; that it panicked is the first error.
+    let bound = wait.recv().map_err(|_| ended("listen"))?;
+    bound.map_err(|error| cannot_listen(named, address, error))?;
     Ok(Box::new(control.guard(number, |thread, number| drop(thread.listeners.remove(&number)))))
 }
 
 impl ControlThread {
-    fn listen(
-        &mut self,
-        number: u64,
-        op: String,
-        address: SocketAddr,
-        private_data: Box<[u8]>,
-        acceptor: Box<dyn Acceptor>,
-    ) -> Result<(), FabricError> {
-        match self.bind(number, address) {
-            Ok(id) => {
-                let (id, retry_at) = (Some(id), None);
-                let listener = Listener { op, address, private_data, acceptor, id, retry_at };
-                self.listeners.insert(number, listener);
-                Ok(())
-            }
-            Err(error) => Err(cannot_listen(op, address, error)),
-        }
-    }
-
     fn bind(&self, number: u64, address: SocketAddr) -> io::Result<CmId> {
         let id = CmId::new(&self.channel, number)?;
         id.bind(address)?;

@@ -42,8 +42,6 @@ pub(in super::super) enum Event {
     Failed(Failure),
     DeadlinePassed,
     Disconnected,
-    /// TIMEWAIT_EXIT: the queue pair's number may be used again.
-    TimewaitExit,
     /// ADDR_CHANGE: the address has moved to another device.
     AddressChanged,
     /// DEVICE_REMOVAL, or IBV_EVENT_DEVICE_FATAL.
@@ -55,7 +53,6 @@ pub(in super::super) enum Event {
     ReceivesPosted,
     DisconnectWanted,
     DestroyWanted,
-    /// The core has dropped its link.
     LinkDropped,
 }
 
@@ -108,7 +105,6 @@ pub(in super::super) enum Step {
 pub(super) enum Action {
     /// Nothing: it changes nothing, or comes too late.
     Nothing,
-    /// Look up the address once more.
     LookUpAgain,
     ResolveRoute,
     /// Make the queue pair and send the request.
@@ -230,7 +226,7 @@ mod tests {
         State::Gone,
     ];
 
-    fn events() -> [Event; 16] {
+    fn events() -> [Event; 15] {
         [
             Event::AddressResolved,
             Event::AddressTimedOut,
@@ -239,7 +235,6 @@ mod tests {
             Event::Failed(Failure::of(Step::Rejected, 8)),
             Event::DeadlinePassed,
             Event::Disconnected,
-            Event::TimewaitExit,
             Event::AddressChanged,
             Event::DeviceRemoved,
             Event::QueuePairFailed(DownCause::DeviceFailed),

@@ -2,11 +2,11 @@
 
 use super::super::super::FabricError;
 use super::super::cm::{CmId, QueuePair};
-use super::super::config::{Registration, SINKS, VerbsConfig};
+use super::super::config::{SINKS, VerbsConfig};
 use super::super::core::{Context, CqDepth, QueueLease};
 use super::super::device::DeviceCaps;
 use super::super::link::{LinkLimits, Side};
-use super::super::memory::LinkMemory;
+use super::super::memory::{LinkMemory, Plan};
 use super::super::objects::{ProtectionDomain, WindowTable};
 use super::super::queue_pair::MARKS;
 use super::super::resource_limits;
@@ -41,13 +41,9 @@ impl QueueSizes {
     /// Sizes that `config` asks for, if the device can provide them.
     pub(super) fn of(config: &VerbsConfig, caps: &DeviceCaps, side: Side) -> Result<Self, String> {
         let recv = u32::from(config.recv_queue_depth);
-        let binds = match caps.registration(config.registration) {
-            // Each key is bound, and invalidated, by a separate work request.
-            Registration::Window if config.exposes(side) => {
-                u32::try_from(config.keys_max * 2).unwrap_or(u32::MAX)
-            }
-            _ => 0,
-        };
+        let plan = Plan::of(config, caps, side);
+        // Each key is bound, and invalidated, by a separate work request.
+        let binds = u32::try_from(plan.windows() * 2).unwrap_or(u32::MAX);
         let send = u32::from(config.send_queue_depth).saturating_add(binds);
         let send = send.saturating_add(MARKS);
         let completions = send.saturating_add(recv).saturating_add(Self::SPARE_COMPLETIONS);
@@ -62,7 +58,7 @@ impl QueueSizes {
             ),
             ("pieces of memory of an RDMA Read", SEND_SGE, caps.read_sge_max, "use another device"),
         ];
-        let memory = memory_objects(config, caps, side);
+        let memory = memory_objects(config, caps, plan);
         if let Some(error) = sizes.into_iter().chain(memory).find_map(lacking) {
             return Err(error);
         }
@@ -83,17 +79,16 @@ fn lacking((what, needed, has, remedy): Need) -> Option<String> {
 }
 
 /// Memory windows and regions of one connection. Other connections of the device need as many.
-fn memory_objects(config: &VerbsConfig, caps: &DeviceCaps, side: Side) -> [Need; 2] {
+fn memory_objects(config: &VerbsConfig, caps: &DeviceCaps, plan: Plan) -> [Need; 2] {
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let blocks = config.arena.iter().map(|class| class.count).sum::<usize>();
-    let (windows, regions) = match caps.registration(config.registration) {
-        Registration::Window if config.exposes(side) => (config.keys_max, 0),
-        Registration::Buffer if config.exposes(side) => (0, blocks * 2),
-        Registration::Buffer if caps.is_iwarp => (0, SINKS),
-        _ => (0, 0),
+    let regions = match () {
+        () if plan.is_by_block() => blocks * 2,
+        () if plan.has_only_sinks() => SINKS,
+        () => 0,
     };
     [
-        ("memory windows", number(windows), caps.windows_max, LESS_IN_FLIGHT),
+        ("memory windows", number(plan.windows()), caps.windows_max, LESS_IN_FLIGHT),
         // And those of the core, of its own arena, and of messages.
         ("memory regions", number(regions + 3), caps.regions_max, "lower mem.conn_arena_mib"),
     ]
@@ -139,14 +134,15 @@ impl Parts {
         let thread_domain = caps.adapter.allows_thread_domain;
         // SAFETY: as above.
         let make = || unsafe { ProtectionDomain::new(raw, thread_domain) };
-        let domain = match LinkMemory::shares_domain(caps, config, *side) {
+        let plan = Plan::of(config, caps, *side);
+        let domain = match plan.shares_domain() {
             true => core.share_domain(context, make)?,
             false => Arc::new(make()?),
         };
         // SAFETY: as above.
         let lease = unsafe { core.reserve(context, sizes.completions, sizes.cq_depth)? };
         let lent = lock(&core.lent).clone();
-        let memory = LinkMemory::prepare(&domain, caps, (config, *side), lent.as_ref())?;
+        let memory = LinkMemory::prepare(&domain, plan, (config, caps), lent.as_ref())?;
         let pieces = config.recv_pieces_max.into();
         // SAFETY: domain and queue are of the device, and freed after the queue pair.
         let made = unsafe { make_queue_pair(id, &domain, &lease, (sizes, pieces), caps) };
@@ -219,6 +215,7 @@ impl From<FabricError> for Failure {
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use super::super::super::config::Registration;
     use super::super::super::device::tests::caps;
     use super::*;
 
