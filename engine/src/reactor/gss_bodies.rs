@@ -32,14 +32,16 @@ impl CoreCell {
         self.reactor().gss_work().wait_for(Some(conn), is_reply)
     }
 
-    /// Goes on with the bodies that are finished, and with calls that wait.
-    pub(in crate::reactor) fn go_on_with_bodies(&self, up: &mut impl Upcalls) {
+    /// Goes on with the bodies that are finished, and with calls that wait; returns the number of bodies.
+    pub(in crate::reactor) fn go_on_with_bodies(&self, up: &mut impl Upcalls) -> usize {
+        let mut count = 0;
         if self.reactor().gss_work().is_empty() {
-            return;
+            return count;
         }
         loop {
             let finished = self.reactor().gss_work().next_finished();
             let Some((body, end)) = finished else { break };
+            count += 1;
             match body.then {
                 Then::Reply { .. } => self.finish_sealed(body, end.is_ok()),
                 Then::Send { slot, .. } => self.take_sealed_call(body, slot, end.is_ok()),
@@ -50,6 +52,7 @@ impl CoreCell {
         }
         self.go_on_with_sealed();
         self.end_denied();
+        count
     }
 
     /// Serves a call that was deferred until now; does nothing if its connection is gone.

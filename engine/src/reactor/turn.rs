@@ -369,7 +369,7 @@ impl CoreCell {
         let letters = self.read_mail(up);
         self.end_overdue(arrivals, up);
         #[cfg(feature = "gss")]
-        self.go_on_with_bodies(up);
+        let letters = letters + self.go_on_with_bodies(up);
         self.resume(up);
         self.attend_interrupted(up);
         self.reactor().go_on_leaving();
@@ -466,7 +466,7 @@ impl CoreCell {
     fn deliver_other_call(&self, mut frame: CallFrame, up: &mut impl Upcalls) {
         let outcome = self.serve_in_place(frame.conn, || up.on_call(&mut frame));
         self.reactor().finish_call(frame, outcome);
-        // After the call, so that a reply that is sealed in steps can be finished.
+        // After the call, so that a reply that a thread seals can be finished.
         self.close_if_asked();
     }
 }

@@ -14,20 +14,13 @@
 //! Kerberos is the mechanism with the feature `krb5` (`Kerberos`). Servers can demand protection for all programs
 //! ([`GssAcceptor::require`]).
 //!
-//! Long bodies are sealed and opened in steps (`Config::gss_step_bytes`), one in each turn, so that other connections of the core do
-//! not wait for them. A step of encryption type 20, which takes twice the time, has half the bytes. Short bodies of more than 1 KiB,
-//! of calls and of replies, deferred ones included, are processed in one turn until they are together as long as a step; the others wait
-//! for the steps of the next turns, in which several may share a step. A turn of a server so processes two steps at most, and bodies of
-//! 1 KiB, one for each of its messages (`poll.budget`), as long as there are places to wait. Beyond these, deferred replies are sealed one
-//! in a turn. Bodies of one connection that wait are done in the order in which they came, and connections take
-//! turns. Short calls that arrive later may overtake those that wait, long or short, as they overtake calls whose data are being
-//! fetched. A long call has its slot and its credit when
-//! it is made, and leaves in the turn after its arguments are sealed: over shared memory it is copied then to memory that the server can
-//! read, for which it needs a second block until it has left. Not in steps, but at once: results that another thread gives, on
-//! that thread; short arguments of calls that the application starts, as many as it has credits; calls that are sent again by
-//! another connection; and bodies of calls that arrive, and of their replies, for which there is no place among those that
-//! wait. A long one waits for each four of the longest blocks of a core's memory (`mem.arena_mib`), a short one for each four of
-//! the shortest blocks that hold a step, 64 of each at most, and a connection may have half of these places.
+//! A core seals and opens short bodies itself, and leaves bodies of more than 32 KiB (`Config::gss_at_once_bytes`) to two threads of
+//! its own, so that its other connections do not wait for them. Connections take turns there. Short calls may overtake long ones, as they
+//! overtake calls whose data are being fetched. A long call has its slot and its credit when it is made, and leaves when its
+//! arguments are sealed: over shared memory it is copied then to memory that the server can read, for which it needs a second
+//! block until it has left. Sealed and opened at once are long calls that are sent again by another connection, and bodies for
+//! which there is no place: one for each four of the longest blocks of a core's memory (`mem.arena_mib`), 64 at most, of which a
+//! connection may have half.
 //!
 //! A server may deny to establish contexts over the connection, and offer another transport for that: see
 //! [`GssInitiator::fallback`].

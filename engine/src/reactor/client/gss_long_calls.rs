@@ -79,10 +79,13 @@ impl CoreCell {
 
     /// Sends the calls that are sealed, as far as there is room; the others wait.
     pub(in crate::reactor) fn go_on_with_sealed(&self) {
-        for _ in 0..self.reactor().gss_work().sealed() {
+        let count = self.reactor().gss_work().sealed();
+        for _ in 0..count {
             let next = self.reactor().gss_work().take_sealed();
             let waits = next.and_then(|call| self.emit_sealed_call(call));
-            waits.map(|waits| self.reactor().gss_work().push_sealed(waits));
+            if let Some(waits) = waits {
+                self.reactor().gss_work().push_sealed(waits);
+            }
         }
         let mut reactor = self.reactor();
         if reactor.gss_work().sealed() > 0 {

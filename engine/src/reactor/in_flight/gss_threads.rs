@@ -11,11 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Threads of one core: a short body does not wait for the longest one, and the cores of a host do not have many times as many
-/// threads as it has CPUs.
+/// Threads of one core: with two the next body does not wait for the longest one, and the threads of all cores do not take
+/// many CPUs from others.
 const THREADS_MAX: usize = 2;
 
-/// A thread without work looks so often for the end of its core, of which it also hears.
+/// A thread without work looks around so often, although it is woken for work and for the end of its core.
 const REST: Duration = Duration::from_secs(10);
 
 /// Starts a thread; returns false if the system has none.
@@ -46,10 +46,9 @@ struct Bodies {
 impl BodyThreads {
     /// For so many bodies at a time.
     pub(super) fn new(inbox: Arc<Inbox>, crypto: Arc<CryptoCounts>, bodies_max: usize) -> Self {
-        let [waiting, done] = [(); 2].map(|()| bodies_max);
         let bodies = Mutex::new(Bodies {
-            waiting: VecDeque::with_capacity(waiting),
-            done: VecDeque::with_capacity(done),
+            waiting: VecDeque::with_capacity(bodies_max),
+            done: VecDeque::with_capacity(bodies_max),
             last: u32::MAX,
             threads: 0,
             resting: 0,

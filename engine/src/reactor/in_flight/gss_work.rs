@@ -306,6 +306,7 @@ mod tests {
     const AT_ONCE: usize = 4096;
     const CONTENT: usize = 8 * AT_ONCE;
     const BODIES: usize = 8;
+    const THREADS: Spawn = |run| std::thread::Builder::new().spawn(run).is_ok();
 
     fn context() -> Context {
         let key = SessionKey::new(Enctype::Aes256Sha1, &[0x5a; 32]).unwrap();
@@ -322,7 +323,9 @@ mod tests {
     fn work(pool: &BulkPool, spawn: Option<Spawn>) -> GssWork {
         let inbox = Arc::new(Inbox::new(64));
         let mut work = GssWork::new(AT_ONCE, pool, &inbox, CryptoCounts::new(Clock::monotonic()));
-        spawn.map(|spawn| work.start_threads_by(spawn));
+        if let Some(spawn) = spawn {
+            work.start_threads_by(spawn);
+        }
         work
     }
 
@@ -339,20 +342,15 @@ mod tests {
 
     fn index((body, end): &Finished) -> u16 {
         assert_eq!(*end, Ok(0..0));
-        let Then::Reply { slot, .. } = body.then else { panic!("another body") };
+        let Then::Reply { slot, .. } = body.then else { unreachable!("another body") };
         slot.index
-    }
-
-    #[expect(clippy::unnecessary_wraps, reason = "as it is given")]
-    fn threads() -> Option<Spawn> {
-        Some(|run| std::thread::Builder::new().spawn(run).is_ok())
     }
 
     /// With threads, without, and where the system has none.
     #[test]
     fn every_body_comes_back_once() {
         let pool = pool();
-        for spawn in [threads(), None, Some(|_| false)] {
+        for spawn in [Some(THREADS), None, Some(|_| false)] {
             let mut work = work(&pool, spawn);
             let conns = [ConnId::new(0, 0), ConnId::new(1, 0)];
             for number in 0..BODIES as u16 {
@@ -388,7 +386,7 @@ mod tests {
     #[test]
     fn bodies_of_a_core_that_ends_hold_no_memory() {
         let pool = pool();
-        let mut work = work(&pool, threads());
+        let mut work = work(&pool, Some(THREADS));
         for number in 0..BODIES as u16 {
             work.push(reply(&pool, ConnId::new(u32::from(number), 0), number));
         }

@@ -115,7 +115,9 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let Some(message) = reactor.take_deferred(conn, slot) else { return };
         let timer = reactor.conn(conn).and_then(|c| c.serves.of(slot).timer.take());
-        timer.map(|timer| reactor.count_duration(timer));
+        if let Some(timer) = timer {
+            reactor.count_duration(timer);
+        }
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         match is_sealed {
             true => reactor.place_sealed(&to, reply, data),

@@ -132,7 +132,7 @@ impl CoreCell {
     pub(crate) fn fail_call(&self, to: &ReplyTarget<'_>) {
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(to.conn) else { return };
-        // Its reply may already be in progress, in steps.
+        // A thread may be sealing its reply.
         #[cfg(feature = "gss")]
         if c.serves.of(to.slot).is_sealing {
             return;

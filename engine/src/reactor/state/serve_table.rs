@@ -26,7 +26,7 @@ pub(in crate::reactor) struct ServeHold {
     /// Protection of its reply, if the call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) protection: Option<Protection>,
-    /// Its reply is being sealed in steps, so the call counts as one that is answered later.
+    /// A thread seals its reply, so the call counts as one that is answered later.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) is_sealing: bool,
     /// Its chunks found no memory in time: it is refused when it is resumed.
