@@ -1,8 +1,7 @@
 //! RPCSEC_GSS for spinrpc: contexts, and the Kerberos tokens that protect messages under them.
 //!
 //! Messages are signed, sealed and opened in the caller's buffers, without allocation, lock or system
-//! call, and long ones in steps of a bounded size. Contexts are established by a [`mechanism::Mechanism`] on
-//! a thread of its own; message protection takes the session key that results. With the feature
+//! call. Contexts are established by a [`mechanism::Mechanism`] on a thread of its own; message protection takes the session key that results. With the feature
 //! `krb5-library` there is one for Kerberos, `library`, by MIT's library.
 //!
 //! Encryption types are those of RFC 3962 (17, 18) and RFC 8009 (19, 20); tokens are those of
@@ -34,9 +33,9 @@ mod token;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use body::{BodyError, BodyOpening, BodySealing, Progress, sealed_bytes};
+pub use body::{BodyError, content_at, open_body, seal_body, sealed_bytes};
 pub use enctype::{Enctype, KEY_MAX_BYTES, SessionKey, WrongKeyLength};
 pub use token::{
-    MIC_MAX_BYTES, Mic, Opening, ReceiveKeys, Role, Sealing, SendKeys, Signing, TokenError,
-    WRAP_HEAD_BYTES, WRAP_OVERHEAD_MAX_BYTES,
+    MIC_MAX_BYTES, Mic, ReceiveKeys, Role, SendKeys, TokenError, WRAP_HEAD_BYTES,
+    WRAP_OVERHEAD_MAX_BYTES,
 };

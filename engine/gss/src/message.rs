@@ -1,14 +1,12 @@
 //! Encrypted messages of Kerberos in place: encryption and checksum of RFC 3961 section 5.3 (with
-//! RFC 3962) and of RFC 8009 section 5, in steps. A confounder is a part of the text here.
-
-use core::fmt;
+//! RFC 3962) and of RFC 8009 section 5. A confounder is a part of the text here.
 
 use aes::cipher::{
     KeyInit, KeySizeUser,
     consts::{U16, U32},
 };
 
-use crate::cipher::{Aes, BLOCK_BYTES, Chain, DecryptKey, EncryptKey, tail_bytes};
+use crate::cipher::{Aes, BLOCK_BYTES, DecryptKey, EncryptKey, tail_bytes};
 use crate::enctype::{Purpose, SessionKey};
 use crate::mac::{MacKey, MacState, WrongChecksum};
 
@@ -39,112 +37,64 @@ where
             signs_ciphertext: key.enctype().signs_ciphertext(),
         }
     }
+}
 
-    pub(crate) fn begin(&self) -> Work {
-        Work::new(&self.mac, self.signs_ciphertext)
+impl SealKeys {
+    /// Encrypts a text and fills its checksum.
+    pub(crate) fn seal(&self, text: &mut [u8], checksum: &mut [u8]) {
+        let (mut mac, mut chain) = (self.begin_mac(), [0; BLOCK_BYTES]);
+        for_each_batch(text, |batch, is_tail| {
+            if !self.signs_ciphertext {
+                mac.update(batch);
+            }
+            if is_tail {
+                self.cipher.encrypt_tail(&mut chain, batch);
+            } else {
+                self.cipher.encrypt_blocks(&mut chain, batch);
+            }
+            if self.signs_ciphertext {
+                mac.update(batch);
+            }
+        });
+        self.mac.put(mac, checksum);
     }
 }
 
-pub(crate) struct Work {
-    /// Bytes of it that are done.
-    done: usize,
-    chain: Chain,
-    /// Taken at the end.
-    mac: Option<MacState>,
+impl OpenKeys {
+    /// Decrypts a text and compares its checksum. On failure the text must not be used.
+    pub(crate) fn open(&self, text: &mut [u8], checksum: &[u8]) -> Result<(), WrongChecksum> {
+        let (mut mac, mut chain) = (self.begin_mac(), [0; BLOCK_BYTES]);
+        for_each_batch(text, |batch, is_tail| {
+            if self.signs_ciphertext {
+                mac.update(batch);
+            }
+            if is_tail {
+                self.cipher.decrypt_tail(&mut chain, batch);
+            } else {
+                self.cipher.decrypt_blocks(&mut chain, batch);
+            }
+            if !self.signs_ciphertext {
+                mac.update(batch);
+            }
+        });
+        self.mac.check(mac, checksum)
+    }
 }
 
-impl Work {
-    fn new(key: &MacKey, signs_ciphertext: bool) -> Self {
-        let mut mac = key.begin();
-        if signs_ciphertext {
+impl<C> MessageKeys<C> {
+    fn begin_mac(&self) -> MacState {
+        let mut mac = self.mac.begin();
+        if self.signs_ciphertext {
             // RFC 8009 section 5: the checksum covers the initial state of the cipher, zeros.
             mac.update(&[0; BLOCK_BYTES]);
         }
-        Self { done: 0, chain: [0; BLOCK_BYTES], mac: Some(mac) }
-    }
-
-    /// Encrypts about `step_bytes` more of the text; `true` at its end, when `checksum` is filled.
-    pub(crate) fn seal(
-        &mut self,
-        keys: &SealKeys,
-        text: &mut [u8],
-        checksum: &mut [u8],
-        step_bytes: usize,
-    ) -> bool {
-        let is_done = self.advance(text, step_bytes, |mac, chain, batch, is_tail| {
-            if !keys.signs_ciphertext {
-                mac.update(batch);
-            }
-            if is_tail {
-                keys.cipher.encrypt_tail(chain, batch);
-            } else {
-                keys.cipher.encrypt_blocks(chain, batch);
-            }
-            if keys.signs_ciphertext {
-                mac.update(batch);
-            }
-        });
-        if let Some(mac) = self.mac.take_if(|_| is_done) {
-            keys.mac.put(mac, checksum);
-        }
-        is_done
-    }
-
-    /// Decrypts about `step_bytes` more of the text; `true` at its end, when `checksum` has been
-    /// compared. Until then the text must not be used.
-    pub(crate) fn open(
-        &mut self,
-        keys: &OpenKeys,
-        text: &mut [u8],
-        checksum: &[u8],
-        step_bytes: usize,
-    ) -> Result<bool, WrongChecksum> {
-        let is_done = self.advance(text, step_bytes, |mac, chain, batch, is_tail| {
-            if keys.signs_ciphertext {
-                mac.update(batch);
-            }
-            if is_tail {
-                keys.cipher.decrypt_tail(chain, batch);
-            } else {
-                keys.cipher.decrypt_blocks(chain, batch);
-            }
-            if !keys.signs_ciphertext {
-                mac.update(batch);
-            }
-        });
-        if is_done {
-            // A step after the last one has no state, and must not pass.
-            let mac = self.mac.take().ok_or(WrongChecksum)?;
-            keys.mac.check(mac, checksum)?;
-        }
-        Ok(is_done)
-    }
-
-    /// Has `process` handle about `step_bytes` more, in batches of whole blocks and then the tail;
-    /// `true` at the end.
-    fn advance(
-        &mut self,
-        text: &mut [u8],
-        step_bytes: usize,
-        mut process: impl FnMut(&mut MacState, &mut Chain, &mut [u8], bool),
-    ) -> bool {
-        let Some(mac) = &mut self.mac else { return true };
-        let tail_at = text.len() - tail_bytes(text.len());
-        let end = self.done.saturating_add(step_bytes.max(1)).min(text.len());
-        while self.done < end {
-            let rest = &mut text[self.done..];
-            let is_tail = self.done >= tail_at;
-            let length = if is_tail { rest.len() } else { BATCH_BYTES.min(tail_at - self.done) };
-            process(mac, &mut self.chain, &mut rest[..length], is_tail);
-            self.done += length;
-        }
-        self.done >= text.len()
+        mac
     }
 }
 
-/// Shows no state, which is as good as a key.
-impl fmt::Debug for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work").field("done", &self.done).finish_non_exhaustive()
-    }
+/// Has `process` handle batches of whole blocks, and then the tail.
+fn for_each_batch(text: &mut [u8], mut process: impl FnMut(&mut [u8], bool)) {
+    let (blocks, tail) = text.split_at_mut(text.len() - tail_bytes(text.len()));
+    blocks.chunks_mut(BATCH_BYTES).for_each(|batch| process(batch, false));
+    process(tail, true);
 }

@@ -8,8 +8,7 @@
 //!           |<------------- encrypted ------------------------->|
 //! ```
 //!
-//! [`Sealing`], [`Opening`] and [`Signing`] process a long message in steps, so that a core can serve
-//! others between them. Tokens are of version two (CFX) only; older ones are refused.
+//! Tokens are of version two (CFX) only; older ones are refused.
 
 use core::fmt;
 use core::ops::Range;
@@ -17,8 +16,8 @@ use subtle::ConstantTimeEq;
 
 use crate::cipher::BLOCK_BYTES;
 use crate::enctype::{Enctype, Purpose, SessionKey};
-use crate::mac::{HEADER_BYTES, MacKey, MacState, TAG_MAX_BYTES, WrongChecksum};
-use crate::message::{OpenKeys, SealKeys, Work};
+use crate::mac::{HEADER_BYTES, MacKey, TAG_MAX_BYTES, WrongChecksum};
+use crate::message::{OpenKeys, SealKeys};
 
 /// Bytes before the plain text in a Wrap token.
 pub const WRAP_HEAD_BYTES: usize = HEADER_BYTES + BLOCK_BYTES;
@@ -157,59 +156,20 @@ impl SendKeys {
         WRAP_HEAD_BYTES + plain_bytes + HEADER_BYTES + self.enctype.checksum_bytes()
     }
 
-    /// The MIC token of a short message.
+    /// The MIC token of a message. `counter` is that of the tokens of this context.
     #[must_use]
     pub fn mic(&self, message: &[u8], counter: u64) -> Mic {
         let header = mic_header(self.flags, counter);
-        let mut mic = self.mic_with(&header);
+        let mut mic = Mic { bytes: [0; MIC_MAX_BYTES], length: self.mic_bytes() };
+        mic.bytes[..HEADER_BYTES].copy_from_slice(&header);
         if let Some(tag) = self.sign.tag(message, &header) {
             tag.put(&mut mic.bytes[HEADER_BYTES..]);
         }
         mic
     }
 
-    /// Begins the MIC token of a message that is given bit by bit.
-    #[must_use]
-    pub fn begin_mic(&self) -> Signing {
-        Signing { mac: self.sign.begin() }
-    }
-
-    /// The MIC token of what `signing` was given. `counter` is that of the tokens of this context.
-    #[must_use]
-    pub fn finish_mic(&self, mut signing: Signing, counter: u64) -> Mic {
-        let header = mic_header(self.flags, counter);
-        signing.mac.update(&header);
-        let mut mic = self.mic_with(&header);
-        self.sign.put(signing.mac, &mut mic.bytes[HEADER_BYTES..]);
-        mic
-    }
-
-    fn mic_with(&self, header: &[u8; HEADER_BYTES]) -> Mic {
-        let mut mic = Mic { bytes: [0; MIC_MAX_BYTES], length: self.mic_bytes() };
-        mic.bytes[..HEADER_BYTES].copy_from_slice(header);
-        mic
-    }
-
-    /// Begins to seal the plain text in `token`, which is as long as [`Self::wrap_bytes`] says.
-    /// `confounder` has to be unpredictable.
-    ///
-    /// # Errors
-    /// [`TokenError::Length`].
-    pub fn begin_wrap(
-        &self,
-        token: &mut [u8],
-        counter: u64,
-        confounder: [u8; BLOCK_BYTES],
-    ) -> Result<Sealing, TokenError> {
-        let layout = Layout::of(token, self.enctype)?;
-        let header = wrap_header(self.flags | SEALED, 0, 0, counter);
-        token[..HEADER_BYTES].copy_from_slice(&header);
-        token[HEADER_BYTES..WRAP_HEAD_BYTES].copy_from_slice(&confounder);
-        token[layout.copy].copy_from_slice(&header);
-        Ok(Sealing { work: self.seal.begin() })
-    }
-
-    /// Seals the plain text in `token` at once.
+    /// Seals the plain text in `token`, which is as long as [`Self::wrap_bytes`] says. `confounder` has to be
+    /// unpredictable.
     ///
     /// # Errors
     /// [`TokenError::Length`].
@@ -219,8 +179,13 @@ impl SendKeys {
         counter: u64,
         confounder: [u8; BLOCK_BYTES],
     ) -> Result<(), TokenError> {
-        let mut sealing = self.begin_wrap(token, counter, confounder)?;
-        while !sealing.step(self, token, usize::MAX)? {}
+        let layout = Layout::of(token, self.enctype)?;
+        let header = wrap_header(self.flags | SEALED, 0, 0, counter);
+        token[..HEADER_BYTES].copy_from_slice(&header);
+        token[HEADER_BYTES..WRAP_HEAD_BYTES].copy_from_slice(&confounder);
+        token[layout.copy].copy_from_slice(&header);
+        let (sealed, checksum) = token.split_at_mut(layout.checksum.start);
+        self.seal.seal(&mut sealed[HEADER_BYTES..], checksum);
         Ok(())
     }
 }
@@ -245,7 +210,7 @@ impl ReceiveKeys {
         self.enctype
     }
 
-    /// Checks the MIC token of a short message; returns its counter.
+    /// Checks the MIC token of a message; returns its counter.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -253,23 +218,6 @@ impl ReceiveKeys {
         let (header, checksum) = self.parse_mic(token)?;
         let tag = self.sign.tag(message, header).ok_or(TokenError::Checksum)?;
         if tag.matches(checksum) { Ok(counter(header)) } else { Err(TokenError::Checksum) }
-    }
-
-    /// Begins to check the MIC token of a message that is given bit by bit.
-    #[must_use]
-    pub fn begin_verify(&self) -> Signing {
-        Signing { mac: self.sign.begin() }
-    }
-
-    /// Checks the MIC token of what `signing` was given; returns its counter.
-    ///
-    /// # Errors
-    /// [`TokenError`].
-    pub fn finish_verify(&self, mut signing: Signing, token: &[u8]) -> Result<u64, TokenError> {
-        let (header, checksum) = self.parse_mic(token)?;
-        signing.mac.update(header);
-        self.sign.check(signing.mac, checksum)?;
-        Ok(counter(header))
     }
 
     /// Header and checksum of a MIC token, whose header has been checked.
@@ -288,12 +236,12 @@ impl ReceiveKeys {
         Ok((header, checksum))
     }
 
-    /// Begins to open a Wrap token in place. What the peer rotated is rotated back, whatever the
-    /// count is. That moves the whole token in this step; libraries in use send a count of zero.
+    /// Opens a Wrap token in place; returns the place of the plain text in it. What the peer rotated is rotated back,
+    /// whatever the count is. That moves the whole token; libraries in use send a count of zero.
     ///
     /// # Errors
-    /// [`TokenError`], as far as the header shows.
-    pub fn begin_unwrap(&self, token: &mut [u8]) -> Result<Opening, TokenError> {
+    /// [`TokenError`]. The buffer then holds nothing that may be used.
+    pub fn unwrap(&self, token: &mut [u8]) -> Result<Range<usize>, TokenError> {
         let (header, sealed) = token.split_first_chunk_mut().ok_or(TokenError::Length)?;
         self.check_header(header, WRAP_ID, SEALED)?;
         if header[3] != 0xff {
@@ -315,21 +263,16 @@ impl ReceiveKeys {
         if plain_end < layout.plain.start {
             return Err(TokenError::Length);
         }
-        let plain = layout.plain.start..plain_end;
-        Ok(Opening { work: self.open.begin(), plain })
-    }
-
-    /// Opens a Wrap token at once; returns the place of the plain text in it.
-    ///
-    /// # Errors
-    /// [`TokenError`]. The buffer then holds nothing that may be used.
-    pub fn unwrap(&self, token: &mut [u8]) -> Result<Range<usize>, TokenError> {
-        let mut opening = self.begin_unwrap(token)?;
-        loop {
-            if let Some(plain) = opening.step(self, token, usize::MAX)? {
-                return Ok(plain);
-            }
+        let (header, sealed) = token.split_at_mut(HEADER_BYTES);
+        let (text, checksum) = sealed.split_at_mut(layout.checksum.start - HEADER_BYTES);
+        self.open.open(text, checksum)?;
+        // RFC 4121 section 4.2.4: the encrypted header has a rotation of zero.
+        header[6..8].fill(0);
+        let copy = text.last_chunk::<HEADER_BYTES>().ok_or(TokenError::Length)?;
+        if !bool::from(copy.as_slice().ct_eq(header)) {
+            return Err(TokenError::Checksum);
         }
+        Ok(layout.plain.start..plain_end)
     }
 
     fn check_header(
@@ -388,86 +331,6 @@ impl fmt::Debug for Mic {
     }
 }
 
-/// A MIC token in the making, or being checked.
-pub struct Signing {
-    mac: MacState,
-}
-
-impl Signing {
-    /// Adds the next bytes of the message.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.mac.update(bytes);
-    }
-}
-
-/// Shows no state, which is as good as a key.
-impl fmt::Debug for Signing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Signing").finish_non_exhaustive()
-    }
-}
-
-/// A Wrap token that is being sealed.
-#[derive(Debug)]
-pub struct Sealing {
-    work: Work,
-}
-
-impl Sealing {
-    /// Encrypts about `step_bytes` more of the token with which it began; `true` when it is sealed. The
-    /// keys are those it began with, too.
-    ///
-    /// # Errors
-    /// [`TokenError`] if `token` is not the one with which it began; it must not be sent.
-    pub fn step(
-        &mut self,
-        keys: &SendKeys,
-        token: &mut [u8],
-        step_bytes: usize,
-    ) -> Result<bool, TokenError> {
-        let layout = Layout::of(token, keys.enctype)?;
-        let (_, sealed) = token.split_at_mut(HEADER_BYTES);
-        let (text, checksum) = sealed.split_at_mut(layout.checksum.start - HEADER_BYTES);
-        Ok(self.work.seal(&keys.seal, text, checksum, step_bytes))
-    }
-}
-
-/// A Wrap token that is being opened.
-#[derive(Debug)]
-pub struct Opening {
-    work: Work,
-    plain: Range<usize>,
-}
-
-impl Opening {
-    /// Decrypts about `step_bytes` more of the token with which it began; the place of the plain text
-    /// when that has been checked. Until then the buffer must not be used. The keys are
-    /// those it began with, too.
-    ///
-    /// # Errors
-    /// [`TokenError`], with the last step.
-    pub fn step(
-        &mut self,
-        keys: &ReceiveKeys,
-        token: &mut [u8],
-        step_bytes: usize,
-    ) -> Result<Option<Range<usize>>, TokenError> {
-        let layout = Layout::of(token, keys.enctype)?;
-        let (header, sealed) = token.split_at_mut(HEADER_BYTES);
-        let (text, checksum) = sealed.split_at_mut(layout.checksum.start - HEADER_BYTES);
-        if !self.work.open(&keys.open, text, checksum, step_bytes)? {
-            return Ok(None);
-        }
-        // RFC 4121 section 4.2.4: the encrypted header has a rotation of zero.
-        header[6..8].fill(0);
-        let copy = text.last_chunk::<HEADER_BYTES>().ok_or(TokenError::Length)?;
-        if !bool::from(copy.as_slice().ct_eq(header)) {
-            return Err(TokenError::Checksum);
-        }
-        Ok(Some(self.plain.clone()))
-    }
-}
-
 /// Places in a Wrap token that is not rotated.
 struct Layout {
     plain: Range<usize>,
@@ -522,8 +385,7 @@ mod tests {
         let text = [&[1; BLOCK_BYTES], plain, &vec![0xaa; filler], &header].concat();
         let mut token = [&header[..], &text, &vec![0; keys.enctype.checksum_bytes()]].concat();
         let (sealed, checksum) = token[HEADER_BYTES..].split_at_mut(text.len());
-        let mut work = keys.seal.begin();
-        assert!(work.seal(&keys.seal, sealed, checksum, usize::MAX));
+        keys.seal.seal(sealed, checksum);
         token
     }
 

@@ -14,7 +14,7 @@ use spinrpc::{CallSpec, ConnectionEvent, Engine, Token, Xid};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::mechanism::{Mechanism, Negotiation};
 use spinrpc_gss::random::AesConfounders;
-use spinrpc_gss::{BodySealing, Enctype, Progress, Role, sealed_bytes};
+use spinrpc_gss::{Enctype, Role, content_at, seal_body, sealed_bytes};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::Limits;
@@ -85,13 +85,9 @@ pub(crate) fn seal(
 ) -> Vec<u8> {
     let keys = context.send_keys();
     let mut body = vec![0; sealed_bytes(service, keys, content.len())];
-    body[BodySealing::content_at(service)..][..content.len()].copy_from_slice(content);
-    let mut confounders = AesConfounders::new(&[7; 32]);
-    let (length, counter) = (content.len(), context.next_counter());
-    let sealing =
-        BodySealing::begin(service, keys, &mut body, length, sequence, counter, &mut confounders);
-    let progress = sealing.unwrap().step(keys, &mut body, usize::MAX).unwrap();
-    assert_eq!(progress, Progress::Done);
+    body[content_at(service)..][..content.len()].copy_from_slice(content);
+    let (mut confounders, counter) = (AesConfounders::new(&[7; 32]), context.next_counter());
+    seal_body(service, keys, &mut body, sequence, counter, &mut confounders).unwrap();
     body
 }
 

@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
-use spinrpc_gss::{BodyOpening, BodySealing, MIC_MAX_BYTES, Mic, Progress, sealed_bytes};
+use spinrpc_gss::{MIC_MAX_BYTES, Mic, content_at, open_body, seal_body, sealed_bytes};
 use spinrpc_proto::chunking::{Item, Placement, StreamWriter};
 use spinrpc_proto::ids::{Instant, Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -335,7 +335,7 @@ fn lay_out<'i>(
     let mut message = memory(head.len() + body_bytes)?;
     let (start, body) = message.bytes_mut().split_at_mut(head.len());
     start.copy_from_slice(head);
-    let content = &mut body[BodySealing::content_at(service)..][..content_bytes];
+    let content = &mut body[content_at(service)..][..content_bytes];
     let mut writer = StreamWriter::new(content, &places[..count]);
     let cuts = draft.cuts().moved(at, 0);
     Draft::new(&draft.stream()[at..], cuts).write(&mut writer);
@@ -354,21 +354,12 @@ pub(in crate::reactor) fn seal(
     counts: &CryptoCounts,
 ) -> Result<(), Unprotected> {
     let (keys, counter) = (context.send_keys(), context.next_counter());
-    let content_bytes = body.len().saturating_sub(sealed_bytes(service, keys, 0));
-    let begun = with_confounders(|confounders| {
-        BodySealing::begin(service, keys, body, content_bytes, sequence, counter, confounders)
-            .map_err(|_| Unprotected::Failed)
-    });
-    let mut sealing = begun?;
     counts.count(service, body.len());
     counts.measure(service, || {
-        loop {
-            match sealing.step(keys, body, usize::MAX) {
-                Ok(Progress::More) => {}
-                Ok(Progress::Done) => return Ok(()),
-                Err(_) => return Err(Unprotected::Failed),
-            }
-        }
+        with_confounders(|confounders| {
+            seal_body(service, keys, body, sequence, counter, confounders)
+                .map_err(|_| Unprotected::Failed)
+        })
     })
 }
 
@@ -414,18 +405,9 @@ pub(crate) fn open(
     sequence: u32,
     counts: &CryptoCounts,
 ) -> Result<Range<usize>, Unprotected> {
-    let keys = context.receive_keys();
-    let opening = BodyOpening::begin(service, keys, body, sequence);
-    let mut opening = opening.map_err(|_| Unprotected::Forged)?;
     counts.count(service, body.len());
     counts.measure(service, || {
-        loop {
-            match opening.step(keys, body, usize::MAX) {
-                Ok(None) => {}
-                Ok(Some(place)) => return Ok(place),
-                Err(_) => return Err(Unprotected::Forged),
-            }
-        }
+        open_body(service, context.receive_keys(), body, sequence).map_err(|_| Unprotected::Forged)
     })
 }
 
