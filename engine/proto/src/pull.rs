@@ -222,7 +222,8 @@ impl Pull {
     }
 
     /// True if not all RDMA Reads have been requested yet.
-    pub(crate) fn wants_reads(&self) -> bool {
+    #[must_use]
+    pub const fn wants_reads(&self) -> bool {
         self.asked < self.segments
     }
 

@@ -43,12 +43,12 @@ impl Reactor {
     fn resume_next(&mut self) -> Option<Arrived> {
         let (conn, what) = self.next_waiting()?;
         match what {
-            Waiting::Message(Pulling::Call(slot)) => {
-                self.resume_call(conn, slot).map(Arrived::Call)
-            }
-            Waiting::Message(Pulling::Reply(slot)) => {
-                self.resume_reply(conn, slot);
-                Some(Arrived::Reply(conn, slot))
+            Waiting::Message(message) => {
+                self.conn(conn)?.wait_of(message)?.is_queued = false;
+                match message {
+                    Pulling::Call(slot) => self.resume_call(conn, slot).map(Arrived::Call),
+                    Pulling::Reply(slot) => Some(Arrived::Reply(conn, slot)),
+                }
             }
             answer => {
                 self.resume_answer(conn, answer);

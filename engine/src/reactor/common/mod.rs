@@ -4,6 +4,7 @@
 pub(crate) mod drain;
 pub(crate) mod observe;
 pub(crate) mod panics;
+pub(crate) mod pulls;
 pub(crate) mod sends;
 mod shares;
 mod stalled;

@@ -1,29 +1,25 @@
-//! The end of a call's time.
+//! The end of a call's time, and of a message's wait.
 
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::Instant;
 
-/// Time at which a call expires, and the generation of the call in its slot.
-#[derive(Clone, Copy)]
-pub(in crate::reactor) struct Expiry {
+/// Wait of a message for memory, a buffer or room in the send queue.
+#[derive(Clone, Copy, Default)]
+pub(in crate::reactor) struct MessageWait {
+    /// It is in the queue of the core.
+    pub(in crate::reactor) is_queued: bool,
+    /// Generation of the call that waits for memory, and the end of that wait. The first call of a slot has generation one.
     generation: u32,
-    at: Instant,
+    ends: Instant,
 }
 
-impl Default for Expiry {
-    /// Of no call: the first of a slot has generation one.
-    fn default() -> Self {
-        Self { generation: 0, at: Instant(u64::MAX) }
-    }
-}
-
-impl Expiry {
-    /// The time of the call in this slot: the known one, or else `at` from now on.
-    pub(in crate::reactor) fn of(&mut self, slot: SlotId, at: Instant) -> Instant {
+impl MessageWait {
+    /// End of the wait for memory: the known one, or else `ends` from now on.
+    pub(in crate::reactor) fn ends(&mut self, slot: SlotId, ends: Instant) -> Instant {
         if self.generation != slot.generation {
-            *self = Self { generation: slot.generation, at };
+            (self.generation, self.ends) = (slot.generation, ends);
         }
-        self.at
+        self.ends
     }
 }
 

@@ -17,11 +17,17 @@ const OF_REPLY: u64 = 1 << 48;
 
 impl Pulling {
     fn wr_id(self) -> WrId {
-        let (slot, kind) = match self {
-            Self::Call(slot) => (slot, 0),
-            Self::Reply(slot) => (slot, OF_REPLY),
-        };
+        let (slot, kind) = (self.slot(), if self.is_reply() { OF_REPLY } else { 0 });
         WrId(kind | u64::from(slot.generation) << 16 | u64::from(slot.index))
+    }
+
+    pub(in crate::reactor) fn is_reply(self) -> bool {
+        matches!(self, Self::Reply(_))
+    }
+
+    pub(in crate::reactor) fn slot(self) -> SlotId {
+        let (Self::Call(slot) | Self::Reply(slot)) = self;
+        slot
     }
 
     pub(in crate::reactor) fn of(id: WrId) -> Self {
@@ -34,7 +40,7 @@ impl Pulling {
 pub(in crate::reactor) struct ReadSink<'a> {
     fabric: &'a mut AnyFabric,
     conn: ConnId,
-    kind: fn(SlotId) -> Pulling,
+    what: Pulling,
     sinks: &'a mut Sinks,
     bytes: u64,
     overrun: bool,
@@ -44,10 +50,10 @@ impl<'a> ReadSink<'a> {
     pub(in crate::reactor) fn new(
         fabric: &'a mut AnyFabric,
         conn: ConnId,
-        kind: fn(SlotId) -> Pulling,
+        what: Pulling,
         sinks: &'a mut Sinks,
     ) -> Self {
-        Self { fabric, conn, kind, sinks, bytes: 0, overrun: false }
+        Self { fabric, conn, what, sinks, bytes: 0, overrun: false }
     }
 
     /// Bytes that were requested, and true if the send queue had no room for a request.
@@ -64,7 +70,7 @@ impl Output for ReadSink<'_> {
         let from = RemoteSlice { handle: read.from.handle, length, offset: read.from.offset };
         let into = bulk.lease(at..at + length as usize);
         self.bytes += u64::from(length);
-        let read = SendWr::Read { id: (self.kind)(read.slot).wr_id(), from, into };
+        let read = SendWr::Read { id: self.what.wr_id(), from, into };
         self.overrun |= self.fabric.post(self.conn, read).is_err();
     }
 }

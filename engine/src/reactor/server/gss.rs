@@ -6,6 +6,7 @@ use crate::mem::{Buf, Bulk};
 use crate::reactor::in_flight::deferred::DeferredReply;
 use crate::reactor::in_flight::gss_work::{Body, Then};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
+use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -231,7 +232,7 @@ impl Reactor {
     ) -> Option<CallFrame> {
         let (c, core) = self.conn_and_core(conn)?;
         if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
-            self.put_off(conn, slot);
+            self.put_off(conn, Pulling::Call(slot));
             return None;
         }
         c.serves.of(slot).is_starved = false;

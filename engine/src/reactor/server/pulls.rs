@@ -1,22 +1,17 @@
-//! Fetches the Read chunks of arriving calls (RFC 5666 section 3.4): memory first, then RDMA Reads, never more than
-//! the queue pair may have outstanding. Calls that cannot continue now are deferred and retried in whole turns; their
-//! number is bounded by the calls in progress.
+//! Read chunks of arriving calls, and calls that wait: what follows when the chunks are there, and the answers to calls
+//! whose chunks are not fetched.
 
 use crate::fabric::ConnId;
 use crate::mem::{Buf, BulkPool, Share};
-use crate::reactor::in_flight::read_buffers::SinkPools;
-use crate::reactor::in_flight::read_ids::{Pulling, ReadSink};
-use crate::reactor::in_flight::retry_entry::Waiting;
+use crate::reactor::common::pulls::NotFetched;
+use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::upcalls::CallFrame;
 #[cfg(feature = "gss")]
 use crate::reactor::server::gss::Starved;
-use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use spinrpc_proto::events::{Output, SlotId};
-use spinrpc_proto::ids::Instant;
-use spinrpc_proto::pull::PullChunk;
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::responder::Pulled;
 
@@ -28,84 +23,16 @@ impl Reactor {
         self.pull(conn, slot);
     }
 
-    /// Defers a call, which is retried in whole turns. It is in the list at most once.
-    pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conn(conn) else { return };
-        if !std::mem::replace(&mut c.serves.of(slot).waits, true) {
-            self.wait(conn, Waiting::Message(Pulling::Call(slot)));
-        }
-    }
-
-    /// Finds memory for the chunks of a call, unless it has it, and posts the next RDMA Reads.
+    /// Fetches the chunks of a call: as many as may be now.
     fn pull(&mut self, conn: ConnId, slot: SlotId) {
         if self.peer_takes_no_reads(conn) {
             return self.refuse_pull(conn, slot);
         }
-        if !self.find_memory(conn, slot) {
-            return self.wait_for_memory(conn, slot);
+        match self.fetch(conn, Pulling::Call(slot)) {
+            Ok(()) => {}
+            Err(NotFetched::TooLong) => self.refuse_pull(conn, slot),
+            Err(NotFetched::Late) => self.refuse_starved(conn, slot),
         }
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let room = usize::from(c.reads_room()).min(c.queue_room(core.fabric())) as u16;
-        let Some((message, sinks)) = c.serves.fetched(slot) else { return };
-        let Ok(view) = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()) else {
-            return;
-        };
-        let mut sink = ReadSink::new(core.fabric_mut(), conn, Pulling::Call, sinks);
-        let asked = c.lane.proto().responder.pull(slot, &view, room, &mut sink);
-        let (bytes, overrun) = sink.end();
-        c.reads_outstanding += asked;
-        c.count_read(bytes);
-        core.stats().bytes_read += bytes;
-        if overrun {
-            return self.close_overrun(conn, "send queue");
-        }
-        if asked == 0 && c.lane.proto().responder.wants_reads(slot) {
-            self.put_off(conn, slot);
-        }
-    }
-
-    /// A call whose chunks fit into memory waits until others release memory, for at most `Config::memory_wait`, or until
-    /// calls of its own peer do, which hold their share, without that limit: the
-    /// holders may wait for an answer of the peer, which waits for this one. A call whose chunks exceed the whole
-    /// memory gets ERR_CHUNK (`mem.arena_mib`).
-    #[cold]
-    fn wait_for_memory(&mut self, conn: ConnId, slot: SlotId) {
-        self.stats().no_buffer += 1;
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let proto = c.lane.proto();
-        let Some(plan) = proto.responder.pull_plan(slot) else { return };
-        let pools = SinkPools::of(core.fabric(), conn, core.arena());
-        let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
-        drop(proto);
-        if !could_hold {
-            return self.refuse_pull(conn, slot);
-        }
-        let waits_for_own = self.is_beyond_share(conn, slot) || self.fills_own_sinks(conn);
-        if waits_for_own || self.has_patience(conn, slot) {
-            return self.put_off(conn, slot);
-        }
-        self.refuse_starved(conn, slot);
-    }
-
-    /// Returns true if the Read chunks of a call wait for other calls of its peer, which hold their share of memory: it
-    /// waits as long as they do, because an error would end calls of a client whose server is merely slow.
-    fn is_beyond_share(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let Some((c, core)) = self.conn_and_core(conn) else { return false };
-        let proto = c.lane.proto();
-        let Some(plan) = proto.responder.pull_plan(slot) else { return false };
-        !admits_chunks(core.arena(), &c.share, plan.chunks())
-    }
-
-    /// Returns true if Reads of the connection are on their way to memory of its own (iWARP), which is free after them.
-    fn fills_own_sinks(&mut self, conn: ConnId) -> bool {
-        let has_own = self.fabric().memory(conn).read_sinks.is_some();
-        has_own && self.conn(conn).is_some_and(|c| c.reads_outstanding > 0)
-    }
-
-    /// Returns true if a call may keep waiting for memory.
-    fn has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let (now, ends) = (self.read_clock(), self.memory_wait_ends());
-        self.conn(conn).is_some_and(|c| Instant(now.0) < c.serves.of(slot).patience.of(slot, ends))
     }
 
     /// Answers a call that has waited for memory too long.
@@ -118,7 +45,7 @@ impl Reactor {
                 if let Some(c) = self.conn(conn) {
                     c.serves.of(slot).is_starved = true;
                 }
-                return self.put_off(conn, slot);
+                return self.put_off(conn, Pulling::Call(slot));
             }
             Starved::Hidden => return self.refuse_pull(conn, slot),
         }
@@ -136,8 +63,8 @@ impl Reactor {
     #[cold]
     fn refuse_pull(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conn(conn) else { return };
-        if c.reads_outstanding > 0 || c.serves.of(slot).waits {
-            return self.put_off(conn, slot);
+        if c.reads_outstanding > 0 || c.serves.of(slot).wait.is_queued {
+            return self.put_off(conn, Pulling::Call(slot));
         }
         self.refuse_unread(conn, slot, &RpcRefusal::NoRoom);
     }
@@ -150,28 +77,6 @@ impl Reactor {
         self.refuse(&ReplyTarget { conn, slot, message: message.bytes(), plain: false }, answer);
         self.repost(conn, message);
     }
-
-    /// Finds memory for all Read chunks of the call; returns true if it has that.
-    fn find_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let Some((c, core)) = self.conn_and_core(conn) else { return false };
-        let Conn { serves, share, lane, .. } = c;
-        let proto = lane.proto();
-        let Some(plan) = proto.responder.pull_plan(slot) else { return false };
-        let Some(sinks) = serves.sinks(slot) else { return false };
-        if sinks.count == plan.chunks().len() {
-            return true;
-        }
-        let has_all = admits_chunks(core.arena(), share, plan.chunks())
-            && sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.arena()));
-        sinks.charge(core.arena(), share);
-        has_all
-    }
-}
-
-/// Returns true if a call that counts in this share may take memory for all of its Read chunks.
-fn admits_chunks(bulk: &BulkPool, share: &Share, chunks: &[PullChunk]) -> bool {
-    let lengths = chunks.iter().map(|chunk| chunk.length as usize);
-    bulk.admits_all(std::iter::empty(), lengths, share)
 }
 
 /// Returns true if a call that counts in this share may take memory for its reply: the longest item that it takes back by
@@ -194,10 +99,8 @@ impl Reactor {
         conn: ConnId,
         slot: SlotId,
     ) -> Option<CallFrame> {
-        let c = self.conn(conn)?;
-        c.serves.of(slot).waits = false;
         #[cfg(feature = "gss")]
-        if c.serves.of(slot).is_starved {
+        if self.conn(conn)?.serves.of(slot).is_starved {
             return self.frame_starved(conn, slot);
         }
         let c = self.conn(conn)?;
@@ -210,7 +113,7 @@ impl Reactor {
         }
         if !self.has_share_for_reply(conn, slot) {
             self.stats().no_buffer += 1;
-            self.put_off(conn, slot);
+            self.put_off(conn, Pulling::Call(slot));
             return None;
         }
         let c = self.conn(conn)?;

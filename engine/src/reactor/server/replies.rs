@@ -7,6 +7,7 @@ use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::deferred::{DeferTicket, DeferredReply, Room};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::reply_cache::Ticket;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::server::pulls::may_take;
@@ -162,7 +163,7 @@ impl Reactor {
     pub(in crate::reactor) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
         let Some(c) = self.conn(conn) else { return };
         c.serves.put_message(slot, message);
-        self.put_off(conn, slot);
+        self.put_off(conn, Pulling::Call(slot));
     }
 
     /// Passes a call to its handler, if there is room now, with the memory that its Read chunks were fetched to.

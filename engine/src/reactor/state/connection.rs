@@ -5,11 +5,13 @@ use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, FabricError, Peer, QpId, SHORT_BYTES_MAX};
 use crate::mem::{Buf, BufPool, Region, Share};
 use crate::reactor::in_flight::call_table::{CallHold, CallTable, FencedReply};
+use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::deferred::Caller;
 #[cfg(feature = "gss")]
 use crate::reactor::in_flight::gss_calls::GssCalls;
 use crate::reactor::in_flight::observation::Moved;
 use crate::reactor::in_flight::origins::OriginIndex;
+use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::roles::{ReverseState, Roles};
 use crate::reactor::in_flight::stalls::Outstanding;
 use crate::reactor::state::conn_fast_path::ConnLane;
@@ -163,6 +165,14 @@ impl Conn {
     /// "the value SHOULD be observed at all times" (RFC 5666 section 6.2).
     pub(crate) fn reads_room(&self) -> u16 {
         self.negotiated.reads_max().saturating_sub(self.reads_outstanding)
+    }
+
+    /// The wait of a message; `None` for a reply that is not fetched any more.
+    pub(in crate::reactor) fn wait_of(&mut self, what: Pulling) -> Option<&mut MessageWait> {
+        match what {
+            Pulling::Call(slot) => Some(&mut self.serves.of(slot).wait),
+            Pulling::Reply(slot) => self.dialect.pull(slot).map(|pull| &mut pull.wait),
+        }
     }
 
     /// A send buffer for a call.

@@ -2,7 +2,7 @@
 
 use crate::mem::Buf;
 use crate::reactor::in_flight::box_pool::Spares;
-use crate::reactor::in_flight::deadlines::Expiry;
+use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::read_buffers::Sinks;
 use crate::reactor::types::latency::CallTimer;
 #[cfg(feature = "gss")]
@@ -17,10 +17,7 @@ pub(in crate::reactor) struct ServeHold {
     pub(in crate::reactor) sinks: Option<Box<Sinks>>,
     /// Send-queue places kept for its reply.
     reserved: u16,
-    /// It is in the list of calls that wait for memory or room.
-    pub(in crate::reactor) waits: bool,
-    /// End of its wait for memory, if it waits.
-    pub(in crate::reactor) patience: Expiry,
+    pub(in crate::reactor) wait: MessageWait,
     /// Set if the call is deferred and measured.
     pub(in crate::reactor) timer: Option<CallTimer>,
     /// Protection of its reply, if the call came under RPCSEC_GSS.
@@ -108,18 +105,12 @@ impl ServeTable {
         self.of(slot).sinks.take().or_else(|| self.spare_sinks.take())
     }
 
-    /// The same, which stay here.
-    pub(in crate::reactor) fn sinks(&mut self, slot: SlotId) -> Option<&mut Sinks> {
-        let hold = &mut self.holds[usize::from(slot.index)];
-        if hold.sinks.is_none() {
-            hold.sinks = self.spare_sinks.take();
-        }
-        hold.sinks.as_deref_mut()
-    }
-
-    /// The message of a call and its sinks, if it has both.
+    /// The same, which stay here, and the message of the call.
     pub(in crate::reactor) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut Sinks)> {
-        let ServeHold { message, sinks, .. } = self.of(slot);
+        let ServeHold { message, sinks, .. } = &mut self.holds[usize::from(slot.index)];
+        if sinks.is_none() {
+            *sinks = self.spare_sinks.take();
+        }
         Some((message.as_ref()?, sinks.as_deref_mut()?))
     }
 

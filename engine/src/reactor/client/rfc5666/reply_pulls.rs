@@ -1,7 +1,6 @@
-//! Fetching replies (RFC 5666 sections 3.5, 3.8 and 5.1): a reply with a Read list waits in its slot while RDMA Reads
+//! Replies by Read list (RFC 5666 sections 3.5, 3.8 and 5.1): such a reply waits in its slot while RDMA Reads
 //! bring its chunks into private memory of the core. Then RDMA_DONE is sent and the application gets the reply, with
-//! its items in buffers of their own. As with calls, memory is allocated for all chunks or none. A reply that cannot
-//! continue is deferred to the next turn, and waits for memory for at most `Config::memory_wait`.
+//! its items in buffers of their own.
 //!
 //! RDMA_DONE is sent once, whatever the outcome of the call. After a deadline or a cancel nothing more is requested,
 //! but RDMA Reads in flight complete first.
@@ -10,16 +9,15 @@ use crate::fabric::ConnId;
 use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::call_table::{CallHold, FencedReply};
-use crate::reactor::in_flight::read_buffers::{SinkPools, Sinks};
-use crate::reactor::in_flight::read_ids::{Pulling, ReadSink};
-use crate::reactor::in_flight::retry_entry::Waiting;
+use crate::reactor::in_flight::deadlines::MessageWait;
+use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::rfc5666::ReplyPull;
 use crate::reactor::in_flight::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use spinrpc_proto::events::{CallFailure, DeliveredReply, PeerMisbehaved, SlotId};
-use spinrpc_proto::ids::Instant;
 use spinrpc_proto::pull::Pulled;
-use spinrpc_proto::rdma::v1::{DONE_BYTES, HeaderView};
+use spinrpc_proto::rdma::v1::DONE_BYTES;
 use spinrpc_proto::reply_pull::PullEnd;
 
 impl CoreCell {
@@ -98,8 +96,8 @@ impl Reactor {
     ) -> bool {
         let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
         let Some(c) = self.conn(conn) else { return false };
-        let (sinks, waits, patience) = (Sinks::default(), false, None);
-        let pull = ReplyPull { message, reply, hold, sinks, waits, patience };
+        let (sinks, wait) = (Sinks::default(), MessageWait::default());
+        let pull = ReplyPull { message, reply, hold, sinks, wait };
         if !c.dialect.put_pull(reply.slot, pull) {
             return false;
         }
@@ -125,84 +123,13 @@ impl Reactor {
     /// Requests the missing chunks of a reply, or ends it; returns the reply if the application gets it now.
     fn step_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
         if self.conn(conn)?.lane.proto().requester.wants_reads(slot) {
-            self.ask_for_reply(conn, slot);
+            // A reply that exceeds the whole memory, or has waited for some too long, fails.
+            if self.fetch(conn, Pulling::Reply(slot)).is_err() {
+                self.give_up_reply(conn, slot, CallFailure::NoMemory);
+            }
         }
         let is_pulled = self.conn(conn)?.lane.proto().requester.is_pulled(slot);
         if is_pulled { self.end_reply(conn, slot) } else { None }
-    }
-
-    /// Finds memory for the chunks of a reply, unless it has it, and posts the next RDMA Reads.
-    fn ask_for_reply(&mut self, conn: ConnId, slot: SlotId) {
-        if !self.find_reply_memory(conn, slot) {
-            return self.wait_for_reply_memory(conn, slot);
-        }
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let (reads_room, send_room) = (c.reads_room(), c.queue_room(core.fabric()));
-        let Some(ReplyPull { message, sinks, .. }) = c.dialect.pull(slot) else { return };
-        let limits = *c.lane.proto().limits();
-        let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) else { return };
-        let room = usize::from(reads_room).min(send_room) as u16;
-        let mut sink = ReadSink::new(core.fabric_mut(), conn, Pulling::Reply, sinks);
-        let asked = c.lane.proto().requester.pull(slot, &view, room, &mut sink);
-        let (bytes, overrun) = sink.end();
-        c.reads_outstanding += asked;
-        c.count_read(bytes);
-        self.stats().bytes_read += bytes;
-        if overrun {
-            self.close_overrun(conn, "send queue");
-        } else if asked == 0 {
-            self.put_off_reply(conn, slot);
-        }
-    }
-
-    fn find_reply_memory(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let Some((c, core)) = self.conn_and_core(conn) else { return false };
-        let proto = c.lane.proto();
-        let Some(plan) = proto.requester.pull_plan(slot) else { return false };
-        let Some(ReplyPull { sinks, .. }) = c.dialect.pull(slot) else { return false };
-        let has_all = sinks.fill(plan.chunks(), SinkPools::of(core.fabric(), conn, core.arena()));
-        sinks.charge(core.arena(), &c.share);
-        has_all
-    }
-
-    /// A reply whose chunks fit into memory waits until others release memory, for at most `Config::memory_wait`: the
-    /// holders may be calls that wait for replies themselves. A reply that exceeds the whole memory fails
-    /// (`mem.arena_mib`).
-    #[cold]
-    fn wait_for_reply_memory(&mut self, conn: ConnId, slot: SlotId) {
-        self.stats().no_buffer += 1;
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let proto = c.lane.proto();
-        let Some(plan) = proto.requester.pull_plan(slot) else { return };
-        let pools = SinkPools::of(core.fabric(), conn, core.arena());
-        let could_hold = pools.could_hold(plan.chunks().iter().map(|chunk| chunk.length as usize));
-        drop(proto);
-        if could_hold && self.reply_has_patience(conn, slot) {
-            return self.put_off_reply(conn, slot);
-        }
-        self.give_up_reply(conn, slot, CallFailure::NoMemory);
-    }
-
-    /// Returns true if a reply may keep waiting for memory.
-    fn reply_has_patience(&mut self, conn: ConnId, slot: SlotId) -> bool {
-        let (now, ends) = (self.read_clock(), self.memory_wait_ends());
-        let pull = self.conn(conn).and_then(|c| c.dialect.pull(slot));
-        pull.is_some_and(|pull| Instant(now.0) < *pull.patience.get_or_insert(ends))
-    }
-
-    /// Defers a reply, which is retried in whole turns. It is in the list at most once.
-    fn put_off_reply(&mut self, conn: ConnId, slot: SlotId) {
-        let pull = self.conn(conn).and_then(|c| c.dialect.pull(slot));
-        if pull.is_some_and(|pull| !std::mem::replace(&mut pull.waits, true)) {
-            self.wait(conn, Waiting::Message(Pulling::Reply(slot)));
-        }
-    }
-
-    /// Retries a deferred reply.
-    pub(in crate::reactor) fn resume_reply(&mut self, conn: ConnId, slot: SlotId) {
-        if let Some(pull) = self.conn(conn).and_then(|c| c.dialect.pull(slot)) {
-            pull.waits = false;
-        }
     }
 
     /// Sends RDMA_DONE, as soon as there is room for it, and takes the reply out of its place; `None` if it is not to
@@ -211,7 +138,7 @@ impl Reactor {
         let (c, core) = self.conn_and_core(conn)?;
         let room = c.queue_room(core.fabric()) > 0 && c.has_spare_send();
         let Some(mut done) = c.sends.take().filter(|_| room) else {
-            self.put_off_reply(conn, slot);
+            self.put_off(conn, Pulling::Reply(slot));
             return None;
         };
         let end = c.lane.proto().requester.end_pull(slot, done.whole_mut())?;

@@ -2,9 +2,9 @@
 
 use crate::mem::Buf;
 use crate::reactor::in_flight::call_table::CallHold;
+use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::read_buffers::Sinks;
 use spinrpc_proto::events::DeliveredReply;
-use spinrpc_proto::ids::Instant;
 
 /// A reply that is being fetched.
 pub(crate) struct ReplyPull {
@@ -14,10 +14,7 @@ pub(crate) struct ReplyPull {
     pub(in crate::reactor) hold: Option<Box<CallHold>>,
     /// Memory for its chunks.
     pub(in crate::reactor) sinks: Sinks,
-    /// It is in the queue of the core.
-    pub(in crate::reactor) waits: bool,
-    /// Deadline of the wait for memory, once it has begun to wait.
-    pub(in crate::reactor) patience: Option<Instant>,
+    pub(in crate::reactor) wait: MessageWait,
 }
 
 impl ReplyPull {

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, FabricError};
 use crate::mem::Buf;
+use crate::reactor::in_flight::read_buffers::Sinks;
 use crate::reactor::in_flight::rfc5666::{ExportHold, KeptReply, ReceiveChains, ReplyPull};
 use crate::sys::clock::Clock;
 use spinrpc_proto::alignment::Alignment;
@@ -90,6 +91,11 @@ impl Dialect {
     /// A reply that is being fetched.
     pub(in crate::reactor) fn pull(&mut self, slot: SlotId) -> Option<&mut ReplyPull> {
         self.pulls.get_mut(usize::from(slot.index))?.as_mut()
+    }
+
+    /// The same: its message, and the memory of its chunks.
+    pub(in crate::reactor) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut Sinks)> {
+        self.pull(slot).map(|ReplyPull { message, sinks, .. }| (&*message, sinks))
     }
 
     /// Begins with a reply; returns false if the connection has no place for one.
