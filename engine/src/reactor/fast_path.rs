@@ -616,13 +616,6 @@ impl Reactor {
         }
     }
 
-    #[cold]
-    fn put_off_short(&mut self, conn: ConnId, slot: SlotId, short: &Short) {
-        if let Some(message) = self.keep(conn, short) {
-            self.put_off_call(conn, slot, message);
-        }
-    }
-
     /// Puts a short message into the receive that it was taken for.
     fn keep(&mut self, conn: ConnId, short: &Short) -> Option<Buf> {
         let Some(message) = self.fabric_mut().receive_of_short(conn) else {

@@ -106,10 +106,9 @@ impl CoreCell {
         lane.proto().on_receive(short.bytes(), &mut sink);
         match &sink.event {
             Event::Call(slot) => {
-                if let Some(header_bytes) = plain_header_bytes(short.bytes()) {
-                    if reactor.reserve(conn, *slot, (1, 0), ends.room()).is_none() {
-                        return reactor.put_off_short(conn, *slot, short);
-                    }
+                if let Some(header_bytes) = plain_header_bytes(short.bytes())
+                    && reactor.reserve(conn, *slot, (1, 0), ends.room()).is_some()
+                {
                     drop(reactor);
                     let header_bytes = header_bytes as usize;
                     let (to, message) = ((lane, takes_any), short.bytes());

@@ -158,15 +158,8 @@ impl Reactor {
         Some(())
     }
 
-    /// There is no place or buffer for the reply of this call: it is retried in whole turns.
-    #[cold]
-    pub(in crate::reactor) fn put_off_call(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
-        let Some(c) = self.conn(conn) else { return };
-        c.serves.put_message(slot, message);
-        self.put_off(conn, Pulling::Call(slot));
-    }
-
-    /// Passes a call to its handler, if there is room now, with the memory that its Read chunks were fetched to.
+    /// Passes a call to its handler, with the memory that its Read chunks were fetched to. Without a place or a buffer for
+    /// its reply it is retried in whole turns.
     #[inline]
     pub(in crate::reactor) fn frame_call(
         &mut self,
@@ -175,7 +168,8 @@ impl Reactor {
         message: Buf,
     ) -> Option<CallFrame> {
         let Some(admitted) = self.admit_call(conn, slot, &message) else {
-            self.put_off_call(conn, slot, message);
+            self.conn(conn)?.serves.put_message(slot, message);
+            self.put_off(conn, Pulling::Call(slot));
             return None;
         };
         let sinks = if admitted.plain { None } else { self.take_sinks(conn, slot) };
@@ -197,7 +191,11 @@ impl Reactor {
         let Some((c, core)) = self.conn_and_core(frame.conn) else { return };
         if let Some(sinks) = frame.sinks.take() {
             core.stats().joins += u64::from(sinks.joined.replace(false));
-            let goes_on = outcome == CallOutcome::Deferred && !c.has_copy(frame.slot);
+            let goes_on = outcome == CallOutcome::Deferred;
+            // The handler of a call whose body is protected has seen a copy of the fetched data.
+            #[cfg(feature = "gss")]
+            let goes_on = goes_on
+                && c.serves.protection(frame.slot).is_none_or(|own| !own.service.protects_body());
             c.serves.of(frame.slot).sinks = Some(sinks);
             if !goes_on {
                 c.serves.clear_sinks(frame.slot);
@@ -565,17 +563,6 @@ impl Reactor {
 }
 
 impl Conn {
-    /// Returns true if the body of the call is protected: its handler sees a copy of the fetched data.
-    #[cfg(feature = "gss")]
-    fn has_copy(&self, slot: SlotId) -> bool {
-        self.serves.protection(slot).is_some_and(|protection| protection.service.protects_body())
-    }
-
-    #[cfg(not(feature = "gss"))]
-    fn has_copy(&self, _slot: SlotId) -> bool {
-        false
-    }
-
     /// The message of a deferred call, and its sinks emptied, if the call is still open.
     pub(in crate::reactor) fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
         if !self.lane.proto().responder.is_delivered(slot) {

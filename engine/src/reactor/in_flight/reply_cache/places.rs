@@ -8,7 +8,7 @@
 //! displaced: a kin has at most its part of such places. Nothing is allocated after the start: places are linked by
 //! their numbers, and their memory comes from the system when it is first used.
 
-use super::results::{PLACE_BYTES, REPLY_BYTES_MAX, Results, Stored, StoredResults};
+use super::results::{PLACE_BYTES, REPLY_BYTES_MAX, Results, Stored};
 use super::{CallKey, KIN_PART};
 use crate::reactor::in_flight::deferred::DeferTicket;
 use crate::reactor::types::calls::RpcRefusal;
@@ -436,7 +436,7 @@ impl State {
                     NONE => &memory[index as usize * PLACE_BYTES..],
                     _ => &gathered[..],
                 };
-                Stored::Results(StoredResults::new(bytes, results))
+                Stored::Results(bytes, results)
             }
             Content::Refused(refusal) => Stored::Refusal(*refusal),
             Content::Nothing | Content::Running(_) => Stored::Refusal(SYSTEM_ERR),

@@ -15,7 +15,7 @@ pub(super) const PLACE_BYTES: usize = 512;
 pub(super) const REPLY_BYTES_MAX: usize = 64 << 10;
 
 /// Results of a call, apart from their bytes.
-pub(super) struct Results {
+pub(crate) struct Results {
     stream_bytes: usize,
     cuts: Cuts,
     /// Lengths of the data items, which stand behind the stream, each at a multiple of four.
@@ -25,14 +25,9 @@ pub(super) struct Results {
 
 /// A stored reply.
 pub(crate) enum Stored<'a> {
-    Results(StoredResults<'a>),
+    /// Results whose bytes begin like this.
+    Results(&'a [u8], &'a Results),
     Refusal(RpcRefusal),
-}
-
-/// See [`Stored`].
-pub(crate) struct StoredResults<'a> {
-    bytes: &'a [u8],
-    results: &'a Results,
 }
 
 impl Results {
@@ -63,6 +58,25 @@ impl Results {
             at += roundup4(item.len());
         }
     }
+
+    /// The data items, in memory from `take`, and the stream; `None` if there is no memory.
+    fn read<'a>(
+        &self,
+        bytes: &'a [u8],
+        take: impl Fn(usize) -> Option<Bulk>,
+    ) -> Option<(ReplyData, Draft<'a>)> {
+        let mut data = ReplyData::new();
+        let mut at = roundup4(self.stream_bytes);
+        for length in &self.items[..self.cuts.count()] {
+            let length = *length as usize;
+            let mut bulk = take(length)?;
+            bulk.bytes_mut().copy_from_slice(&bytes[at..at + length]);
+            data = data.bulk(bulk);
+            at += roundup4(length);
+        }
+        let data = if self.allows_read_chunks { data.allow_read_chunks() } else { data };
+        Some((data, Draft::new(&bytes[..self.stream_bytes], self.cuts)))
+    }
 }
 
 impl Stored<'_> {
@@ -72,30 +86,8 @@ impl Stored<'_> {
         take: impl Fn(usize) -> Option<Bulk>,
     ) -> Result<(ReplyData, Draft<'_>), RpcRefusal> {
         match self {
-            Self::Results(results) => results.reply(take).ok_or(SYSTEM_ERR),
+            Self::Results(bytes, results) => results.read(bytes, take).ok_or(SYSTEM_ERR),
             Self::Refusal(why) => Err(*why),
         }
-    }
-}
-
-impl<'a> StoredResults<'a> {
-    /// Results whose bytes begin like this.
-    pub(super) fn new(bytes: &'a [u8], results: &'a Results) -> Self {
-        Self { bytes, results }
-    }
-
-    fn reply(&self, take: impl Fn(usize) -> Option<Bulk>) -> Option<(ReplyData, Draft<'_>)> {
-        let Results { stream_bytes, cuts, items, allows_read_chunks } = self.results;
-        let mut data = ReplyData::new();
-        let mut at = roundup4(*stream_bytes);
-        for length in &items[..cuts.count()] {
-            let length = *length as usize;
-            let mut bulk = take(length)?;
-            bulk.bytes_mut().copy_from_slice(&self.bytes[at..at + length]);
-            data = data.bulk(bulk);
-            at += roundup4(length);
-        }
-        let data = if *allows_read_chunks { data.allow_read_chunks() } else { data };
-        Some((data, Draft::new(&self.bytes[..*stream_bytes], *cuts)))
     }
 }
