@@ -71,6 +71,15 @@ impl<'a> CallHeader<'a> {
 
     #[inline(never)]
     fn read_any(reader: &mut Reader<'a>) -> Result<Self, CallError> {
+        // A reader of its own stays in registers.
+        let mut own = reader.clone();
+        let header = Self::read_fields(&mut own)?;
+        *reader = own;
+        Ok(header)
+    }
+
+    #[inline(always)]
+    fn read_fields(reader: &mut Reader<'a>) -> Result<Self, CallError> {
         let xid = Xid(reader.u32()?);
         match reader.u32()? {
             CALL => {}
