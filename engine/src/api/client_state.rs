@@ -34,6 +34,18 @@ pub(super) struct ConnectTo {
     pub(super) options: ConnectOptions,
 }
 
+/// Calls with which a connection begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// That of the Connection Configuration Protocol, before the probe, or under a security context.
+    Asking { is_protected: bool },
+    /// Opens the window, and settles the version.
+    Probe,
+    /// A token of the mechanism, also while calls go on under the context before.
+    #[cfg(feature = "gss")]
+    Token,
+}
+
 /// One client of one core. Fields that plain replies need come first.
 #[repr(C)]
 pub(super) struct ClientEntry {
@@ -44,7 +56,7 @@ pub(super) struct ClientEntry {
     pub(super) request: Option<u64>,
     pub(super) up: Option<(Peer, Negotiated)>,
     /// The call with which the connection begins, until it has ended.
-    pub(super) opening: Option<SlotId>,
+    pub(super) opening: Option<(SlotId, Opening)>,
     pub(super) failed_calls: usize,
     pub(super) address: String,
     /// Version that its connections begin with.
@@ -55,7 +67,6 @@ pub(super) struct ClientEntry {
     pub(super) asking: Option<Rc<Asking>>,
     /// The server is not known to fail when it is asked with the Connection Configuration Protocol.
     pub(super) bears_asking: bool,
-    pub(super) asks_secured: bool,
     /// The connection was lost because the server failed when it was asked, or when version two was offered; another
     /// connection is made.
     pub(super) starts_over: bool,
@@ -98,7 +109,6 @@ impl ClientEntry {
             versions: None,
             asking: None,
             bears_asking: true,
-            asks_secured: false,
             starts_over: false,
             passing: None,
             retry_at: None,
@@ -131,22 +141,15 @@ impl ClientEntry {
         Request { core, wanted, address, instance: self.instance(), lent }
     }
 
-    pub(super) fn conn(&self) -> Option<ConnId> {
-        self.conn
-    }
-
     /// Calls arrive on its connection, so that services are notified of it.
     pub(super) fn is_served(&self) -> bool {
         self.is_in_reverse || self.takes_reverse
     }
 
-    /// This is the reply to the call that makes its connection ready.
+    /// This is the reply to an opening call without protection.
     #[cfg(feature = "gss")]
     pub(super) fn awaits(&self, xid: Xid) -> bool {
-        let is_probing = matches!(self.link.state.get(), LinkState::Probing(_));
-        (is_probing || self.is_renewing())
-            && !self.asks_secured
-            && self.opening.is_some_and(|slot| slot.xid() == xid)
+        !self.awaits_config(xid) && self.opening.is_some_and(|(slot, _)| slot.xid() == xid)
     }
 
     /// A security context is being established for this connection, or will be.
@@ -154,21 +157,19 @@ impl ClientEntry {
     pub(super) fn awaits_context(&self, conn: ConnId) -> bool {
         match self.link.state.get() {
             LinkState::Probing(own) => own == conn,
-            LinkState::Up(own) | LinkState::Resending(own) => own == conn && self.is_renewing(),
+            // Calls go on under the context before.
+            LinkState::Up(own) | LinkState::Resending(own) => {
+                own == conn && self.securing.as_ref().is_some_and(|securing| securing.is_behind())
+            }
             _ => false,
         }
-    }
-
-    /// While calls go on under the context before.
-    #[cfg(feature = "gss")]
-    fn is_renewing(&self) -> bool {
-        self.securing.as_ref().is_some_and(|securing| securing.is_behind())
     }
 
     /// This is the reply of the Connection Configuration Protocol, under a security context.
     #[cfg(feature = "gss")]
     pub(super) fn awaits_config(&self, xid: Xid) -> bool {
-        self.asks_secured && self.opening.is_some_and(|slot| slot.xid() == xid)
+        let is_secured = |opening| opening == Opening::Asking { is_protected: true };
+        self.opening.is_some_and(|(slot, opening)| slot.xid() == xid && is_secured(opening))
     }
 
     /// Its calls have more protection than a verifier.

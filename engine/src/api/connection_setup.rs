@@ -3,7 +3,7 @@
 //! window and settles the version of RPC-over-RDMA. Called by the dispatch.
 
 use super::client::LinkState;
-use super::client_state::ClientEntry;
+use super::client_state::{ClientEntry, Opening};
 use super::dispatch::Dispatch;
 use super::errors::{CallError, ConnectError};
 use super::reply_status::{is_served, reply_status};
@@ -24,30 +24,28 @@ impl Dispatch {
     /// The first message of a connection: that of the Connection Configuration Protocol, or the
     /// first call.
     pub(super) fn begin(entry: &mut ClientEntry, conn: ConnId) {
-        entry.asks_secured = false;
-        let started = match &entry.asking {
-            // Once there is a security context, if ever.
-            Some(asking) if !asking.is_protected => asking.ask(&entry.link.ops, conn),
-            _ => return Self::probe(entry, conn),
-        };
-        Self::await_opening(entry, conn, started);
+        if !Self::ask(entry, conn, false) {
+            Self::probe(entry, conn);
+        }
     }
 
     /// There is a security context: the Connection Configuration Protocol is asked under it, if that is configured
     /// (RFC 5666 section 11), before any other call.
     #[cfg(feature = "gss")]
     pub(super) fn begin_secured(entry: &mut ClientEntry, conn: ConnId) {
-        match &entry.asking {
-            Some(asking) if asking.is_protected && entry.protects_bodies() => {
-                let started = asking.ask(&entry.link.ops, conn);
-                entry.asks_secured = true;
-                Self::await_opening(entry, conn, started);
-            }
-            _ => {
-                entry.asking = None;
-                Self::finish_opening(entry, conn);
-            }
+        if !entry.protects_bodies() || !Self::ask(entry, conn, true) {
+            entry.asking = None;
+            Self::finish_opening(entry, conn);
         }
+    }
+
+    /// Returns false if nothing is to be asked with this protection.
+    fn ask(entry: &mut ClientEntry, conn: ConnId, is_protected: bool) -> bool {
+        let asking = entry.asking.as_ref().filter(|asking| asking.is_protected == is_protected);
+        let Some(asking) = asking else { return false };
+        let started = asking.ask(&entry.link.ops, conn);
+        Self::await_opening(entry, conn, (Opening::Asking { is_protected }, started));
+        true
     }
 
     /// The server answered it under that context.
@@ -57,7 +55,7 @@ impl Dispatch {
         conn: ConnId,
         results: Result<&[u8], CallError>,
     ) {
-        (entry.opening, entry.asking, entry.asks_secured) = (None, None, false);
+        (entry.opening, entry.asking) = (None, None);
         let said = results.and_then(|results| Asking::finish(&entry.link.ops, conn, results));
         Self::take_config(entry, said);
         Self::finish_opening(entry, conn);
@@ -81,12 +79,16 @@ impl Dispatch {
         #[cfg(feature = "gss")]
         spec.open();
         let started = entry.link.call_before_up(conn, NULL, NO_TOKEN, &mut spec);
-        Self::await_opening(entry, conn, started);
+        Self::await_opening(entry, conn, (Opening::Probe, started));
     }
 
     /// The slot tells the opening call from those of the application that wait for the connection.
-    fn await_opening(entry: &mut ClientEntry, conn: ConnId, started: Result<CallId, Backpressure>) {
-        entry.opening = started.as_ref().ok().map(|call| call.slot());
+    fn await_opening(
+        entry: &mut ClientEntry,
+        conn: ConnId,
+        (opening, started): (Opening, Result<CallId, Backpressure>),
+    ) {
+        entry.opening = started.as_ref().ok().map(|call| (call.slot(), opening));
         if let Err(refused) = started {
             Self::fail_probe(entry, conn, CallError::NotStarted(refused));
         }
@@ -94,34 +96,36 @@ impl Dispatch {
 
     #[cold]
     pub(super) fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, frame: ReplyFrame<'_>) {
-        let stream = frame.stream;
-        entry.opening = None;
-        #[cfg(feature = "gss")]
-        if entry.securing.as_ref().is_some_and(|securing| securing.awaits_answer()) {
-            return Self::take_token_answer(entry, conn, stream, frame.padded);
-        }
-        match entry.asking.take_if(|asking| !asking.is_protected) {
-            Some(_) => Self::finish_asking(entry, conn, stream),
-            None => Self::finish_probe(entry, conn, stream),
+        let Some((_, opening)) = entry.opening.take() else { return };
+        match opening {
+            Opening::Asking { .. } => Self::finish_asking(entry, conn, frame.stream),
+            Opening::Probe => Self::finish_probe(entry, conn, frame.stream),
+            #[cfg(feature = "gss")]
+            Opening::Token => Self::take_token_answer(entry, conn, frame.stream, frame.padded),
         }
     }
 
     #[cold]
-    pub(super) fn on_opening_failed(entry: &mut ClientEntry, conn: ConnId, error: CallError) {
-        #[cfg(feature = "gss")]
-        if entry.securing.as_ref().is_some_and(|securing| securing.awaits_answer()) {
-            return Self::fail_securing(entry, conn, error.to_string());
-        }
-        let asks_secured = std::mem::take(&mut entry.asks_secured);
-        match entry.asking.take_if(|asking| asking.is_protected == asks_secured) {
-            Some(asking) => Self::fail_asking(entry, conn, (asking.is_protected, error)),
-            None => Self::fail_probe(entry, conn, error),
+    pub(super) fn on_opening_failed(
+        entry: &mut ClientEntry,
+        conn: ConnId,
+        opening: Opening,
+        error: CallError,
+    ) {
+        match opening {
+            Opening::Probe => Self::fail_probe(entry, conn, error),
+            #[cfg(feature = "gss")]
+            Opening::Token => Self::fail_securing(entry, conn, error.to_string()),
+            Opening::Asking { is_protected } => {
+                Self::fail_asking(entry, conn, (is_protected, error));
+            }
         }
     }
 
     /// The server answered the Connection Configuration Protocol. The connection continues whatever
     /// the answer is: an answer that cannot be understood, or is an RPC error, has no effect.
     fn finish_asking(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        entry.asking = None;
         let said = reply_status(stream)
             .and_then(|at| Asking::finish(&entry.link.ops, conn, &stream[at..]));
         Self::take_config(entry, said);
@@ -137,6 +141,7 @@ impl Dispatch {
         conn: ConnId,
         (is_protected, error): (bool, CallError),
     ) {
+        entry.asking = None;
         match error {
             error if entry.link.is_closed.get() => {
                 return Self::fail_probe(entry, conn, error);

@@ -500,8 +500,8 @@ impl Dispatch {
                 CallError::NotExecuted(cause)
             }
         };
-        if entry.opening.take_if(|opening| *opening == call.slot).is_some() {
-            return Self::on_opening_failed(entry, conn, error);
+        if let Some((_, opening)) = entry.opening.take_if(|(slot, _)| *slot == call.slot) {
+            return Self::on_opening_failed(entry, conn, opening, error);
         }
         entry.handler.on_reply(Token(call.token), Err(error));
     }

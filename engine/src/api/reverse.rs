@@ -93,7 +93,7 @@ impl Reverse {
     /// The client that was created for this connection, if it has not been taken over yet.
     pub(super) fn take(&self, conn: ConnId) -> Option<ClientEntry> {
         let mut made = self.made.borrow_mut();
-        let place = made.iter().position(|entry| entry.conn() == Some(conn))?;
+        let place = made.iter().position(|entry| entry.conn == Some(conn))?;
         Some(made.swap_remove(place))
     }
 }

@@ -9,7 +9,7 @@ use super::other_transport::Elsewhere;
 use super::stats::GssCounts;
 use super::threads::GssCore;
 use crate::api::client::{LinkState, Token};
-use crate::api::client_state::ClientEntry;
+use crate::api::client_state::{ClientEntry, Opening};
 use crate::api::connection_setup::NO_TOKEN;
 use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
@@ -150,10 +150,6 @@ impl Securing {
         self.peer = Some(peer);
     }
 
-    pub(in crate::api) fn awaits_answer(&self) -> bool {
-        self.negotiation.is_some()
-    }
-
     pub(super) fn count_error(&self, error: &CallError) {
         self.core.counts.count_error(error);
     }
@@ -269,30 +265,25 @@ impl Securing {
         self.wanted = Arc::new(AtomicBool::new(true));
         // Not the core itself, which the thread would keep until then.
         let (core, wanted) = (Arc::downgrade(&self.core), Arc::clone(&self.wanted));
+        // Once: a result that comes after its client was told that it is late means nothing.
+        let tell = move |result| {
+            if let Some(core) = core.upgrade().filter(|_| wanted.swap(false, Ordering::Relaxed)) {
+                core.tell(Outcome { conn, result });
+            }
+        };
+        let (tell_late, wanted) = (tell.clone(), Arc::clone(&self.wanted));
         let job = move || {
             if wanted.load(Ordering::Relaxed) {
                 let done = catch_unwind(AssertUnwindSafe(|| work(&wanted)));
-                let result = done.unwrap_or_else(|_| Err("the mechanism panicked".into()));
-                // Not if its client was told meanwhile that it is late.
-                if let Some(core) = core.upgrade().filter(|_| wanted.swap(false, Ordering::Relaxed))
-                {
-                    core.tell(Outcome { conn, result });
-                }
+                tell(done.unwrap_or_else(|_| Err("the mechanism panicked".into())));
             }
         };
-        let (core, wanted) = (Arc::downgrade(&self.core), Arc::clone(&self.wanted));
-        let patience = self.core.shared.patience;
+        let ms = self.core.shared.patience.as_millis();
         let busy = match self.elsewhere {
             Some(_) => "the other transport, or the mechanism,",
             None => "the mechanism",
         };
-        let late = move || {
-            if let Some(core) = core.upgrade().filter(|_| wanted.swap(false, Ordering::Relaxed)) {
-                let ms = patience.as_millis();
-                let result = Err(format!("{busy} has not returned in {ms} ms"));
-                core.tell(Outcome { conn, result });
-            }
-        };
+        let late = move || tell_late(Err(format!("{busy} has not returned in {ms} ms")));
         let run = self.core.shared.initiate(after, &self.wanted, job, late);
         run.map_err(|_| "there is no thread for contexts".to_owned())
     }
@@ -413,7 +404,7 @@ impl Dispatch {
         }
         let write = |stream: &mut crate::api::Encoder<'_>| stream.opaque(&token);
         match entry.link.ops.start_call((conn, &None), target, &mut spec, write, |_| {}) {
-            Ok(call) => entry.opening = Some(call.slot()),
+            Ok(call) => entry.opening = Some((call.slot(), Opening::Token)),
             Err(Backpressure::NoCredit) => securing.token = Some(token),
             Err(refused) => return Err(refused.to_string()),
         }
