@@ -3,13 +3,11 @@
 //!
 //! It is an order in the ring ([`Fetch`]), in its place among the messages. The peer carries it out before it takes what
 //! comes behind it, and frees its slot of the ring only then. Until that this side keeps the lease on the bytes
-//! ([`Lent`]); when the connection ends before, it first says so and then gives the lease up, and a peer that finds the
+//! (`QueuePair::lent`); when the connection ends before, it first says so and then gives the lease up, and a peer that finds the
 //! connection ended has nothing to show for its copy. A peer that frees the slot too early may read bytes of a later
 //! use, of memory that it can read at any time.
 
-use crate::mem::Lease;
 use crate::sync::ring::ORDER_BYTES;
-use std::collections::VecDeque;
 
 /// Orders of one connection that may be in its ring: a peer that does not take them holds no more blocks than these, and
 /// those of the connection's send queue, and no longer than the reactor's timer for outstanding requests allows.
@@ -59,53 +57,10 @@ pub(super) struct Fetching {
     pub(super) done: usize,
 }
 
-/// Orders to the peer, by the progress of its ring that ends each, the oldest order first.
-#[derive(Debug)]
-pub(super) struct Lent(VecDeque<Order>);
-
-#[derive(Debug)]
-struct Order {
-    until: u64,
-    #[expect(dead_code, reason = "it is kept")]
-    bytes: Lease,
-}
-
-impl Lent {
-    pub(super) fn new() -> Self {
-        Self(VecDeque::new())
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= FETCHES_MAX
-    }
-
-    /// Keeps the bytes until the peer's progress is `until`. The first time takes memory for as many as there may be.
-    pub(super) fn keep(&mut self, until: u64, bytes: Lease) {
-        if self.0.capacity() == 0 {
-            self.0.reserve_exact(FETCHES_MAX);
-        }
-        self.0.push_back(Order { until, bytes });
-    }
-
-    /// The peer's progress is `consumed`.
-    pub(super) fn release(&mut self, consumed: u64) {
-        while self.0.pop_front_if(|order| order.until <= consumed).is_some() {}
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
-
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::tests::slab;
 
     #[test]
     fn orders_come_back_as_they_were_and_others_are_none() {
@@ -114,21 +69,5 @@ mod tests {
         assert_eq!(Fetch::decode(&order), Some(fetch));
         order[13] = 1;
         assert_eq!(Fetch::decode(&order), None);
-    }
-
-    #[test]
-    fn blocks_are_kept_until_the_progress_that_ends_their_orders() {
-        let slab = slab(4096, 3);
-        let mut lent = Lent::new();
-        for until in [2, 5, 9] {
-            lent.keep(until, slab.take(1).unwrap().lease(0..1));
-        }
-        for (consumed, free) in [(0, 0), (1, 0), (2, 1), (8, 2)] {
-            lent.release(consumed);
-            assert_eq!(slab.free(), free, "at {consumed}");
-        }
-        assert!(!lent.is_empty() && !lent.is_full());
-        lent.clear();
-        assert!(lent.is_empty() && slab.free() == 3);
     }
 }

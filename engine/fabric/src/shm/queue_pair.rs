@@ -8,7 +8,7 @@ use super::super::{
     RemoteSlice, SendWr, Short, ShortEnds, WrError, WrId,
 };
 use super::config::ShmConfig;
-use super::copy_order::{FETCH_COST_BYTES, Fetch, Fetching, Lent};
+use super::copy_order::{FETCH_COST_BYTES, FETCHES_MAX, Fetch, Fetching};
 use super::endpoint::Link;
 use super::exposure::{Exposures, PeerTable};
 use super::layout::OPENING_SLOTS;
@@ -74,8 +74,9 @@ pub(super) struct QueuePair {
     recv_queue_depth: usize,
     send_queue_depth: usize,
     pub(super) link: Link,
-    /// Orders to the peer. Given up after the link has said that the connection is over.
-    pub(super) lent: Lent,
+    /// What orders to the peer name, by the progress of its ring that ends each, the oldest first. Given up after the link
+    /// has said that the connection is over.
+    pub(super) lent: VecDeque<(u64, Lease)>,
 }
 
 impl QueuePair {
@@ -115,7 +116,7 @@ impl QueuePair {
             recv_queue_depth,
             send_queue_depth: config.send_queue_depth.into(),
             link,
-            lent: Lent::new(),
+            lent: VecDeque::new(),
         })
     }
 
@@ -483,13 +484,17 @@ impl QueuePair {
             return Ok(None);
         }
         self.release_fetched()?;
-        if self.lent.is_full() {
+        if self.lent.len() >= FETCHES_MAX {
             return Ok(Some(from));
         }
         let RemoteSlice { handle, length, offset } = to;
         let order = Fetch { handle, slab, length, to: offset, from: from.region_offset() as u64 };
         match self.ends.tx.push_order(&order.encode()) {
-            Ok(until) => self.lent.keep(until, from),
+            Ok(until) => {
+                // The first time takes memory for as many as there may be.
+                self.lent.reserve_exact(FETCHES_MAX - self.lent.len());
+                self.lent.push_back((until, from));
+            }
             Err(PushError::Full) if self.open_ring() => return self.have_fetched(from, to),
             Err(PushError::Corrupt(corrupt)) => return Err(corrupt.into()),
             Err(PushError::Full | PushError::TooLong) => return Ok(Some(from)),
@@ -500,7 +505,8 @@ impl QueuePair {
     /// Gives up what the peer has fetched. True if there is more that it has not.
     pub(super) fn release_fetched(&mut self) -> Result<bool, DownCause> {
         if !self.lent.is_empty() {
-            self.lent.release(self.ends.tx.consumed()?);
+            let consumed = self.ends.tx.consumed()?;
+            while self.lent.pop_front_if(|(until, _)| *until <= consumed).is_some() {}
         }
         Ok(!self.lent.is_empty())
     }

@@ -9,7 +9,7 @@ use super::credentials::ProcessIdentity;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::thread;
 
 const THREADS_MAX: usize = 16;
@@ -21,7 +21,7 @@ const DESCRIPTORS_PER_PROCESS_MAX: usize = 128;
 /// descriptors of this process.
 const DESCRIPTORS_MAX: usize = 1024;
 
-static CLOSER: Closer = Closer(Mutex::new(State::new()));
+static CLOSER: Mutex<State> = Mutex::new(State::new());
 
 /// Sender of descriptors. Each has separate bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,26 +35,24 @@ pub(super) enum Origin {
 /// Closes `fd`, which `origin` has sent, or by which it may have sent others, on a separate thread.
 /// Does not block.
 pub(super) fn close(fd: OwnedFd, origin: Origin) {
-    let mut state = CLOSER.lock();
+    let mut state = lock(&CLOSER);
     state.waiting.push_back(Job { fd, origin });
     if state.threads < THREADS_MAX && state.closing_of(origin) < THREADS_PER_PROCESS {
         let thread = thread::Builder::new().name("spinrpc-closer".into());
         // Without a thread the descriptor stays until the next one is to be closed.
-        state.threads += usize::from(thread.spawn(|| CLOSER.run()).is_ok());
+        state.threads += usize::from(thread.spawn(run).is_ok());
     }
 }
 
 /// True if so many descriptors wait to be closed, of `origin` or of all, that it gets no further
 /// connection.
 pub(super) fn is_full(origin: Origin) -> bool {
-    CLOSER.lock().is_full(origin)
+    lock(&CLOSER).is_full(origin)
 }
 
 pub(super) fn count_of(origin: Origin) -> usize {
-    CLOSER.lock().count_of(origin)
+    lock(&CLOSER).count_of(origin)
 }
-
-struct Closer(Mutex<State>);
 
 struct Job {
     fd: OwnedFd,
@@ -103,21 +101,15 @@ impl State {
     }
 }
 
-impl Closer {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+fn run() {
+    let mut state = lock(&CLOSER);
+    while let Some(job) = state.take() {
+        drop(state);
+        drop(job.fd);
+        state = lock(&CLOSER);
+        state.finish(job.origin);
     }
-
-    fn run(&self) {
-        let mut state = self.lock();
-        while let Some(job) = state.take() {
-            drop(state);
-            drop(job.fd);
-            state = self.lock();
-            state.finish(job.origin);
-        }
-        state.threads -= 1;
-    }
+    state.threads -= 1;
 }
 
 #[cfg(all(test, not(loom)))]
