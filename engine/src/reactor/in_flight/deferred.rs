@@ -16,9 +16,7 @@ use crate::reactor::types::encode_buffer::{Undrafted, check};
 use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::Protection;
-#[cfg(feature = "gss")]
-use crate::reactor::types::reply_plan::EncodedReply;
-use crate::reactor::types::reply_plan::{ReplyData, ReplyPlan};
+use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_proto::alignment::Alignment;
 #[cfg(feature = "gss")]
@@ -125,15 +123,23 @@ impl DeferTicket {
     }
 
     /// Answers with results.
-    pub(crate) fn reply(mut self, data: ReplyData, encode: EncodeOnce<'_>) {
-        let keep = self.keep.take();
+    pub(crate) fn reply(mut self, mut data: ReplyData, encode: EncodeOnce<'_>) {
+        let (keep, data) = (self.keep.take(), &mut data);
         let inbox = &self.caller.inbox;
-        if let Some(reply) = &mut self.reply
-            && let Some(room) = &mut reply.room
-        {
+        if let Some(DeferredReply { room: Some(room), answer, .. }) = self.reply.as_deref_mut() {
             let bytes = room.pool.largest();
-            reply.answer =
-                inbox.lend_draft_memory(bytes, |long| room.encode_once(data, keep, long, encode));
+            inbox.lend_draft_memory(bytes, |long| {
+                if keep.is_some() || !room.takes_plain(data) {
+                    *answer = room.encode_once(std::mem::take(data), keep, long, encode);
+                    return;
+                }
+                let Some(results) = room.encode_plain(long, encode) else {
+                    // Set alone: all bytes of an answer that is chosen by a match are copied.
+                    *answer = DeferredAnswer::Plain;
+                    return;
+                };
+                *answer = room.encode_draft(ReplyData::new(), results.map(Draft::plain));
+            });
         }
         self.post();
     }
@@ -266,8 +272,7 @@ impl Room {
         Self { protection, at_once_bytes, ..self }
     }
 
-    /// Runs an encoder, and stores its results with `keep`. They are written to `long` unless they can be written
-    /// directly to the memory they are sent from.
+    /// Runs an encoder, and stores its results with `keep`.
     fn encode_once(
         &mut self,
         data: ReplyData,
@@ -275,9 +280,6 @@ impl Room {
         long: &mut [u8],
         encode: EncodeOnce<'_>,
     ) -> DeferredAnswer {
-        if keep.is_none() && self.takes_plain(&data) {
-            return self.encode_plain(long, encode);
-        }
         let (encoded, cuts) = Cuts::encode(long, data.count(), self.plan.alignment(), encode);
         let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
         if let Some(keep) = keep {
@@ -292,18 +294,20 @@ impl Room {
         !has_more && self.plan.alignment() == Alignment::NONE
     }
 
-    /// Writes results without data items directly to the memory they are sent from. If they do not fit there, they are in
-    /// `long`, behind room for their header.
-    fn encode_plain(&mut self, long: &mut [u8], encode: EncodeOnce<'_>) -> DeferredAnswer {
+    /// Writes results without data items directly to the memory they are sent from. Returns them if they do not fit there.
+    fn encode_plain<'l>(
+        &mut self,
+        long: &'l mut [u8],
+        encode: EncodeOnce<'_>,
+    ) -> Option<Result<&'l [u8], Undrafted>> {
         let mut writer = StreamWriter::with_more(self.stage.bytes_mut(), long);
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
         if let Some(bytes) = writer.plain_bytes() {
             self.stage.set_len(bytes);
-            return DeferredAnswer::Plain;
+            return None;
         }
-        let results = check(&writer.finish()).map(|bytes| &long[SUCCESS_HEADER.len()..bytes]);
-        self.encode_draft(ReplyData::new(), results.map(Draft::plain))
+        Some(check(&writer.finish()).map(|bytes| &long[SUCCESS_HEADER.len()..bytes]))
     }
 
     #[inline(always)]
@@ -352,7 +356,10 @@ impl Room {
 
     fn encode_unprotected(&mut self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
         let Self { pool, stage, plan, .. } = self;
-        let reply = plan.encode_reply(stage.bytes_mut(), data, draft, pool);
-        reply.map_or_else(DeferredAnswer::Refused, DeferredAnswer::Results)
+        let mut reply = EncodedReply::new(data);
+        match plan.encode_reply(stage.bytes_mut(), &mut reply, draft, pool) {
+            Ok(()) => DeferredAnswer::Results(reply),
+            Err(why) => DeferredAnswer::Refused(why),
+        }
     }
 }

@@ -94,8 +94,9 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let Some(Stage { mut message, plan }) = reactor.stage_reply(to) else { return };
         let room = &mut message.whole_mut()[plan.stream_at()..][..plan.inline_bytes()];
-        let reply = plan.encode_reply(room, data, draft, reactor.arena());
-        reactor.send_reply(to, Stage { message, plan }, reply);
+        let mut reply = EncodedReply::new(data);
+        let encoded = plan.encode_reply(room, &mut reply, draft, reactor.arena());
+        reactor.send_reply(to, (message, &plan), encoded.map(|()| &mut reply));
     }
 }
 
@@ -232,9 +233,8 @@ impl Reactor {
         data: &ReplyData,
         why: Undrafted,
     ) {
-        if let Some(stage) = self.stage_reply(to) {
-            let why = stage.plan.refusal(why, data);
-            self.send_reply(to, stage, Err(why));
+        if let Some(Stage { message, plan }) = self.stage_reply(to) {
+            self.send_reply(to, (message, &plan), Err(plan.refusal(why, data)));
         }
     }
 
@@ -290,22 +290,22 @@ impl Reactor {
         message.map(|message| Stage { message, plan })
     }
 
-    /// Sends results, or refuses the call.
+    /// Sends results, or refuses the call. They are not moved, as they are large.
     fn send_reply(
         &mut self,
         to: &ReplyTarget<'_>,
-        mut stage: Stage,
-        reply: Result<EncodedReply, RpcRefusal>,
+        (mut message, plan): (Buf, &ReplyPlan),
+        reply: Result<&mut EncodedReply, RpcRefusal>,
     ) {
         let mut exported = None;
-        let placed = reply.and_then(|mut reply| {
-            let at = self.place_stream(to, &mut stage, &mut reply, &mut exported)?;
+        let placed = reply.and_then(|reply| {
+            let at = self.place_stream(to, (message.whole_mut(), plan), reply, &mut exported)?;
             Ok((at, reply))
         });
         match placed {
-            Ok((at, reply)) => self.post_reply(to, stage, at, reply, exported),
+            Ok((at, reply)) => self.post_reply(to, (message, plan), at, reply, &mut exported),
             Err(why) => {
-                drop(stage);
+                drop(message);
                 self.refuse(to, &why);
             }
         }
@@ -317,7 +317,7 @@ impl Reactor {
     fn place_stream(
         &mut self,
         to: &ReplyTarget<'_>,
-        Stage { message, plan }: &mut Stage,
+        (message, plan): (&mut [u8], &ReplyPlan),
         reply: &mut EncodedReply,
         exported: &mut Option<Exported>,
     ) -> Result<(usize, usize), RpcRefusal> {
@@ -325,13 +325,13 @@ impl Reactor {
         let is_short = bytes <= plan.inline_bytes();
         let has_reads = plan.has_reads(&reply.encoded, &reply.data);
         if has_reads || !(is_short || plan.takes_long(bytes)) {
-            return self.export_reply(to, (message.whole_mut(), plan), reply, exported);
+            return self.export_reply(to, (message, plan), reply, exported);
         }
         self.charge_reply(to.conn, &reply.data, reply.stream.as_ref());
         if !is_short {
             return Ok((at, 0));
         }
-        reply.move_stream(&mut message.whole_mut()[at..]);
+        reply.move_stream(&mut message[at..]);
         Ok((at, bytes))
     }
 
@@ -339,10 +339,10 @@ impl Reactor {
     fn post_reply(
         &mut self,
         to: &ReplyTarget<'_>,
-        Stage { mut message, plan }: Stage,
+        (mut message, plan): (Buf, &ReplyPlan),
         (at, bytes): (usize, usize),
-        EncodedReply { encoded, data, stream: mut long }: EncodedReply,
-        exported: Option<Exported>,
+        EncodedReply { encoded, data, stream: long }: &mut EncodedReply,
+        exported: &mut Option<Exported>,
     ) {
         let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
@@ -350,7 +350,7 @@ impl Reactor {
         let mut placed = [0; ITEMS_MAX];
         for item in encoded.reduced() {
             let (index, bytes) = (usize::from(item.index), item.length as usize);
-            placed[index] = if plan.goes_by_write(index, bytes, &data) { item.length } else { 0 };
+            placed[index] = if plan.goes_by_write(index, bytes, data) { item.length } else { 0 };
         }
         core.stats().copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
         let long_bytes = long.as_ref().map(|_| encoded.stream_bytes as u32);
@@ -360,9 +360,9 @@ impl Reactor {
         if let Some(xid) = stream.first_chunk_mut() {
             *xid = view.xid().0.to_be_bytes();
         }
-        let mut sink = WriteSink::new(core.fabric_mut(), to.conn, data, long);
+        let mut sink = WriteSink::new(core.fabric_mut(), to.conn, data, long.as_mut());
         let mut proto = c.lane.proto();
-        let replied = match &exported {
+        let replied = match exported {
             None => {
                 let header_bytes = proto.responder.reply(to.slot, &view, &shape, header, &mut sink);
                 header_bytes.map(|header_bytes| ReadReply { header_bytes, kept: false })
@@ -383,7 +383,7 @@ impl Reactor {
             Ok(replied) => replied,
             Err(why) => {
                 drop(message);
-                return self.lose_reply(to.conn, &view, why, exported);
+                return self.lose_reply(to.conn, &view, why, exported.as_ref());
             }
         };
         let mut header_at = at - header_bytes;
@@ -405,7 +405,7 @@ impl Reactor {
         conn: ConnId,
         view: &HeaderView<'_>,
         why: ReplyRefused,
-        exported: Option<Exported>,
+        exported: Option<&Exported>,
     ) {
         if let Some(exported) = exported {
             self.revoke_exports(conn, &exported.hold);
@@ -516,10 +516,9 @@ impl Reactor {
             return self.repost(conn, message);
         }
         match reply.take_answer() {
-            DeferredAnswer::Results(EncodedReply { encoded, data, stream }) => {
-                if let Some(stream) = stream.or_else(|| reply.take_stage()) {
-                    self.place_encoded(&to, stream, encoded, data);
-                }
+            DeferredAnswer::Results(mut results) => {
+                results.stream = results.stream.or_else(|| reply.take_stage());
+                self.send_encoded(&to, &mut results);
             }
             #[cfg(feature = "gss")]
             DeferredAnswer::Unsealed { protection, reply, data } => {
@@ -550,14 +549,19 @@ impl Reactor {
     pub(in crate::reactor) fn place_encoded(
         &mut self,
         to: &ReplyTarget<'_>,
-        mut stream: Bulk,
+        stream: Bulk,
         encoded: Encoded,
         data: ReplyData,
     ) {
-        if let Some(stage) = self.stage_reply(to) {
-            stream.set_len(encoded.stream_bytes);
-            let stream = Some(stream);
-            self.send_reply(to, stage, Ok(EncodedReply { encoded, data, stream }));
+        self.send_encoded(to, &mut EncodedReply { encoded, data, stream: Some(stream) });
+    }
+
+    fn send_encoded(&mut self, to: &ReplyTarget<'_>, reply: &mut EncodedReply) {
+        if let Some(Stage { message, plan }) = self.stage_reply(to) {
+            if let Some(stream) = &mut reply.stream {
+                stream.set_len(reply.encoded.stream_bytes);
+            }
+            self.send_reply(to, (message, &plan), Ok(reply));
         }
     }
 }
@@ -598,15 +602,20 @@ fn reply_writes(view: &HeaderView<'_>) -> usize {
 struct WriteSink<'a> {
     fabric: &'a mut AnyFabric,
     conn: ConnId,
-    data: ReplyData,
-    long: Option<Bulk>,
+    data: &'a mut ReplyData,
+    long: Option<&'a mut Bulk>,
     bytes_written: u64,
     overrun: bool,
 }
 
 impl<'a> WriteSink<'a> {
     #[inline]
-    fn new(fabric: &'a mut AnyFabric, conn: ConnId, data: ReplyData, long: Option<Bulk>) -> Self {
+    fn new(
+        fabric: &'a mut AnyFabric,
+        conn: ConnId,
+        data: &'a mut ReplyData,
+        long: Option<&'a mut Bulk>,
+    ) -> Self {
         Self { fabric, conn, data, long, bytes_written: 0, overrun: false }
     }
 

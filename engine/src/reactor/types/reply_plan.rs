@@ -137,6 +137,11 @@ pub(crate) struct EncodedReply {
 }
 
 impl EncodedReply {
+    /// Results that are still to be encoded.
+    pub(in crate::reactor) fn new(data: ReplyData) -> Self {
+        Self { encoded: Encoded::plain(0), data, stream: None }
+    }
+
     /// Copies the stream to where it is sent from, unless it is there.
     pub(in crate::reactor) fn move_stream(&mut self, to: &mut [u8]) {
         if let Some(stream) = self.stream.take() {
@@ -250,29 +255,32 @@ impl ReplyPlan {
     pub(in crate::reactor) fn encode_reply(
         &self,
         room: &mut [u8],
-        data: ReplyData,
+        EncodedReply { encoded, data, stream }: &mut EncodedReply,
         draft: &Draft<'_>,
         pool: &BulkPool,
-    ) -> Result<EncodedReply, RpcRefusal> {
-        let padded = self.encode_padded(room, &data, draft);
-        let mut encoded = padded.unwrap_or_else(|| self.encode(room, &data, Form::Direct, draft));
+    ) -> Result<(), RpcRefusal> {
+        *encoded = match self.encode_padded(room, data, draft) {
+            Some(padded) => padded,
+            None => self.encode(room, data, Form::Direct, draft),
+        };
         if encoded.fits {
-            return Ok(EncodedReply { encoded, data, stream: None });
+            return Ok(());
         }
         if !self.takes_long(encoded.stream_bytes) {
-            if !self.allows_reads(&data) {
+            if !self.allows_reads(data) {
                 return Err(RpcRefusal::NoRoom);
             }
             // With short segments the list alone may be longer than a message.
-            let room_bytes = room.len().saturating_sub(self.read_list_bytes(&data));
-            let by_read = self.encode(&mut room[..room_bytes], &data, Form::ByRead, draft);
+            let room_bytes = room.len().saturating_sub(self.read_list_bytes(data));
+            let by_read = self.encode(&mut room[..room_bytes], data, Form::ByRead, draft);
             if by_read.fits {
-                return Ok(EncodedReply { encoded: by_read, data, stream: None });
+                *encoded = by_read;
+                return Ok(());
             }
         }
-        let mut stream = pool.take(encoded.stream_bytes).ok_or(RpcRefusal::NoMemory)?;
-        encoded = self.encode(stream.bytes_mut(), &data, Form::Direct, draft);
-        Ok(EncodedReply { encoded, data, stream: Some(stream) })
+        let memory = pool.take(encoded.stream_bytes).ok_or(RpcRefusal::NoMemory)?;
+        *encoded = self.encode(stream.insert(memory).bytes_mut(), data, Form::Direct, draft);
+        Ok(())
     }
 
     /// The answer in the place of results that could not be encoded.

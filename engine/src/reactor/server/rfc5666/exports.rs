@@ -157,12 +157,12 @@ impl Reactor {
     pub(in crate::reactor::server) fn post_exported(
         &mut self,
         to: &ReplyTarget<'_>,
-        exported: Exported,
+        exported: &mut Exported,
         (message, invalidate): (Buf, Option<u32>),
         is_kept: bool,
     ) {
         let Some(c) = self.conn(to.conn) else { return };
-        c.dialect.put_export(to.slot, exported.hold);
+        c.dialect.put_export(to.slot, std::mem::take(&mut exported.hold));
         let (slot, deadline) = (to.slot, exported.deadline);
         match is_kept {
             true => self.keep_back(to.conn, KeptReply { slot, message, invalidate, deadline }),
