@@ -3,21 +3,7 @@
 
 mod common;
 
-use common::caller::{Caller, all_words, client_config, one_opaque, open, run_core};
-use common::program::{DROP, ECHO, FAIL, LATER, NULL, WHO};
-use common::{LIMIT, engine, wait_until};
-use common::{PROGRAM, Server, VERSION, pattern, small, small_with, unique_address, valid};
-use spinrpc::config::CoreList;
-use spinrpc::{
-    AcceptStatus, AuthSys, Backpressure, CallError, CallSpec, Client, ConnectError,
-    ConnectionEvent, DownCause, Encoder, Engine, Procedure, Program, Reply, ReplyHandler, Token,
-    Version,
-};
-use std::cell::RefCell;
-use std::collections::HashSet;
-use std::rc::Rc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use common::prelude::*;
 
 /// Short, longer than a short message, and as a long call. Encoders run once: values that they own are moved.
 #[test]

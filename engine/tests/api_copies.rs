@@ -3,13 +3,7 @@
 
 mod common;
 
-use common::caller::{Caller, MixCall, client_config, run_core, take_buffers};
-use common::program::{BOUNCE, ECHO};
-use common::{Server, is_pattern, pattern};
-use spinrpc::config::{BulkView, RawConfig, Registration};
-use spinrpc::{
-    Backpressure, Bulk, CallError, CallSpec, DecodeError, ExposedBulk, ExposedData, Reply, Token,
-};
+use common::prelude::*;
 
 /// Statistics are published a few turns late.
 fn wait_for_copies<T: 'static>(caller: &mut Caller<T>, copies: u64) {

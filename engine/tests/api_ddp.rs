@@ -3,14 +3,9 @@
 
 mod common;
 
-use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run, run_core};
-use common::program::{ECHO, FREE_BLOCKS, KEEP, SHARED, SHARED_SEED};
-use common::{Server, is_pattern, pattern, small_with};
+use common::prelude::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
-use spinrpc::config::RawConfig;
-use spinrpc::sync::lock;
-use spinrpc::{Backpressure, CallError, CallSpec, Data, DecodeError, Encoder, Reply, Token};
 use spinrpc_proto::rdma::RdmaError;
 
 fn mix_caller(server: &Server) -> Caller<MixAnswer> {

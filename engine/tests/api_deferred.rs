@@ -3,23 +3,9 @@
 
 mod common;
 
-use common::caller::{
-    Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, one_opaque, open, recorder,
-    run_core,
-};
-use common::program::{ECHO, LATER, Mix, NULL, Shared};
-use common::{LIMIT, PROGRAM, Server, VERSION, small, small_with, valid, wait_until};
-use spinrpc::config::IdlePolicy;
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, Call, CallError, CallSpec, ConnectOptions, CoreContext, Deferred, Encoder,
-    Engine, Reconnect, Resend, Service, Token, Version,
-};
+use common::prelude::*;
 use spinrpc_proto::rdma::RdmaError;
-use std::cell::RefCell;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 const OTHER_VERSION: Version = Version(VERSION.0 + 1);
 

@@ -3,20 +3,9 @@
 
 mod common;
 
-use common::caller::{Caller, SharedHeard, all_words, client_config, one_opaque, open, run_core};
-use common::program::{ECHO, LATER, Shared, TestProgram};
-use common::{LIMIT, PROGRAM, Server, VERSION, is_pattern, pattern, serve, simulated, small};
-use common::{small_with, unique_address, valid, wait_until};
-use spinrpc::config::{IdlePolicy, RawConfig};
+use common::prelude::*;
 use spinrpc::fabric::sim::{Network, World};
-use spinrpc::{
-    CallError, CallSpec, Client, ConnectionEvent, DownCause, Engine, ReplyData, Token, blocking,
-};
-use spinrpc_proto::dialect::Profile;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// Shuts an engine down on a separate thread, as a program that waits for signals does.
 fn drain(engine: &Engine, at_most: Duration) -> JoinHandle<usize> {

@@ -4,22 +4,12 @@
 
 mod common;
 
-use common::caller::{Caller, SharedHeard, all_words, recorder};
 use common::child::{Other, say_ready};
 use common::log::{Line, logged, print_long_lines};
-use common::two_way::Cores;
-use common::{
-    LIMIT, PROGRAM, Server, VERSION, engine, small, small_with, unique_address, wait_until,
-};
-use spinrpc::sync::lock;
-use spinrpc::{
-    Call, ConnectOptions, ConnectionEvent, ConnectionId, Deferred, DownCause, Peer, Procedure,
-    Service,
-};
+use common::prelude::*;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
 
 const NOTE: Procedure = Procedure(1);
 /// As [`NOTE`], deferred and never answered.

@@ -4,26 +4,12 @@
 
 mod common;
 
-use common::caller::{Caller, MixCall, all_words, client_config, one_opaque, run_core};
-use common::program::{BOUNCE, ECHO, LATER};
+use common::prelude::*;
 use common::raw::{RawPeer, Said, bytes_of};
 use common::raw_server::RawServer;
-use common::{
-    PROGRAM, Server, Started, VERSION, is_pattern, pattern, small, unique_address, valid,
-    wait_until,
-};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
-use spinrpc::config::RawConfig;
-use spinrpc::sync::lock;
-use spinrpc::{
-    AuthSys, Bulk, Call, CallSpec, Data, DecodeError, Engine, Procedure, Reply, ReplyData, Service,
-    StatsSnapshot, Token,
-};
-use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::rpc::Groups;
-use std::cell::RefCell;
-use std::sync::{Arc, Mutex};
 
 const ALIGN: usize = 1024;
 const MSG: u32 = 0;

@@ -3,18 +3,7 @@
 
 mod common;
 
-use common::caller::{Caller, SharedHeard, all_words, client_config, recorder};
-use common::two_way::Cores;
-use common::{LIMIT, PROGRAM, Server, VERSION, engine, small_with, valid, wait_until};
-use spinrpc::config::{IdlePolicy, RawConfig};
-use spinrpc::sync::lock;
-use spinrpc::{
-    Call, Client, ConnectOptions, Deferred, Engine, Procedure, Program, Progress, Service, Token,
-    Work,
-};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use common::prelude::*;
 
 /// `u32` in; deferred, the same out.
 const LATER: Procedure = Procedure(1);

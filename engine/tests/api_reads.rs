@@ -4,17 +4,11 @@
 
 mod common;
 
-use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, run, run_core};
-use common::program::{BOUNCE, ECHO, FREE_BLOCKS, LATER, NULL, SHARED};
-use common::{PROGRAM, Server, VERSION, fill_pattern, is_pattern, pattern, small_with};
+use common::prelude::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
-use spinrpc::config::{BulkView, RawConfig};
-use spinrpc::{CallError, CallSpec, ConnectionEvent, Data, DownCause, ReplyData, Token, blocking};
-use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::PeerMisbehaved;
 use spinrpc_proto::rdma::RdmaError;
-use std::sync::atomic::Ordering;
 
 const PROFILES: [Profile; 3] = [Profile::Rfc5666, Profile::Draft03, Profile::Draft00];
 

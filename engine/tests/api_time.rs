@@ -4,19 +4,7 @@
 
 mod common;
 
-use common::caller::{
-    Caller, MixAnswer, MixCall, SharedHeard, all_words, client_config, recorder, run_core,
-};
-use common::program::{BOUNCE, LATER, NULL};
-use common::two_way::Cores;
-use common::{LIMIT, Server, pattern, serve, small};
-use spinrpc::{
-    AcceptStatus, Backpressure, CallEnded, CallError, CallId, CallSpec, Client, ConnectOptions,
-    Encoder, Reply, Token,
-};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use common::prelude::*;
 
 /// A deadline that passes while the server waits for the test.
 const SOON: Duration = Duration::from_millis(20);

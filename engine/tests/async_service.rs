@@ -3,22 +3,8 @@
 
 mod common;
 
-use common::caller::{Caller, all_words, client_config};
-use common::{
-    LIMIT, PROGRAM, Server, Started, VERSION, small_with, unique_address, valid, wait_until,
-};
-use spinrpc::config::{OnPanic, RawConfig};
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, AsyncService, Call, CallError, CallSpec, ClientHandle, ConnectOptions,
-    CoreContext, Encoder, Engine, HandlerKind, IdlePolicy, PendingCall, Procedure, ReplyData,
-    Results, WithData, async_service,
-};
-use std::cell::Cell;
+use common::prelude::*;
 use std::future::poll_fn;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 /// The number of the call, at once.

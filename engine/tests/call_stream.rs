@@ -3,22 +3,7 @@
 
 mod common;
 
-use common::caller::{
-    Caller, SharedHeard, all_words, client_config, one_opaque, recorder, run_core,
-};
-use common::program::NULL;
-use common::two_way::connections;
-use common::{
-    PROGRAM, Server, Started, VERSION, is_pattern, pattern, serve, small_with, unique_address,
-    valid, wait_until,
-};
-use spinrpc::config::RawConfig;
-use spinrpc::{
-    AcceptStatus, AuthFlavor, AuthSys, CallError, CallSpec, CallStream, Client, ConnectOptions,
-    Core, Encoder, Engine, Groups, IncomingCall, Procedure, ReverseOptions, Token,
-};
-use spinrpc_proto::dialect::Profile;
-use std::cell::RefCell;
+use common::prelude::*;
 use std::task::{Context, Poll, Waker};
 
 /// Calls that a stream of these tests takes.

@@ -4,23 +4,15 @@
 
 mod common;
 
-use common::caller::{Caller, all_words};
 use common::control::{ask, connect, control_of, effective_user, line, number, parse};
-use common::program::{ECHO, NULL};
-use common::{
-    LIMIT, PROGRAM, Server, VERSION, not_tested, serve, small, small_with, unique_address, valid,
-    wait_until,
-};
+use common::prelude::*;
 use serde_json::json;
-use spinrpc::config::{CoreList, IdlePolicy, StatsExport};
 use spinrpc::control::{Metric, REQUEST_BYTES_MAX, SCHEMA};
-use spinrpc::{Call, Engine};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
 
 const USER: &str = "SPINRPC_TEST_CONTROL";
 /// Exit status of a process of another user that was not answered: it never ends so by itself, or

@@ -6,15 +6,12 @@
 
 mod common;
 
-use common::caller::{Caller, all_words};
-use common::program::NULL;
-use common::{LIMIT, Server, not_tested, small, small_with, wait_until};
+use common::prelude::*;
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, sockopt,
 };
-use spinrpc::ConnectionEvent;
 use spinrpc::control::NAME_PREFIX;
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector};
 use spinrpc::fabric::{Acceptor, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest};
@@ -29,9 +26,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 const ROLE: &str = "SPINRPC_TEST_DOORS";
 /// Neither the user of these tests nor root.

@@ -4,13 +4,7 @@
 
 mod common;
 
-use common::program::NULL;
-use common::two_way::Cores;
-use common::{LIMIT, PROGRAM, VERSION, engine, small_with};
-use spinrpc::{Call, CallError, CallSpec, Client, ConnectOptions, Reply, ReplyHandler, Token};
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Instant;
+use common::prelude::*;
 
 const CONNECTIONS: u64 = 64;
 /// Calls that each connection makes, if all have their share.

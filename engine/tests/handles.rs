@@ -11,27 +11,13 @@ mod fetched;
 #[path = "handles/waits.rs"]
 mod waits;
 
-use common::caller::client_config;
-use common::program::{DROP, ECHO, LATER, MIX, NULL, WHO};
-use common::{
-    LIMIT, PROGRAM, Server, Started, VERSION, fill_pattern, is_pattern, unique_address, valid,
-    wait_until,
-};
-use spinrpc::config::{OnPanic, RawConfig};
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, AnswerQueue, AuthSys, Backpressure, Bulk, CallError, CallSpec, ClientHandle,
-    ConnectError, ConnectOptions, DownCause, Encoder, Engine, Groups, IdlePolicy, OnAnswer,
-    Procedure, Reconnect, Reply, Token,
-};
+use common::prelude::*;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::Barrier;
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
 
 /// Calls that the handles of a test may have in flight.
 const CALLS: usize = 16;

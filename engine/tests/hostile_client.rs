@@ -4,16 +4,11 @@
 
 mod common;
 
-use common::caller::{Caller, one_opaque};
-use common::program::{BOUNCE, ECHO, LATER, NULL};
+use common::prelude::*;
 use common::raw::*;
-use common::{Server, pattern, small_with};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
-use spinrpc::fabric::{Access, RemoteSlice, WrError};
-use spinrpc::sync::lock;
-use spinrpc::{DownCause, Procedure};
-use spinrpc_proto::dialect::Profile;
+use spinrpc::fabric::WrError;
 
 const MSGP: u32 = 2;
 /// Accept statuses (RFC 5531 section 9).

@@ -5,16 +5,10 @@
 
 mod common;
 
-use common::caller::{Caller, client_config, one_opaque, run_core};
-use common::program::{ECHO, NULL, SHARED};
+use common::prelude::*;
 use common::raw::*;
 use common::raw_server::RawServer;
-use common::{Server, pattern, small_with};
-use spinrpc::config::RawConfig;
-use spinrpc::fabric::{Access, RemoteSlice, WrError};
-use spinrpc::{CallError, DownCause, Procedure};
-use spinrpc_proto::dialect::Profile;
-use std::sync::atomic::Ordering;
+use spinrpc::fabric::WrError;
 
 fn server(change: impl FnOnce(&mut RawConfig)) -> Server {
     let server = Server::with(small_with(|raw| {

@@ -5,22 +5,10 @@
 
 mod common;
 
-use common::caller::{SharedHeard, all_words, recorder};
-use common::program::{LATER, NULL, Shared};
+use common::prelude::*;
 use common::raw::*;
 use common::raw_server::RawServer;
-use common::two_way::connections;
-use common::{LIMIT, PROGRAM, VERSION, serve, small_with, unique_address, valid, wait_until};
-use spinrpc::config::{ConfigRole, RawConfig};
-use spinrpc::fabric::Access;
-use spinrpc::{
-    CallError, CallSpec, Client, ConnectOptions, Core, DownCause, Engine, Procedure,
-    ReverseOptions, Token,
-};
-use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::rdma::RdmaError;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 const REVERSE: u32 = 3;
 

@@ -4,19 +4,11 @@
 
 mod common;
 
-use common::caller::{all_words, client_config, open, run_core};
-use common::program::{ECHO, NULL};
+use common::prelude::*;
 use common::raw::*;
 use common::raw_server::RawServer;
-use common::{LIMIT, PROGRAM, unique_address, valid};
-use spinrpc::config::ConfigRole;
-use spinrpc::{
-    Backpressure, CallEnded, CallError, CallSpec, ConnectError, DownCause, Engine, Token,
-};
-use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::PeerMisbehaved;
 use spinrpc_proto::rdma::RdmaError;
-use std::collections::HashMap;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 

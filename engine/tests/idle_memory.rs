@@ -4,11 +4,7 @@
 
 mod common;
 
-use common::program::NULL;
-use common::two_way::Cores;
-use common::{PROGRAM, VERSION, small_with};
-use spinrpc::config::{IdlePolicy, RawConfig};
-use spinrpc::{Call, CallError, CallSpec, Client, ConnectOptions, Reply, ReplyHandler, Token};
+use common::prelude::*;
 
 /// Both ends together: spinperf has the same goal.
 const IDLE_KIB_MAX: u64 = 64;

@@ -8,15 +8,10 @@ mod common;
 #[path = "../gss/tests/kerberos/realm.rs"]
 mod realm;
 
-use common::caller::{Caller, SharedHeard, client_config, one_opaque, recorder, run_core};
-use common::{PROGRAM, VERSION, pattern, small, unique_address, valid};
+use common::prelude::*;
 use realm::{Home, in_realm};
 use spinrpc::gss::{AcceptorOptions, GssAcceptor, GssInitiator, GssService};
 use spinrpc::gss::{InitiatorOptions, Kerberos};
-use spinrpc::{
-    Call, CallSpec, ConnectOptions, ConnectionEvent, Engine, Identity, Procedure, Running, Service,
-    Token,
-};
 
 /// The principal, the service and the argument come back.
 struct Who;

@@ -11,22 +11,14 @@ mod reverse;
 #[path = "kill_processes/slabs.rs"]
 mod slabs;
 
-use common::caller::{Caller, MixAnswer, MixCall, client_config, one_opaque, open, run_core};
 use common::child::{Other, say_ready};
-use common::program::{ECHO, FREE_BLOCKS, LATER};
-use common::{LIMIT, PROGRAM, Server, VERSION, small, unique_address, valid, wait_until};
-use spinrpc::{
-    CallError, CallSpec, Client, ConnectionEvent, DownCause, Encoder, Engine, Reply, ReplyHandler,
-    Token,
-};
-use std::cell::RefCell;
+use common::prelude::*;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
-use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 const ROLE: &str = "SPINRPC_TEST_ROLE";
 const ADDRESS: &str = "SPINRPC_TEST_ADDRESS";

@@ -4,13 +4,7 @@
 
 mod common;
 
-use common::program::{LATER, NULL};
-use common::two_way::Cores;
-use common::{LIMIT, serve, small, small_with};
-use spinrpc::{CallError, CallSpec, Client, ConnectOptions, Reply, ReplyHandler, Token};
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use common::prelude::*;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 

@@ -4,18 +4,11 @@
 
 mod common;
 
-use common::caller::{Caller, all_words};
 use common::control::{ask, control_of, latency_counts, number, parse};
-use common::program::{DROP, ECHO, FAIL, LATER, NULL};
-use common::{
-    PROGRAM, Server, VERSION, serve, small, small_with, unique_address, valid, wait_until,
-};
+use common::prelude::*;
 use serde_json::{Value, json};
-use spinrpc::config::{CoreList, OnPanic};
 use spinrpc::control::{LATENCY_LEASE, LATENCY_SCHEMA, PROCEDURES_MEASURED, latency_bounds_ns};
-use spinrpc::{Call, CallError, ConnectionEvent, Deferred, Engine, Procedure, Progress, Service};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Called by these tests only.
 const HIGH: Procedure = Procedure(PROCEDURES_MEASURED);

@@ -4,28 +4,16 @@
 
 mod common;
 
-use common::caller::{Caller, Heard, all_words, open, recorder, run_core};
-use common::program::ECHO;
-use common::{
-    LIMIT, PROGRAM, Server, VERSION, small, small_with, unique_address, valid, wait_until,
-};
+use common::prelude::*;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
-use spinrpc::config::{CoreList, Host};
 use spinrpc::sys::affinity::{CpuSet, allowed, pin_current_thread};
-use spinrpc::{
-    Backpressure, Call, CallSpec, ConnectionEvent, Engine, EngineError, Procedure, Program, Token,
-    blocking, spawn_helper,
-};
-use std::cell::RefCell;
 use std::error::Error;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::mpsc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// The set of polled CPUs is global to the process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {

@@ -4,21 +4,10 @@
 
 mod common;
 
-use common::caller::{Caller, all_words, client_config, open, run_core};
 use common::log::{Line, logged};
-use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid, wait_until};
-use spinrpc::config::{CoreList, OnPanic, RawConfig};
-use spinrpc::{
-    AcceptStatus, Call, CallError, CallSpec, Client, ConnectionEvent, Deferred, Engine,
-    HandlerKind, Procedure, Progress, Reply, ReplyHandler, Service, Token,
-};
-use std::cell::Cell;
+use common::prelude::*;
 use std::io::{self, Write};
-use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 const CREDITS: u64 = 8;
 const EVERY_POLL: &str = "in every poll";

@@ -4,14 +4,10 @@
 
 mod common;
 
-use common::{PROGRAM, Started, VERSION, small, unique_address, valid};
+use common::prelude::*;
 use spinrpc::rpcbind::wire::{self, Entry, Mapping, VERSION_2, VERSION_3, VERSION_4};
 use spinrpc::rpcbind::{
     Endpoint, How, NFS_ADDRESS, Netid, RpcbindError, find_service, serve_portmapper,
-};
-use spinrpc::{
-    AcceptStatus, Call, CallError, DecodeError, Decoder, Engine, Procedure, Program, Version,
-    blocking,
 };
 
 struct Server {

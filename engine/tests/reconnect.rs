@@ -5,22 +5,11 @@
 
 mod common;
 
-use common::caller::{Caller, Heard, MixAnswer, MixCall, SharedHeard, all_words, client_config};
-use common::caller::{Read, recorder, run_core};
-use common::program::{LATER, MIX, NULL};
+use common::prelude::*;
 use common::raw::MSG;
 use common::raw_server::{RawServer, success};
-use common::{LIMIT, PROGRAM, Server, VERSION, small_with, unique_address, valid};
-use spinrpc::config::{BulkView, RawConfig, Versions};
 use spinrpc::fabric::AddressError;
-use spinrpc::{
-    Backpressure, CallEnded, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions,
-    ConnectionEvent, DownCause, Engine, Procedure, Program, Reconnect, Reply, ReplyHandler, Resend,
-    Token,
-};
-use spinrpc_proto::dialect::Profile;
 use std::error::Error;
-use std::time::{Duration, Instant};
 
 /// Tries again at once, and for as long as any test runs.
 fn at_once() -> ConnectOptions {

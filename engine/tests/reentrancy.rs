@@ -4,18 +4,9 @@
 
 mod common;
 
-use common::two_way::Cores;
-use common::{PROGRAM, VERSION, engine, small_with};
-use spinrpc::config::{OnPanic, Versions};
-use spinrpc::{
-    AcceptStatus, AuthStat, AuthSys, Backpressure, Call, CallError, CallId, CallSpec, Client,
-    ConnectOptions, ConnectionEvent, Deferred, Encoder, Groups, Procedure, Reply, ReplyHandler,
-    ReverseOptions, Service, Token,
-};
-use std::cell::{Cell, RefCell};
+use common::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Duration;
 
 const HELLO: Procedure = Procedure(1);
 const WILD: Procedure = Procedure(2);

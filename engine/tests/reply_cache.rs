@@ -7,24 +7,8 @@ mod common;
 #[path = "reply_cache/in_progress.rs"]
 mod in_progress;
 
-use common::caller::{Caller, client_config, run_core};
+use common::prelude::*;
 use common::raw::{RawPeer, Said};
-use common::{
-    LIMIT, PROGRAM, Started, VERSION, engine, fill_pattern, is_pattern, small_with, unique_address,
-};
-use spinrpc::config::{RawConfig, Versions};
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, Bulk, Call, CallError, CallSpec, Client, ConnectOptions, ConnectionEvent,
-    ConnectionId, Core, CoreContext, Data, DecodeError, Deferred, Engine, Procedure, Reconnect,
-    Reply, ReplyData, Resend, Service, Token,
-};
-use spinrpc_proto::dialect::Profile;
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 /// `u32` number, data item in; how often that number was executed, and the item, out.
 const ADD: Procedure = Procedure(1);

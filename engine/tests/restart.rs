@@ -7,22 +7,14 @@
 
 mod common;
 
-use common::caller::client_config;
 use common::child::{Other, say_ready};
-use common::{LIMIT, PROGRAM, VERSION, small, unique_address, valid};
-use spinrpc::{
-    Call, CallError, CallSpec, Client, ConnectOptions, CoreContext, Deferred, Engine, Procedure,
-    Reconnect, Reply, ReplyHandler, Resend, Service, Token,
-};
-use std::cell::RefCell;
+use common::prelude::*;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
 
 const ADDRESS: &str = "SPINRPC_TEST_ADDRESS";
 const JOURNAL: &str = "SPINRPC_TEST_JOURNAL";

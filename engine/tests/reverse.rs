@@ -4,24 +4,8 @@
 
 mod common;
 
-use common::caller::{MixAnswer, MixCall, Read, SharedHeard, all_words, recorder};
-use common::program::{BOUNCE, ECHO, FAIL, LATER, NULL};
-use common::two_way::{Cores, End, Pair, connections};
-use common::{LIMIT, PROGRAM, VERSION, pattern, small_with, unique_address, valid, version};
-use common::{engine, wait_until};
-use spinrpc::config::{RawConfig, Versions};
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, AsyncService, Backpressure, Call, CallError, CallId, CallSpec, Client,
-    ClientHandle, ConnectError, ConnectOptions, ConnectionEvent, Core, Data, DecodeError, Decoder,
-    Deferred, Engine, NoReverse, Procedure, Reconnect, Reply, ReplyHandler, ReverseOptions,
-    Service, Token, TransportVersion, async_service,
-};
-use spinrpc_proto::dialect::Profile;
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use common::prelude::*;
+use std::sync::mpsc;
 
 /// Calls in reverse at a time.
 const REVERSE: usize = 3;

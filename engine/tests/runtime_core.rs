@@ -7,17 +7,9 @@
 
 mod common;
 
-use common::caller::client_config;
-use common::{LIMIT, PROGRAM, VERSION, small_with, unique_address, valid};
-use spinrpc::{
-    AcceptStatus, AsyncService, Call, CallError, CallSpec, ClientHandle, ConnectOptions, Core,
-    Encoder, Engine, Procedure, Results, async_service,
-};
-use std::cell::Cell;
+use common::prelude::*;
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
 
 /// Tasks that call, and handlers that run, at a time.
 const TASKS: u32 = 8;

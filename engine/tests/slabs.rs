@@ -3,15 +3,7 @@
 
 mod common;
 
-use common::caller::{Caller, Heard, SharedHeard, client_config, recorder, run_core};
-use common::program::{BOUNCE, LATER, NULL};
-use common::{PROGRAM, Server, Started, VERSION, is_pattern, pattern, small_with, valid};
-use spinrpc::config::{BulkView, RawConfig};
-use spinrpc::{
-    AcceptStatus, Bulk, Call, CallError, CallSpec, ConnectError, ConnectOptions, ConnectionEvent,
-    CoreContext, DecodeError, Engine, ListenOptions, Procedure, Reconnect, Reply, ReplyData, Slab,
-    SlabLayout, Token,
-};
+use common::prelude::*;
 
 const BLOCK_BYTES: usize = 256 << 10;
 

@@ -5,12 +5,8 @@
 
 mod common;
 
-use common::caller::{Caller, one_opaque};
-use common::program::{BOUNCE, ECHO, NULL, SHARED};
+use common::prelude::*;
 use common::raw::{RawPeer, Said, bytes_of};
-use common::{PROGRAM, Server, VERSION, pattern, small, valid};
-use spinrpc::fabric::{Access, RemoteSlice};
-use spinrpc::{CaptureSink, Engine, Procedure, Program, Xid};
 use spinrpc_proto::rdma::{Body, HeaderRepr, Lists, RdmaError, ReadSegment, Segment, emit_error};
 use spinrpc_proto::rpc::Direction;
 use spinrpc_proto::version::TransportVersion;

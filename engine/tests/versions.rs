@@ -4,21 +4,9 @@
 
 mod common;
 
-use common::caller::{
-    Caller, Heard, SharedHeard, all_words, client_config, one_opaque, recorder, run_core,
-};
-use common::program::{ECHO, NULL};
+use common::prelude::*;
 use common::raw::RawPeer;
 use common::raw_server::{RawServer, success};
-use common::two_way::{Pair, connections};
-use common::{LIMIT, PROGRAM, Server, VERSION, pattern, small_with, unique_address, valid};
-use spinrpc::config::{ConfigRole, Protection, RawConfig, Versions};
-use spinrpc::{
-    Call, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, Core, DownCause, Engine,
-    NoReverse, Reconnect, ReverseOptions, Service, Token, TransportVersion,
-};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 const ONE: Option<TransportVersion> = Some(TransportVersion::One);
 const TWO: Option<TransportVersion> = Some(TransportVersion::Two);

@@ -6,26 +6,11 @@
 mod common;
 
 use common::control::{ask, control_of, latency_counts};
-use common::program::{BOUNCE, ECHO, LATER, NULL, SHARED, Shared};
-use common::two_way::{Cores, connections};
-use common::{LIMIT, PROGRAM, Server, VERSION, engine, serve, small_with, valid, wait_until};
-use spinrpc::config::IdlePolicy;
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, AnswerQueue, AsyncService, Bulk, Call, CallError, CallSpec, CaptureSink, Client,
-    Config, ConnectOptions, Core, Encoder, Engine, EngineError, PendingCall, Reply, ReplyHandler,
-    Results, ReverseOptions, Slab, SlabLayout, Token, Version, async_service,
-};
-use spinrpc_proto::dialect::Profile;
+use common::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 struct Counting;
 

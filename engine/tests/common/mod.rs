@@ -6,6 +6,7 @@ pub(crate) mod caller;
 pub(crate) mod child;
 pub(crate) mod control;
 pub(crate) mod log;
+pub(crate) mod prelude;
 pub(crate) mod program;
 pub(crate) mod raw;
 pub(crate) mod raw_server;

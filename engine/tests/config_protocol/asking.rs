@@ -1,14 +1,8 @@
 //! An engine that asks, and a raw server in the test's hands.
 
-use super::common::caller::{Heard, all_words, client_config, run_core};
-use super::common::program::{ECHO, NULL};
+use super::common::prelude::*;
 use super::common::raw_server::RawServer;
-use super::common::{PROGRAM, VERSION, valid};
 use super::*;
-use spinrpc::config::{ConfigRole, Protection, RawConfig};
-use spinrpc::{
-    Backpressure, CallSpec, ConnectOptions, ConnectionEvent, DownCause, Engine, Negotiated, Token,
-};
 
 /// A client that has asked for a connection, and the server it reached.
 type Opening = RawServer<Vec<u32>>;

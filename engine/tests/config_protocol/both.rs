@@ -1,11 +1,6 @@
 //! Two engines: every combination of serving and asking, and the agreed parameters.
 
-use super::common::caller::{Caller, MixCall, client_config};
-use super::common::{Server, small_with};
-use spinrpc::config::{ConfigRole, Protection, RawConfig};
-use spinrpc::{Backpressure, ConnectionEvent, Negotiated};
-use spinrpc_proto::dialect::Profile;
-
+use super::common::prelude::*;
 fn pair(
     server: impl FnOnce(&mut RawConfig),
     client: impl FnOnce(&mut RawConfig),

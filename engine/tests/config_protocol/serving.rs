@@ -1,17 +1,8 @@
 //! An engine that serves the protocol, asked by a raw peer.
 
-use super::common::program::{ECHO, LATER};
+use super::common::prelude::*;
 use super::common::raw::RawPeer;
-use super::common::{
-    PROGRAM, Server, VERSION, pattern, serve, small_with, unique_address, valid, wait_until,
-};
 use super::*;
-
-use spinrpc::Engine;
-use spinrpc::config::{ConfigRole, Protection, RawConfig};
-use spinrpc::fabric::{Access, RemoteSlice};
-use spinrpc_proto::dialect::Profile;
-use std::sync::atomic::Ordering;
 
 fn serving_with(change: impl FnOnce(&mut RawConfig)) -> Server {
     Server::with(small_with(|raw| {

@@ -1,11 +1,8 @@
 //! Effects of the keys of CPUs and memory on the host, as the kernel reports them.
 
-use super::common::{small, small_with, valid};
-use spinrpc::config::{CoreList, Host, RawConfig, Want};
-use spinrpc::{Bulk, Core, Engine, EngineError};
+use super::common::prelude::*;
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 fn engine(change: impl FnOnce(&mut RawConfig)) -> Engine {
     Engine::new(valid(small_with(change))).unwrap()

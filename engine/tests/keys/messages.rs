@@ -1,14 +1,9 @@
 //! Effects of the keys of messages: the path that the data of a call take, and refusals.
 
-use super::common::caller::{Caller, MixAnswer, MixCall, all_words, client_config, run};
-use super::common::program::ECHO;
+use super::common::prelude::*;
 use super::common::raw_server::RawServer;
-use super::common::{Server, small_with};
 use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
-use spinrpc::config::RawConfig;
-use spinrpc::{Backpressure, CallId, CallSpec, Token};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
 
 fn pair(
     server: impl FnOnce(&mut RawConfig),

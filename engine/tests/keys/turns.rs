@@ -1,14 +1,7 @@
 //! Effects of the keys of polling: the length of a turn, and the rest of idle cores.
 
-use super::common::caller::{SharedHeard, all_words, client_config, recorder};
-use super::common::program::NULL;
-use super::common::two_way::Cores;
-use super::common::{engine, serve, small_with};
-use spinrpc::config::{IdlePolicy, RawConfig};
-use spinrpc::{CallSpec, ConnectOptions, Token};
-use std::time::{Duration, Instant};
-
 /// Number of events in the fullest turn of a server with 40 waiting calls.
+use super::common::prelude::*;
 fn fullest_turn(budget: u64) -> usize {
     let budget = small_with(|raw| raw.poll.budget = budget);
     let mut cores = Cores::new(engine(client_config()), engine(budget), |there| drop(serve(there)));

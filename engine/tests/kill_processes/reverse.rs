@@ -6,15 +6,7 @@ use super::{
     Kept, Load, Moments, Other, PROGRAM, ROUNDS, SharedMemoryFiles, VERSION, alone, expect_noticed,
     say_ready, start,
 };
-use crate::common::caller::{client_config, run_core};
-use crate::common::program::Shared;
-use crate::common::two_way::connections;
-use crate::common::{LIMIT, serve, small, unique_address, valid};
-use spinrpc::config::RawConfig;
-use spinrpc::{ConnectOptions, ConnectionId, Core, DownCause, Engine, NoReverse, ReverseOptions};
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use crate::common::prelude::*;
 
 /// Role of the other process: it serves, and calls its clients ...
 pub(super) const SERVER: &str = "server that calls back";

@@ -1,12 +1,7 @@
 //! Slabs of a process that is killed, and of a client whose server is killed.
 
 use super::{alone, say_ready};
-use crate::common::caller::{Caller, client_config};
-use crate::common::program::BOUNCE;
-use crate::common::{Server, is_pattern, not_tested, pattern, unique_address, valid, wait_until};
-use spinrpc::{
-    Bulk, CallError, CallSpec, ConnectOptions, DecodeError, Engine, Reply, Slab, SlabLayout, Token,
-};
+use crate::common::prelude::*;
 use std::fs;
 
 /// Role of a process that calls with a slab until it is killed.
