@@ -1,13 +1,10 @@
 //! The Connection Configuration Protocol (RFC 5666 section 6).
 
+use super::prelude::*;
 use spinrpc_proto::config_proto::{
     ALIGN_MAX_BYTES, BODY_BYTES, CONFIGURE, ConfigReply, ConfigRequest, PROGRAM, Protection,
     VERSION,
 };
-use spinrpc_proto::rpc::{AuthFlavor, AuthStat, AuthSys, Groups, GssService, OpaqueAuth};
-use spinrpc_proto::xdr::DecodeError;
-
-use super::wire;
 
 const REQUEST: ConfigRequest = ConfigRequest { call_bytes: 4096, reply_bytes: 8192, reads: 16 };
 const REPLY: ConfigReply = ConfigReply { call_bytes: 2048, align_bytes: 64, reads: 4 };

@@ -1,16 +1,7 @@
 //! RPCSEC_GSS (RFC 2203): credentials, context creation, frames of bodies. `gss_headers_hold_for_any_words` (../fuzz.rs)
 //! has the rest.
 
-use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-use spinrpc_proto::rpc::{
-    AUTH_BODY_MAX_BYTES, AcceptStatus, AuthFlavor, AuthStat, CallHeader, ContentError,
-    GSS_HANDLE_MAX_BYTES, GSS_TOKEN_MAX_BYTES, GssAnswer, GssCredential, GssFault, GssInitResult,
-    GssProcedure, GssService, IntegrityFrame, OpaqueAuth, PrivacyFrame, content,
-    parse_init_arguments, pseudo_flavor, signed_bytes,
-};
-use spinrpc_proto::xdr::{DecodeError, Overflow, Writer};
-
-use super::wire;
+use super::prelude::*;
 
 /// A DATA call of sequence 7 with integrity in the context "abcdefgh".
 const DATA: GssCredential<'static> = GssCredential {

@@ -16,6 +16,16 @@ mod v2_received;
 mod window;
 mod xdr;
 
+mod prelude {
+    pub(super) use super::wire;
+    pub(super) use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+    pub(super) use spinrpc_proto::limits::*;
+    pub(super) use spinrpc_proto::rdma::*;
+    pub(super) use spinrpc_proto::rpc::*;
+    pub(super) use spinrpc_proto::version::{TransportVersion, Versions};
+    pub(super) use spinrpc_proto::xdr::*;
+}
+
 fn wire(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }

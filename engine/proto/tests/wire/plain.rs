@@ -1,14 +1,8 @@
 //! The plain call and the plain reply. That their functions agree with the general parsers on everything
 //! else is in `tests/fuzz.rs`.
 
-use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
+use super::prelude::*;
 use spinrpc_proto::plain::{CALL_BYTES, Pair, PlainCall, PlainReply, REPLY_BYTES, says_reply};
-use spinrpc_proto::rdma::emit_msg_header;
-use spinrpc_proto::rpc::{Direction, ReplyHeader};
-use spinrpc_proto::version::TransportVersion;
-use spinrpc_proto::xdr::Writer;
-
-use super::wire;
 
 const CALL: [u32; CALL_BYTES / 4] = [7, 1, 32, 0, 0, 0, 0, 7, 0, 2, 100_003, 3, 1, 0, 0, 0, 0];
 const REPLY: [u32; REPLY_BYTES / 4] = [7, 1, 32, 0, 0, 0, 0, 7, 1, 0, 0, 0, 0];

@@ -1,13 +1,6 @@
 //! RPC headers (RFC 5531 section 9).
 
-use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
-use spinrpc_proto::rpc::{
-    AcceptStatus, AuthFlavor, AuthStat, AuthSys, CallError, CallHeader, Direction, Groups,
-    OpaqueAuth, RejectStatus, ReplyBody, ReplyHeader, message_direction,
-};
-use spinrpc_proto::xdr::{DecodeError, Overflow};
-
-use super::wire;
+use super::prelude::*;
 
 const NULL_CALL: CallHeader<'static> = CallHeader {
     xid: Xid(0x1234_5678),

@@ -1,17 +1,9 @@
 //! Sending a transport header of either version (RFC 5666 section 4, RFC 8166 sections 4.2 to 4.5,
 //! draft-cel-nfsv4-rpcrdma-version-two-01 section 4).
 
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::Limits;
-use spinrpc_proto::rdma::{
-    Body, HeaderRepr, HeaderView, Lists, MessageType, RdmaError, ReadSegment, ReplyRepr, Segment,
-    emit_error, emit_msg_header,
-};
-use spinrpc_proto::rpc::Direction::{self, Call, Reply};
-use spinrpc_proto::version::TransportVersion::{self, One, Two};
-use spinrpc_proto::version::Versions;
-
-use super::wire;
+use super::prelude::*;
+use spinrpc_proto::rpc::Direction::{Call, Reply};
+use spinrpc_proto::version::TransportVersion::{One, Two};
 
 const XID: Xid = Xid(0x0102_0304);
 

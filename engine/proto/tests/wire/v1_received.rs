@@ -1,16 +1,10 @@
 //! Receiving a version-one transport header (RFC 5666 section 4, RFC 8166 sections 4.2 to 4.6).
 
+use super::prelude::*;
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::{Limits, READ_CHUNKS_MAX, SEGMENTS_MAX, WRITE_CHUNKS_MAX};
 use spinrpc_proto::rdma::v1::{
     HEADER_BYTES_MAX, HeaderError, HeaderView, MessageType, alignment_of,
 };
-use spinrpc_proto::rdma::{RdmaError, ReadSegment, Segment};
-use spinrpc_proto::version::Versions;
-use spinrpc_proto::xdr::DecodeError;
-
-use super::wire;
 
 const XID: u32 = 0xaabb_ccdd;
 const MSG: u32 = 0;

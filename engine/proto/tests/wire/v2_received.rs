@@ -1,16 +1,8 @@
 //! Receiving a version-two transport header (draft-cel-nfsv4-rpcrdma-version-two-01 section 4).
 
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::Limits;
-use spinrpc_proto::rdma::{
-    HeaderError, HeaderView, MessageType, RdmaError, ReadSegment, Segment, v1,
-};
-use spinrpc_proto::rpc::Direction;
+use super::prelude::*;
+use spinrpc_proto::rdma::v1;
 use spinrpc_proto::version::TransportVersion::{One, Two};
-use spinrpc_proto::version::Versions;
-use spinrpc_proto::xdr::DecodeError;
-
-use super::wire;
 
 const XID: u32 = 0x0102_0304;
 const MSG: u32 = 0;

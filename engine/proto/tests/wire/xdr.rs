@@ -1,10 +1,8 @@
 //! XDR items (RFC 4506 section 4).
 
+use super::prelude::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use spinrpc_proto::xdr::{DecodeError, Overflow, Reader, Writer, padding, roundup4};
-
-use super::wire;
 
 #[test]
 fn items_end_on_a_multiple_of_four() {
