@@ -220,7 +220,12 @@ impl Journal {
 
     fn tell_lost(&self) {
         let count = self.lost.swap(0, Ordering::Relaxed);
-        let tell = move || tracing::warn!("{count} events were not logged: too many at a time");
+        let tell = move || {
+            tracing::event!(
+                tracing::Level::WARN,
+                "{count} events were not logged: too many at a time"
+            );
+        };
         if count > 0 && !self.try_report(Box::new(tell)) {
             self.lose(count);
         }
