@@ -1,5 +1,5 @@
-//! Layer 4: code shared by both halves of a core: outgoing messages, panics, observers, graceful shutdown. Works on
-//! the state.
+//! Layer 4: code shared by both halves of a core: outgoing messages, Read chunks, panics, observers, graceful shutdown.
+//! Works on the state.
 
 pub(crate) mod drain;
 pub(crate) mod observe;
