@@ -5,8 +5,7 @@ mod common;
 
 use common::{Folder, hosts, record_path};
 use spinrpc::sys::affinity::CpuSet;
-use spinrpc_tuning::host::{HostFacts, Irq, Memory, Permissions, Record, Tree};
-use spinrpc_tuning::rdma::Transport;
+use spinrpc_tuning::host::{HostFacts, Memory, Permissions, Record, Tree};
 use std::path::{Path, PathBuf};
 
 fn tree(name: &str) -> Tree {
@@ -82,54 +81,103 @@ fn a_host_that_tells_nothing_gives_facts_without_any() {
     }
 }
 
+/// As Debug shows them, with sets of CPUs as lists.
+fn shown(facts: &HostFacts) -> String {
+    let text = format!("{facts:?}");
+    let mut parts = text.split("CpuSet({");
+    let first = parts.next().unwrap().to_owned();
+    parts.fold(first, |text, part| {
+        let (numbers, rest) = part.split_once("})").unwrap();
+        let numbers = numbers.split(", ").filter_map(|number| number.parse::<usize>().ok());
+        format!("{text}{}{rest}", numbers.collect::<CpuSet>())
+    })
+}
+
+#[test]
+fn facts_are_those_of_the_table() {
+    let (mut facts, mut only, mut cases) = (String::new(), String::new(), 0);
+    for line in include_str!("facts.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match first {
+            "" if rest.is_empty() => {}
+            "" => {
+                assert!(facts.contains(rest.trim_start()), "{line}: {facts}");
+                cases += 1;
+            }
+            "only" | "with" => {
+                let before = if first == "only" { String::new() } else { only };
+                only = format!("{before}{}\n", rest);
+                facts = shown(&HostFacts::read(&lines(&only)));
+            }
+            host => facts = shown(&self::facts(host)),
+        }
+    }
+    assert!(cases > 80, "{cases}");
+}
+
 #[test]
 fn cpus_and_how_they_lie() {
     let laptop = facts("laptop-8-smt").cpus;
-    assert_eq!(laptop.online, cpus("0-15"));
-    assert_eq!(laptop.shared_cores().len(), 8);
-    assert_eq!(laptop.shared_cores()[1], [2, 3]);
-    assert_eq!(laptop.isolated, cpus(""));
-    assert_eq!(laptop.nohz_full, cpus(""), "(null) is none");
-    assert!(laptop.model.unwrap().starts_with("AMD Ryzen 7 PRO"));
-
+    assert_eq!((laptop.shared_cores().len(), &laptop.shared_cores()[1][..]), (8, &[2, 3][..]));
     let server = facts("server-2s-mlx5-right").cpus;
-    assert_eq!(server.isolated, cpus("10-15,26-31"));
-    assert_eq!(server.nohz_full, cpus("10-15,26-31"));
     assert_eq!([0, 17, 8, 31].map(|cpu| server.node_of(cpu)), [0, 0, 1, 1].map(Some));
     assert_eq!(server.node_of(32), None);
     let engine = server.for_engine();
     assert_eq!(engine.isolated, [10, 11, 12, 13, 14, 15, 26, 27, 28, 29, 30, 31]);
     assert_eq!(engine.smt_siblings[3], [3, 19]);
-
-    let vm = facts("vm-2").cpus;
-    assert_eq!(vm.nohz_full, None, "its kernel is not built for it");
     assert_eq!(facts("container-quota").cpus.for_engine().allowed, [2, 3, 4, 5]);
+    let without_affinity = HostFacts::read(&lines("sys/devices/system/cpu/online = 0,2\n"));
+    assert_eq!(without_affinity.cpus.for_engine().allowed, [0, 2]);
+    assert_eq!(facts("hybrid-6p-8e").cpus.l3.len(), 1);
 }
 
 #[test]
-fn caches_and_kinds_of_cpus() {
-    let chiplets = facts("chiplets-2-l3").cpus;
-    let caches: Vec<String> = chiplets.l3.iter().map(ToString::to_string).collect();
-    assert_eq!(caches, ["0-3,8-11", "4-7,12-15"]);
-    assert_eq!(chiplets.fast, None);
-    let hybrid = facts("hybrid-6p-8e").cpus;
-    assert_eq!((hybrid.l3.len(), hybrid.fast), (1, cpus("8-19")));
-    let cpu = "sys/devices/system/cpu";
-    let list = |cpu_list: (usize, &str)| {
-        format!("{cpu}/cpu{}/cache/index3/shared_cpu_list = {}\n", cpu_list.0, cpu_list.1)
-    };
-    let odd: String = [(0, "0-1"), (1, "0-3"), (2, "1-2"), (3, "0")].map(list).concat();
-    let odd = HostFacts::read(&lines(&(odd + &format!("{cpu}/online = 0-3\n")))).cpus.l3;
-    assert_eq!(odd, [cpus("0-1").unwrap()], "caches have no CPUs in common");
-    let by_capacity = |capacities: [u32; 4]| {
-        let file = |(cpu, capacity)| {
-            format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity = {capacity}\n")
-        };
-        let files: String = capacities.into_iter().enumerate().map(file).collect();
-        HostFacts::read(&lines(&(files + "sys/devices/system/cpu/online = 0-3\n"))).cpus.fast
-    };
-    assert_eq!(by_capacity([446, 446, 1024, 1024]), cpus("2-3"));
-    assert_eq!(by_capacity([1024, 1024, 986, 1000]), None, "they differ by their frequencies");
+fn interrupts_are_in_order_and_go_to_the_cpus_that_take_them_now() {
+    let irqs = facts("server-2s-mlx5-right").irqs;
+    let named = |name: &str| irqs.iter().find(|irq| irq.name.starts_with(name)).unwrap();
+    assert_eq!(named("mlx5_comp5@").cpus(), cpus("9").as_ref());
+    assert_eq!(
+        (&named("eno1").affinity, named("eno1").cpus()),
+        (&cpus("0-9,16-25"), cpus("3").as_ref())
+    );
+    assert!(irqs.is_sorted_by_key(|irq| irq.number), "{irqs:?}");
+}
+
+#[test]
+fn the_slowest_sleep_state_of_a_cpu() {
+    for (host, cpu, name) in [
+        ("laptop-8-smt", 3, "C3"),
+        ("server-2s-mlx5-right", 31, "C1E"),
+        ("vm-2", 1, "haltpoll idle"),
+    ] {
+        let power = facts(host).power;
+        assert_eq!(power.slowest_state_of([cpu]).unwrap().name, name, "{host}");
+    }
+}
+
+fn free(memory: &Memory, node: u32, page_bytes: u64) -> Option<u64> {
+    memory.pool(node, page_bytes).map(|pool| pool.free)
+}
+
+#[test]
+fn huge_pages_of_a_node() {
+    let server = facts("server-2s-mlx5-right").memory;
+    let pools = [(1, 2 << 20), (0, 2 << 20), (1, 1 << 30), (2, 2 << 20)];
+    let pools = pools.map(|(node, page_bytes)| free(&server, node, page_bytes));
+    assert_eq!(pools, [Some(1024), Some(0), Some(0), None]);
+    let pool = server.huge_pages.iter().find(|pool| pool.free > 0).unwrap();
+    let file = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages";
+    assert_eq!(pool.file(), file);
+}
+
+#[test]
+fn adapters_and_their_interfaces() {
+    let right = facts("server-2s-mlx5-right").rdma;
+    let kinds = right.adapters[0].device.ports[0].gids.iter().map(|gid| gid.kind.clone());
+    assert_eq!(kinds.flatten().filter(|kind| kind == "RoCE v2").count(), 2);
+    for host in ["server-2s-mlx5-wrong", "guest-rxe-siw"] {
+        assert_eq!(facts(host).rdma.adapters[0].smallest_mtu_bytes(), Some(1500), "{host}");
+    }
 }
 
 #[test]
@@ -158,57 +206,6 @@ fn interrupts_that_the_kernel_manages_are_known_by_name() {
 }
 
 #[test]
-fn a_kernel_without_nodes_has_one() {
-    let host = HostFacts::read(&lines("sys/devices/system/cpu/online = 0,2\n"));
-    assert_eq!(host.cpus.node_of(2), Some(0));
-    assert_eq!(host.cpus.for_engine().allowed, [0, 2], "without affinity, those that run");
-}
-
-#[test]
-fn interrupts_with_their_names_and_cpus() {
-    let irqs = facts("server-2s-mlx5-right").irqs;
-    let named = |name: &str| irqs.iter().find(|irq| irq.name.starts_with(name)).unwrap();
-    assert_eq!(named("mlx5_comp5@pci:0000:98:00.0").number, 67);
-    assert_eq!(named("mlx5_comp5@").cpus(), cpus("9").as_ref());
-    assert_eq!(named("eno1").affinity, cpus("0-9,16-25"));
-    assert_eq!(named("eno1").cpus(), cpus("3").as_ref(), "those that take it now");
-    let numbers: Vec<u32> = irqs.iter().map(|irq| irq.number).collect();
-    assert!(numbers.is_sorted(), "{numbers:?}");
-}
-
-#[test]
-fn interrupts_of_an_older_kernel_are_named_by_directories() {
-    let tree = lines(
-        "proc/irq/12/smp_affinity_list = 0-3\nproc/irq/12/i8042\nproc/irq/13/spurious = 0\n\
-         proc/irq/14/smp_affinity_list = all\nproc/irq/14/ata\n",
-    );
-    let irqs = Irq::read_all(&tree);
-    assert_eq!(irqs.len(), 2, "13 has no handler: {irqs:?}");
-    assert_eq!((irqs[0].name.as_str(), irqs[0].cpus()), ("i8042", cpus("0-3").as_ref()));
-    assert_eq!(irqs[1].cpus(), None);
-}
-
-#[test]
-fn frequencies_and_sleep_states() {
-    let laptop = facts("laptop-8-smt").power;
-    assert_eq!(laptop.governors[&15], "powersave");
-    assert_eq!(laptop.frequency_driver.as_deref(), Some("amd-pstate-epp"));
-    assert_eq!(laptop.boost, Some(true));
-    assert_eq!(laptop.slowest_state_of([3]).unwrap().name, "C3");
-    assert_eq!(laptop.slowest_state_of([3]).unwrap().exit_latency_us, 350);
-    assert_eq!(laptop.dma_latency_writable, Some(false));
-
-    let server = facts("server-2s-mlx5-right").power;
-    assert_eq!((server.boost, server.dma_latency_writable), (Some(false), Some(true)));
-    assert_eq!(server.slowest_state_of([31]).unwrap().name, "C1E");
-
-    let vm = facts("vm-2").power;
-    assert_eq!((vm.boost, vm.governors.len()), (None, 0));
-    assert_eq!(vm.slowest_state_of([1]).unwrap().name, "haltpoll idle");
-    assert_eq!(facts("container-quota").power.dma_latency_writable, None);
-}
-
-#[test]
 fn a_sleep_state_that_is_switched_off_does_not_count() {
     let folder = "sys/devices/system/cpu/cpu0/cpuidle";
     let state = |number: u32, latency: u32, disable: u32| {
@@ -223,55 +220,12 @@ fn a_sleep_state_that_is_switched_off_does_not_count() {
 }
 
 #[test]
-fn clocks() {
-    let container = facts("container-quota").clock;
-    assert_eq!(container.source.as_deref(), Some("kvm-clock"));
-    assert_eq!(container.available, ["kvm-clock", "tsc", "acpi_pm"]);
-    assert_eq!(container.is_guest, Some(true));
-    let guest = facts("guest-rxe-siw").clock;
-    assert_eq!((guest.source.as_deref(), guest.is_guest), (Some("tsc"), Some(true)));
-    assert_eq!(facts("laptop-8-smt").clock.is_guest, Some(false));
-}
-
-fn free(memory: &Memory, node: u32, page_bytes: u64) -> Option<u64> {
-    memory.pool(node, page_bytes).map(|pool| pool.free)
-}
-
-#[test]
-fn memory_and_huge_pages() {
-    let server = facts("server-2s-mlx5-right").memory;
-    assert_eq!(free(&server, 1, 2 << 20), Some(1024));
-    assert_eq!(free(&server, 0, 2 << 20), Some(0));
-    assert_eq!(free(&server, 1, 1 << 30), Some(0));
-    assert_eq!(free(&server, 2, 2 << 20), None);
-    let pool = server.huge_pages.iter().find(|pool| pool.free > 0).unwrap();
-    let file = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages";
-    assert_eq!(pool.file(), file);
-    assert_eq!((server.ksm, server.numa_balancing), (Some(false), Some(false)));
-
-    let wrong = facts("server-2s-mlx5-wrong").memory;
-    assert_eq!(wrong.thp.as_deref(), Some("always"));
-    assert_eq!((wrong.ksm, wrong.numa_balancing), (Some(true), Some(true)));
-    assert_eq!(facts("vm-2").memory.total_bytes, Some(24_684_092 << 10));
-}
-
-#[test]
 fn a_kernel_without_nodes_has_one_pool_for_all() {
     let pool = "sys/kernel/mm/hugepages/hugepages-2048kB";
     let tree = lines(&format!("{pool}/nr_hugepages = 9\n{pool}/free_hugepages = 7\n"));
     let memory = HostFacts::read(&tree).memory;
     assert_eq!(free(&memory, 0, 2 << 20), Some(7));
     assert_eq!(memory.huge_pages[0].file(), format!("/{pool}/nr_hugepages"));
-}
-
-#[test]
-fn the_kernel_and_its_parameters() {
-    let kernel = facts("server-2s-mlx5-right").kernel;
-    assert!(kernel.parameters.unwrap().contains("rcu_nocbs=10-15,26-31"));
-    assert_eq!((kernel.watchdog, kernel.nmi_watchdog), (Some(false), Some(false)));
-    assert_eq!((kernel.stat_interval_s, kernel.timer_migration), (Some(10), Some(false)));
-    assert_eq!(kernel.autogroup, Some(true));
-    assert_eq!(kernel.host_name.as_deref(), Some("node7"));
 }
 
 #[test]
@@ -282,145 +236,12 @@ fn a_record_has_no_parameter_that_is_not_wanted() {
 }
 
 #[test]
-fn control_groups_of_version_two() {
-    let container = facts("container-quota").cgroup;
-    let quota = container.quota.unwrap();
-    assert_eq!((quota.cpus(), quota.file.as_str()), (1.5, "/sys/fs/cgroup/cpu.max"));
-    assert_eq!(container.cpus, cpus("2-5"));
-    let limit = container.memory_max.unwrap();
-    assert_eq!((limit.bytes, limit.file.as_str()), (96 << 20, "/sys/fs/cgroup/memory.max"));
-    assert_eq!((container.memory_bytes, container.throttled), (Some(30 << 20), Some(1934)));
-
-    let laptop = facts("laptop-8-smt").cgroup;
-    assert_eq!((laptop.quota, laptop.memory_max), (None, None), "max is without limit");
-    assert_eq!(laptop.memory_bytes, Some(1_834_369_024));
-}
-
-#[test]
-fn the_tightest_group_on_the_way_up_counts() {
-    let tree = lines(
-        "proc/self/cgroup = 0::/a.slice/b.service\n\
-         proc/self/mountinfo = 31 24 0:27 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n\
-         sys/fs/cgroup/a.slice/memory.max = 1000\n\
-         sys/fs/cgroup/a.slice/b.service/memory.max = 2000\n\
-         sys/fs/cgroup/a.slice/cpu.max = 400000 100000\n\
-         sys/fs/cgroup/a.slice/b.service/cpu.max = max 100000\n",
-    );
-    let cgroup = HostFacts::read(&tree).cgroup;
-    let limit = cgroup.memory_max.unwrap();
-    assert_eq!((limit.bytes, limit.file.as_str()), (1000, "/sys/fs/cgroup/a.slice/memory.max"));
-    assert_eq!(cgroup.quota.unwrap().cpus(), 4.0);
-}
-
-#[test]
-fn control_groups_of_version_one() {
-    let vm = facts("vm-2").cgroup;
-    assert_eq!((vm.quota, vm.memory_max), (None, None));
-    assert_eq!((vm.cpus, vm.memory_bytes), (cpus("0-1"), Some(382_742_528)));
-}
-
-/// As in a container that sees its own part of the hierarchy at the usual place.
-#[test]
-fn a_group_that_is_the_root_of_a_mount_is_found_there() {
-    let tree = lines(
-        "proc/self/cgroup = 4:cpu,cpuacct:/docker/5d1c\\n3:memory:/docker/5d1c\n\
-         proc/self/mountinfo = 41 40 0:33 /docker/5d1c /sys/fs/cgroup/cpu,cpuacct ro - cgroup \
-         cgroup rw,cpu,cpuacct\\n42 40 0:34 /docker/5d1c /sys/fs/cgroup/memory ro - cgroup cgroup \
-         rw,memory\n\
-         sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us = 50000\n\
-         sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us = 100000\n\
-         sys/fs/cgroup/memory/memory.limit_in_bytes = 1048576\n",
-    );
-    let cgroup = HostFacts::read(&tree).cgroup;
-    assert_eq!(cgroup.quota.unwrap().cpus(), 0.5);
-    assert_eq!(cgroup.memory_max.unwrap().bytes, 1 << 20);
-}
-
-#[test]
-fn limits_and_privileges() {
-    let vm = facts("vm-2").process;
-    assert_eq!((vm.user, vm.may_lock_all), (Some(0), true));
-    assert_eq!(vm.memlock.unwrap().soft, Some(8 << 20));
-    let container = facts("container-quota").process;
-    assert!(!container.may_lock_all, "docker takes CAP_IPC_LOCK away");
-    let right = facts("server-2s-mlx5-right").process;
-    assert_eq!((right.user, right.memlock.unwrap().hard), (Some(990), None));
-}
-
-#[test]
-fn a_privilege_in_a_user_namespace_of_ones_own_is_none() {
-    let tree =
-        lines("proc/self/status = CapEff:\\t000001ffffffffff\nproc/self/uid_map = 0 1000 1\n");
-    assert!(!HostFacts::read(&tree).process.may_lock_all);
-}
-
-#[test]
-fn adapters_and_their_place() {
-    let rdma = facts("server-2s-mlx5-wrong").rdma;
-    assert_eq!((rdma.uverbs.len(), rdma.has_rdma_cm), (1, true));
-    assert_eq!(rdma.library_version.as_deref(), Some("44.0"));
-    let adapter = &rdma.adapters[0];
-    assert_eq!(adapter.device.driver.as_deref(), Some("mlx5_core"));
-    assert_eq!((adapter.node, adapter.local_cpus.clone()), (Some(1), cpus("8-15,24-31")));
-    assert_eq!(adapter.smallest_mtu_bytes(), Some(1500));
-    let pci = adapter.pci.as_ref().unwrap();
-    assert_eq!((pci.address.as_str(), pci.width), ("0000:98:00.0", Some((8, 16))));
-    assert_eq!((pci.speed, pci.read_request_bytes), (Some((16.0, 16.0)), None), "of 64 bytes");
-
-    let right = facts("server-2s-mlx5-right").rdma;
-    assert_eq!(right.adapters[0].pci.as_ref().unwrap().read_request_bytes, Some(4096));
-    let kinds = right.adapters[0].device.ports[0].gids.iter().map(|gid| gid.kind.clone());
-    assert_eq!(kinds.flatten().filter(|kind| kind == "RoCE v2").count(), 2);
-}
-
-#[test]
-fn the_version_of_the_library_is_in_the_name_of_its_file() {
-    let version = |name: &str| {
-        let tree = lines(&format!("usr/lib64/libibverbs.so.1 -> {name}\n"));
-        HostFacts::read(&tree).rdma.library_version
-    };
-    assert_eq!(version("libibverbs.so.1.5.22.1").as_deref(), Some("22.1"));
-    assert_eq!(version("libibverbs.so.1.0"), None);
-}
-
-#[test]
-fn devices_made_by_software_have_no_place() {
-    let rdma = facts("guest-rxe-siw").rdma;
-    let [rxe, siw] = &rdma.adapters[..] else { unreachable!() };
-    assert_eq!(rxe.device.ports[0].transport, Transport::Roce);
-    assert_eq!(siw.device.ports[0].transport, Transport::Iwarp);
-    assert!(rxe.device.is_software && rxe.pci.is_none() && rxe.node.is_none());
-    assert_eq!(rxe.smallest_mtu_bytes(), Some(1500));
-}
-
-#[test]
-fn counters_of_what_should_not_happen() {
-    let counters = facts("server-2s-mlx5-wrong").counters;
-    assert_eq!(counters["mlx5_0/1 out_of_sequence"], 5120);
-    assert_eq!(counters["mlx5_0/1 symbol_error"], 0);
-    assert!(facts("guest-rxe-siw").counters.contains_key("rxe0/1 rcvd_rnr_err"));
-    assert!(facts("vm-2").counters.is_empty());
-}
-
-#[test]
 fn times_of_cpus_and_what_was_added() {
     let times = facts("container-quota").times;
     assert_eq!((times.len(), times[&3].steal), (8, 420));
     let earlier = facts("laptop-8-smt").times[&3];
     assert_eq!(times[&3].since(&earlier).steal, 420);
     assert_eq!(earlier.since(&times[&3]).steal, 0, "counters that went back count for nothing");
-}
-
-#[test]
-fn tasks_that_stand_in_the_way() {
-    let laptop = facts("laptop-8-smt").tasks;
-    assert!(laptop.has_irqbalance);
-    let [task] = &laptop.realtime[..] else { unreachable!() };
-    assert_eq!((task.name.as_str(), task.priority, task.cpu), ("data-loop.0", 20, 2));
-    assert_eq!(laptop.load_average, Some(0.61));
-    assert!(!facts("server-2s-mlx5-right").tasks.has_irqbalance);
-    assert_eq!(facts("chiplets-2-l3").tasks.tuned.as_deref(), Some("throughput-performance"));
-    assert_eq!(laptop.tuned, None);
 }
 
 /// Reading always terminates and reports no unknown facts, whatever a tree contains.
