@@ -38,13 +38,8 @@ pub(crate) struct Sink(Target);
 enum Target {
     Nothing,
     StandardOutput,
-    /// It can be created, and is when there is something to write.
-    New(PathBuf),
-    /// It existed before: a pipe has to stay open, or its reader would see its end.
-    Existing {
-        path: PathBuf,
-        file: File,
-    },
+    /// With its file if it existed before: a pipe has to stay open, or its reader would see its end.
+    File(PathBuf, Option<File>),
 }
 
 /// Returns true for the path that stands for standard output. A file of that name is `./-`.
@@ -69,19 +64,15 @@ impl Sink {
         self,
         text: impl FnOnce() -> Result<String, Failure>,
     ) -> Result<(), Failure> {
-        let (path, written) = match self.0 {
+        let (path, existing) = match self.0 {
             Target::Nothing => return Ok(()),
             Target::StandardOutput => return say_to(&mut io::stdout().lock(), &text()?),
-            Target::New(path) => {
-                let text = text()?;
-                let written =
-                    File::create(&path).and_then(|mut file| file.write_all(text.as_bytes()));
-                (path, written)
-            }
-            Target::Existing { path, file } => {
-                let written = replace(file, &text()?);
-                (path, written)
-            }
+            Target::File(path, existing) => (path, existing),
+        };
+        let text = text()?;
+        let written = match existing {
+            Some(file) => replace(file, &text),
+            None => fs::write(&path, &text),
         };
         written.map_err(|error| Failure::system(format!("writing {}", path.display()), error))
     }
@@ -92,12 +83,12 @@ fn find(path: &Path) -> io::Result<Target> {
     match File::options().create_new(true).write(true).open(&path) {
         Ok(_) => {
             fs::remove_file(&path)?;
-            Ok(Target::New(path))
+            Ok(Target::File(path, None))
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // Creates the target of a symbolic link if necessary.
             let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-            Ok(Target::Existing { path, file })
+            Ok(Target::File(path, Some(file)))
         }
         Err(error) => Err(error),
     }

@@ -35,6 +35,14 @@ pub(crate) struct Measurement {
     pub(crate) cut_short: CutShort,
 }
 
+impl Measurement {
+    /// Time that the threads of either end waited for their CPUs, in percent, as far as it is known.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = f64> {
+        let sides = [self.client.waited_percent, self.server.and_then(|it| it.waited_percent)];
+        sides.into_iter().flatten()
+    }
+}
+
 fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Option::deserialize(from).map(|figure| figure.unwrap_or(f64::NAN))
 }

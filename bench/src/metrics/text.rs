@@ -225,10 +225,55 @@ impl Found {
         classes.flat_map(both).collect()
     }
 
-    fn busy_seconds(&self, core: &Core) -> f64 {
-        core.count("busy_ticks") as f64 / self.snapshot.ticks_per_second.max(1) as f64
+    fn busy(&self) -> Vec<(Labels, Value)> {
+        let per_second = self.snapshot.ticks_per_second.max(1) as f64;
+        of_cores(self, |core| Some(Value::Time(core.count("busy_ticks") as f64 / per_second)))
+    }
+
+    fn info(&self) -> Vec<(Labels, Value)> {
+        let Snapshot { version, fabric, .. } = &self.snapshot;
+        of_engine(Some(Value::Info(vec![("version", version.clone()), ("fabric", fabric.clone())])))
+    }
+
+    fn gss(&self, stat: &str, value: fn(u64) -> Value) -> Vec<(Labels, Value)> {
+        of_engine(self.snapshot.gss.get(stat).copied().map(value))
     }
 }
+
+fn of_engine(value: Option<Value>) -> Vec<(Labels, Value)> {
+    value.map(|value| (Vec::new(), value)).into_iter().collect()
+}
+
+fn of_cores(engine: &Found, value: impl Fn(&Core) -> Option<Value>) -> Vec<(Labels, Value)> {
+    let own = |core: &Core| vec![("core", core.index.to_string())];
+    let cores = engine.snapshot.cores.iter();
+    cores.filter_map(|core| Some((own(core), value(core)?))).collect()
+}
+
+/// Metrics that are neither plain counters nor plain gauges of cores.
+const OTHERS: &[(About<'_>, MetricType, fn(&Found) -> Vec<(Labels, Value)>)] = &[
+    (
+        ("busy", "Time in turns that found work", Some(Unit::Seconds)),
+        MetricType::Counter,
+        Found::busy,
+    ),
+    (
+        ("uptime", "Time since the engine was created", Some(Unit::Seconds)),
+        MetricType::Gauge,
+        |engine| of_engine(Some(Value::Seconds(seconds(engine.snapshot.uptime_ns)))),
+    ),
+    (("engine", "Release and driver of the engine", None), MetricType::Info, Found::info),
+    (
+        ("gss_contexts", "Security contexts that the server has", None),
+        MetricType::Gauge,
+        |engine| engine.gss("contexts", Value::Gauge),
+    ),
+    (
+        ("memory_blocks", "Blocks of registered memory of the core, by size and state", None),
+        MetricType::Gauge,
+        Found::blocks,
+    ),
+];
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -299,38 +344,26 @@ impl Collector for Engines {
         let to = &mut to;
         for (stat, help) in COUNTS {
             let (name, unit) = metric_of(stat);
-            let count = |_: &Found, core: &Core| core.stats.get(*stat).copied().map(Value::Count);
-            self.of_cores(to, (name, help, unit), MetricType::Counter, count)?;
+            let count = |core: &Core| core.stats.get(*stat).copied().map(Value::Count);
+            let series = |engine: &Found| of_cores(engine, count);
+            self.family(to, &(name, help, unit), MetricType::Counter, series)?;
         }
-        let about = ("busy", "Time in turns that found work", Some(Unit::Seconds));
-        let busy = |engine: &Found, core: &Core| Some(Value::Time(engine.busy_seconds(core)));
-        self.of_cores(to, about, MetricType::Counter, busy)?;
         for (name, help, value) in GAUGES {
-            let value = |_: &Found, core: &Core| value(core).map(Value::Gauge);
-            self.of_cores(to, (name, help, None), MetricType::Gauge, value)?;
+            let series = |engine: &Found| of_cores(engine, |core| value(core).map(Value::Gauge));
+            self.family(to, &(name, help, None), MetricType::Gauge, series)?;
         }
-        let about = ("uptime", "Time since the engine was created", Some(Unit::Seconds));
-        let uptime = |engine: &Found| Some(Value::Seconds(seconds(engine.snapshot.uptime_ns)));
-        self.of_engines(to, about, MetricType::Gauge, uptime)?;
-        let about = ("engine", "Release and driver of the engine", None);
-        self.of_engines(to, about, MetricType::Info, |engine| {
-            let Snapshot { version, fabric, .. } = &engine.snapshot;
-            Some(Value::Info(vec![("version", version.clone()), ("fabric", fabric.clone())]))
-        })?;
-        let context_count = |engine: &Found, stat: &str| engine.snapshot.gss.get(stat).copied();
         for (stat, help) in GSS_COUNTS {
-            let count = |engine: &Found| context_count(engine, stat).map(Value::Count);
-            self.of_engines(to, (&format!("gss_{stat}"), help, None), MetricType::Counter, count)?;
+            let series = |engine: &Found| engine.gss(stat, Value::Count);
+            let name = format!("gss_{stat}");
+            self.family(to, &(&name, help, None), MetricType::Counter, series)?;
         }
-        let about = ("gss_contexts", "Security contexts that the server has", None);
-        let contexts = |engine: &Found| context_count(engine, "contexts").map(Value::Gauge);
-        self.of_engines(to, about, MetricType::Gauge, contexts)?;
-        let help = "Blocks of registered memory of the core, by size and state";
-        self.family(to, ("memory_blocks", help, None), MetricType::Gauge, Found::blocks)?;
+        for (about, kind, series) in OTHERS {
+            self.family(to, about, *kind, series)?;
+        }
         if self.0.iter().any(|engine| engine.latencies.is_some()) {
             let help = "Time from the start of a service's handler to its answer";
             let about = ("call_duration", help, Some(Unit::Seconds));
-            self.family(to, about, MetricType::Histogram, Found::latencies)?;
+            self.family(to, &about, MetricType::Histogram, Found::latencies)?;
         }
         self.encode_applications(to)
     }
@@ -340,7 +373,7 @@ impl Engines {
     fn family(
         &self,
         to: &mut DescriptorEncoder<'_>,
-        (name, help, unit): About<'_>,
+        (name, help, unit): &About<'_>,
         kind: MetricType,
         series: impl Fn(&Found) -> Vec<(Labels, Value)>,
     ) -> fmt::Result {
@@ -352,31 +385,6 @@ impl Engines {
             }
         }
         Ok(())
-    }
-
-    fn of_engines(
-        &self,
-        to: &mut DescriptorEncoder<'_>,
-        about: About<'_>,
-        kind: MetricType,
-        value: impl Fn(&Found) -> Option<Value>,
-    ) -> fmt::Result {
-        let series = |engine: &Found| value(engine).map(|value| (Vec::new(), value));
-        self.family(to, about, kind, |engine| series(engine).into_iter().collect())
-    }
-
-    fn of_cores(
-        &self,
-        to: &mut DescriptorEncoder<'_>,
-        about: About<'_>,
-        kind: MetricType,
-        value: impl Fn(&Found, &Core) -> Option<Value>,
-    ) -> fmt::Result {
-        self.family(to, about, kind, |engine| {
-            let own = |core: &Core| vec![("core", core.index.to_string())];
-            let cores = engine.snapshot.cores.iter();
-            cores.filter_map(|core| Some((own(core), value(engine, core)?))).collect()
-        })
     }
 
     /// Metrics of applications. Those of one name are one metric, whatever the programs; series with the same labels are

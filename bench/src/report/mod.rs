@@ -67,28 +67,10 @@ impl Report {
     /// are no percentiles. Of the windows of a soak, its own verdict tells.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let whole = || self.rows.iter().filter(|row| !row.workload.of_mix);
-        if let Some(row) = whole().find(|row| row.median.lost > 0) {
-            let (lost, of) = (row.median.lost, row.median.lost + row.median.calls);
-            return Err(Failure::Measurement(format!(
-                "{lost} of {of} calls were never answered: {}",
-                row.name
-            )));
-        }
-        let is_stuck = |repeat: &Repeat| repeat.measurement.cut_short.is_stuck;
-        if let Some(row) = whole().find(|row| row.repeats.iter().any(is_stuck)) {
-            let name = &row.name;
-            return Err(Failure::Measurement(format!(
-                "the server stopped answering after the measured time: {name}"
-            )));
-        }
-        let is_empty = |repeat: &Repeat| repeat.measurement.calls == 0;
-        if let Some(row) = whole().find(|row| row.repeats.iter().any(is_empty)) {
-            return Err(Failure::Measurement(nothing_completed(row)));
-        }
-        match whole().find_map(fell_behind).filter(|_| self.soak.is_none()) {
-            Some(problem) => Err(Failure::Measurement(problem)),
-            None => Ok(()),
-        }
+        let problems = [never_answered, stopped_answering, nothing_completed, fell_behind];
+        let judged = problems.iter().take(if self.soak.is_some() { 3 } else { 4 });
+        let mut found = judged.filter_map(|problem| whole().find_map(problem));
+        found.next().map_or(Ok(()), |problem| Err(Failure::Measurement(problem)))
     }
 
     /// Takes the verdicts on the goals back if threads that poll waited for their CPUs for too long.
@@ -107,12 +89,7 @@ impl Report {
     fn waited_percent(&self) -> Option<f64> {
         let repeats = || self.rows.iter().flat_map(|row| &row.repeats).map(|one| &one.measurement);
         let waited = |one: &Measurement| {
-            let sides = [one.client.waited_percent, one.server.and_then(|it| it.waited_percent)];
-            sides
-                .into_iter()
-                .flatten()
-                .reduce(|one, other| one + other)
-                .map(|it| it * one.elapsed_s)
+            one.waits().reduce(|one, other| one + other).map(|it| it * one.elapsed_s)
         };
         let all = repeats().filter_map(waited).reduce(|one, other| one + other)?;
         Some(all / repeats().map(|one| one.elapsed_s).sum::<f64>())
@@ -173,7 +150,19 @@ fn beaten_limits(row: &Row) -> impl Iterator<Item = String> {
     row.median.ratios.iter().filter_map(of)
 }
 
-fn nothing_completed(row: &Row) -> String {
+fn never_answered(row: &Row) -> Option<String> {
+    let Summary { lost, calls, .. } = row.median;
+    (lost > 0)
+        .then(|| format!("{lost} of {} calls were never answered: {}", lost + calls, row.name))
+}
+
+fn stopped_answering(row: &Row) -> Option<String> {
+    let is_stuck = row.repeats.iter().any(|repeat| repeat.measurement.cut_short.is_stuck);
+    is_stuck.then(|| format!("the server stopped answering after the measured time: {}", row.name))
+}
+
+fn nothing_completed(row: &Row) -> Option<String> {
+    row.repeats.iter().find(|repeat| repeat.measurement.calls == 0)?;
     let loops = row.repeats.iter().filter_map(|repeat| repeat.measurement.open);
     let due = loops.map(|open| open.intended).max();
     let remedy = match due {
@@ -183,7 +172,7 @@ fn nothing_completed(row: &Row) -> String {
         ),
         None => "increase --duration, and see whether the server runs (spinperf top)".to_owned(),
     };
-    format!("no call completed within the measured time: {}; {remedy}", row.name)
+    Some(format!("no call completed within the measured time: {}; {remedy}", row.name))
 }
 
 fn fell_behind(row: &Row) -> Option<String> {

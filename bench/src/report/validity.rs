@@ -23,9 +23,7 @@ impl Repeat {
     }
 
     fn is_disturbed(&self) -> bool {
-        let one = &self.measurement;
-        let waits = [one.client.waited_percent, one.server.and_then(|side| side.waited_percent)];
-        waits.into_iter().flatten().any(|percent| percent >= WAITED_PERCENT)
+        self.measurement.waits().any(|percent| percent >= WAITED_PERCENT)
     }
 }
 

@@ -26,13 +26,7 @@ impl Verdict {
 /// The lower-case name, as in JSON.
 impl fmt::Display for Verdict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(match self {
-            Self::Ok => "ok",
-            Self::Unknown => "unknown",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        })
+        self.serialize(out)
     }
 }
 
@@ -70,29 +64,21 @@ pub struct Remedy {
     pub commands: Vec<String>,
 }
 
+macro_rules! findings {
+    ($($name:ident $verdict:ident,)+) => {
+        impl Finding {
+            $(pub(super) fn $name(says: impl Into<String>) -> Self {
+                Self::new(Verdict::$verdict, says)
+            })+
+        }
+    };
+}
+
+findings! { ok Ok, unknown Unknown, info Info, warn Warn, fail Fail, }
+
 impl Finding {
     pub(super) fn new(verdict: Verdict, says: impl Into<String>) -> Self {
         Self { verdict, says: says.into(), evidence: Vec::new(), remedy: None }
-    }
-
-    pub(super) fn ok(says: impl Into<String>) -> Self {
-        Self::new(Verdict::Ok, says)
-    }
-
-    pub(super) fn unknown(says: impl Into<String>) -> Self {
-        Self::new(Verdict::Unknown, says)
-    }
-
-    pub(super) fn info(says: impl Into<String>) -> Self {
-        Self::new(Verdict::Info, says)
-    }
-
-    pub(super) fn warn(says: impl Into<String>) -> Self {
-        Self::new(Verdict::Warn, says)
-    }
-
-    pub(super) fn fail(says: impl Into<String>) -> Self {
-        Self::new(Verdict::Fail, says)
     }
 
     pub(super) fn seen(mut self, source: impl Into<String>, value: impl fmt::Display) -> Self {
