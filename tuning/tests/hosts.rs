@@ -81,7 +81,7 @@ fn a_host_that_tells_nothing_gives_facts_without_any() {
     }
 }
 
-/// As Debug shows them, with sets of CPUs as lists.
+/// In the form of Debug, with sets of CPUs as lists.
 fn shown(facts: &HostFacts) -> String {
     let text = format!("{facts:?}");
     let mut parts = text.split("CpuSet({");

@@ -409,22 +409,21 @@ impl<'a> Session<'a> {
     }
 
     fn open_idle(&mut self, count: usize) -> Result<Vec<Client>, Failure> {
-        let failure = Rc::new(OnceCell::new());
         let mut clients = Vec::with_capacity(count);
         let mut waiting = Vec::with_capacity(CONNECTING_MAX);
         for number in 0..count {
-            let Callee { address, program, version, .. } =
-                self.callees[number % self.callees.len()];
-            let client = self
-                .core
-                .connect(address, program, version, |_| IdleHandler(Rc::clone(&failure)))
-                .map_err(|error| not_connected(&error))?;
+            // Nothing is asked over it.
+            let handler = QuestionHandler(Waiting::default());
+            let client = self.begin_connecting(number, &ConnectOptions::new(), |_| handler)?;
             waiting.push(client.clone());
             clients.push(client);
             let left = if number + 1 == count { 0 } else { CONNECTING_MAX - 1 };
-            self.wait_until_up(&mut waiting, left, &failure)?;
+            self.wait_until_up(&mut waiting, left).map_err(|error| not_connected(&error))?;
         }
-        Ok(clients)
+        match clients.iter().all(Client::is_up) {
+            true => Ok(clients),
+            false => Err(server_lost()),
+        }
     }
 
     /// Runs turns until no more than `left` of these clients are still to come up.
@@ -432,27 +431,20 @@ impl<'a> Session<'a> {
         &mut self,
         waiting: &mut Vec<Client>,
         left: usize,
-        failure: &OnceCell<String>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ConnectError> {
         let mut deadline = Instant::now() + ANSWER_TIMEOUT;
+        let failure = |waiting: &[Client]| waiting.iter().find_map(Client::failure);
         self.turn_until(|| {
             let before = waiting.len();
             waiting.retain(|client| !client.is_up());
             if waiting.len() < before {
                 deadline = Instant::now() + ANSWER_TIMEOUT;
             }
-            waiting.len() <= left || failure.get().is_some() || Instant::now() > deadline
+            waiting.len() <= left || failure(waiting).is_some() || Instant::now() > deadline
         });
-        match failure.get() {
-            Some(failure) => Err(not_connected(failure)),
-            None if waiting.len() > left => {
-                let (seconds, requested) = (ANSWER_TIMEOUT.as_secs(), waiting.len());
-                let silence = format_args!(
-                    "of {requested} that were requested, none came up for {seconds} s"
-                );
-                Err(not_connected(&silence))
-            }
-            None => Ok(()),
+        match waiting.len() <= left {
+            true => Ok(()),
+            false => Err(failure(waiting).unwrap_or(ConnectError::TimedOut(ANSWER_TIMEOUT))),
         }
     }
 
@@ -463,21 +455,22 @@ impl<'a> Session<'a> {
         options: &ConnectOptions,
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, Failure> {
+        let client = self.begin_connecting(number, options, make)?;
+        let address = self.callees[number % self.callees.len()].address;
+        let failed = |error| Failure::Measurement(format!("connecting to {address}: {error}"));
+        self.wait_until_up(&mut vec![client.clone()], 0).map_err(failed)?;
+        Ok(client)
+    }
+
+    fn begin_connecting<H: ReplyHandler + 'static>(
+        &mut self,
+        number: usize,
+        options: &ConnectOptions,
+        make: impl FnOnce(Client) -> H,
+    ) -> Result<Client, Failure> {
         let Callee { address, program, version, .. } = self.callees[number % self.callees.len()];
         let failed = |error| Failure::Measurement(format!("connecting to {address}: {error}"));
-        if self.beside.is_none() {
-            let core = &mut self.core;
-            return core
-                .connect_wait_with(address, program, version, options, make, CONNECT_TIMEOUT)
-                .map_err(failed);
-        }
-        let client = self.core.connect_with(address, program, version, options, make);
-        let client = client.map_err(failed)?;
-        self.wait_for(|| client.is_up());
-        match client.is_up() {
-            true => Ok(client),
-            false => Err(failed(ConnectError::TimedOut(ANSWER_TIMEOUT))),
-        }
+        self.core.connect_with(address, program, version, options, make).map_err(failed)
     }
 
     fn handle(&mut self) -> Result<ClientHandle, Failure> {
@@ -488,10 +481,12 @@ impl<'a> Session<'a> {
             .connect(self.index, address, program, version, &options)
             .map_err(|error| not_connected(&error))?;
         self.wait_for(|| handle.is_up() || handle.failure().is_some());
-        match (handle.is_up(), handle.failure()) {
-            (true, _) => Ok(handle),
-            (false, Some(error)) => Err(not_connected(&error)),
-            (false, None) => Err(not_connected(&ConnectError::TimedOut(ANSWER_TIMEOUT))),
+        match handle.is_up() {
+            true => Ok(handle),
+            false => {
+                let error = handle.failure().unwrap_or(ConnectError::TimedOut(ANSWER_TIMEOUT));
+                Err(not_connected(&error))
+            }
         }
     }
 }
@@ -575,23 +570,6 @@ impl ReplyHandler for BothHandler {
     }
 }
 
-/// Handler of a connection that does nothing; keeps the reason of the first one that cannot be made.
-struct IdleHandler(Rc<OnceCell<String>>);
-
-impl ReplyHandler for IdleHandler {
-    fn on_reply(&mut self, _: Token, _: Result<Reply<'_>, CallError>) {}
-
-    fn on_event(&mut self, event: &ConnectionEvent) {
-        let reason = match event {
-            ConnectionEvent::ConnectFailed { error } => error.to_string(),
-            ConnectionEvent::Down { cause, .. } => cause.to_string(),
-            _ => return,
-        };
-        // The first one is kept.
-        let _ = self.0.set(reason);
-    }
-}
-
 fn server_lost() -> Failure {
     Failure::Measurement("the connection to the server was lost".to_owned())
 }
@@ -600,7 +578,6 @@ fn server_lost() -> Failure {
 const QUESTIONS_FROM: u64 = 1 << 32;
 /// Number of turns in which replies or calls in reverse may still arrive, and after which counters are published.
 const SETTLING_TURNS: usize = 100;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections that are requested at a time: their handshakes follow each other, on the thread for their address, while
 /// those before them make their first call.
 pub(crate) const CONNECTING_MAX: usize = 64;
