@@ -8,18 +8,16 @@ use spinrpc_proto::ids::Instant;
 pub(in crate::reactor) struct MessageWait {
     /// It is in the queue of the core.
     pub(in crate::reactor) is_queued: bool,
-    /// Generation of the call that waits for memory, and the end of that wait. The first call of a slot has generation one.
-    generation: u32,
-    ends: Instant,
+    /// Generation of the call in its slot that waits for memory, and the end of that wait.
+    ends: Option<(u32, Instant)>,
 }
 
 impl MessageWait {
     /// End of the wait for memory: the known one, or else `ends` from now on.
     pub(in crate::reactor) fn ends(&mut self, slot: SlotId, ends: Instant) -> Instant {
-        if self.generation != slot.generation {
-            (self.generation, self.ends) = (slot.generation, ends);
-        }
-        self.ends
+        let known = self.ends.filter(|(generation, _)| *generation == slot.generation);
+        let (_, ends) = *self.ends.insert(known.unwrap_or((slot.generation, ends)));
+        ends
     }
 }
 
