@@ -250,8 +250,11 @@ fn of_cores(engine: &Found, value: impl Fn(&Core) -> Option<Value>) -> Vec<(Labe
     cores.filter_map(|core| Some((own(core), value(core)?))).collect()
 }
 
+/// The values of a metric of one engine.
+type OfEngine = fn(&Found) -> Vec<(Labels, Value)>;
+
 /// Metrics that are neither plain counters nor plain gauges of cores.
-const OTHERS: &[(About<'_>, MetricType, fn(&Found) -> Vec<(Labels, Value)>)] = &[
+const OTHERS: &[(About<'_>, MetricType, OfEngine)] = &[
     (
         ("busy", "Time in turns that found work", Some(Unit::Seconds)),
         MetricType::Counter,
