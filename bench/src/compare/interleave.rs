@@ -4,6 +4,7 @@
 //! alike than those of two processes.
 
 use super::document::{self, Document, FILE_BYTES_MAX, Repeat, Row};
+use super::validity::Criteria;
 use super::{Condition, Judged, Matched, without_nulls};
 use crate::failure::Failure;
 use crate::floor::Placement;
@@ -43,7 +44,9 @@ pub(super) fn run(
         }
         order.reverse();
     }
-    Ok(runs.into_iter().filter_map(together).collect())
+    let of_command = runs.iter().map(|runs| runs.iter().flat_map(|run| &run.rows));
+    let criteria = Criteria::common(of_command.map(|rows| rows.flat_map(|row| &row.repeats)));
+    Ok(runs.into_iter().filter_map(|runs| together(runs, criteria)).collect())
 }
 
 /// Turns a failure of the comparison itself into one without a verdict: its exit code would look like a regression.
@@ -60,11 +63,11 @@ fn applies(condition: &Condition, runs: &[Vec<Document>]) -> Result<(), Failure>
     judged.reduce(Result::or).unwrap_or(Ok(()))
 }
 
-fn together(runs: Vec<Document>) -> Option<Document> {
+fn together(runs: Vec<Document>, criteria: Criteria) -> Option<Document> {
     let is_like =
         |row: &Row, other: &&Row| without_nulls(&other.workload) == without_nulls(&row.workload);
     let of_run = |row: &Row, run: &Document| {
-        run.rows.iter().find(|other| is_like(row, other)).and_then(typical)
+        run.rows.iter().find(|other| is_like(row, other)).and_then(|one| typical(one, criteria))
     };
     let mut rows = runs.first()?.rows.clone();
     for row in runs.iter().skip(1).flat_map(|run| &run.rows) {
@@ -80,15 +83,15 @@ fn together(runs: Vec<Document>) -> Option<Document> {
 
 /// The repeat with the median rate, among those that are steady, if there are any, and of the placement that most of
 /// these have; with the lost calls of all.
-fn typical(row: &Row) -> Option<Repeat> {
+fn typical(row: &Row, criteria: Criteria) -> Option<Repeat> {
     let mut repeats: Vec<&Repeat> = row.repeats.iter().collect();
-    if repeats.iter().any(|one| one.is_steady()) {
-        repeats.retain(|one| one.is_steady());
+    if repeats.iter().any(|one| criteria.is_steady(one)) {
+        repeats.retain(|one| criteria.is_steady(one));
     }
-    let placements: Vec<_> = repeats.iter().map(|one| one.placement).collect();
+    let placements: Vec<_> = repeats.iter().map(|one| criteria.placement(one)).collect();
     let count = |at: &&Option<Placement>| placements.iter().filter(|other| other == at).count();
     let most = *placements.iter().max_by_key(count)?;
-    repeats.retain(|one| one.placement == most);
+    repeats.retain(|one| criteria.placement(one) == most);
     let rate = |one: &Repeat| one.figure("rate").unwrap_or(0.0);
     repeats.sort_by(|one, other| rate(one).total_cmp(&rate(other)));
     let middle = repeats.get(repeats.len().checked_sub(1)? / 2)?;
@@ -219,7 +222,9 @@ mod tests {
     }
 
     fn joined(runs: Vec<Document>) -> Row {
-        together(runs).unwrap().rows.remove(0)
+        let repeats = runs.iter().flat_map(|run| &run.rows).flat_map(|row| &row.repeats);
+        let criteria = Criteria::common(std::iter::once(repeats));
+        together(runs, criteria).unwrap().rows.remove(0)
     }
 
     fn rates(row: &Row) -> Vec<Option<f64>> {
@@ -234,6 +239,19 @@ mod tests {
         assert_eq!(rates(&row), [Some(20.0), Some(40.0)]);
         assert_eq!(row.lost(), 6);
         assert_eq!(rates(&joined(vec![run_of(&[90.0, 80.0, 70.0], 5.0)])), [Some(80.0)]);
+    }
+
+    /// A command that does not know what was disturbed has the median of all, so the other one must have it too.
+    #[test]
+    fn repeats_are_selected_only_by_facts_of_all_commands() {
+        let mut older = run_of(&[40.0, 90.0, 80.0], 5.0);
+        older.rows[0].repeats.iter_mut().for_each(|one| one.waited_percent[1] = None);
+        let newer = run_of(&[40.0, 90.0, 80.0], 5.0);
+        let of = |run: &Document| run.rows[0].repeats.clone();
+        let sides = [of(&older), of(&newer)];
+        let criteria = Criteria::common(sides.iter().map(|side| side.iter()));
+        let row = together(vec![newer], criteria).unwrap().rows.remove(0);
+        assert_eq!(rates(&row), [Some(80.0)]);
     }
 
     #[test]
@@ -253,8 +271,9 @@ mod tests {
         let [one, mut other, mut both] = [(); 3].map(|()| run_of(&[10.0], 0.0));
         other.rows[0].workload = json!({"op": "read"});
         both.rows.extend(other.rows.clone());
-        let before = together(vec![one, other, both.clone()]).unwrap();
-        let after = together(vec![both.clone(), both.clone(), both]).unwrap();
+        let all = || Criteria::common(std::iter::empty::<std::slice::Iter<'_, Repeat>>());
+        let before = together(vec![one, other, both.clone()], all()).unwrap();
+        let after = together(vec![both.clone(), both.clone(), both], all()).unwrap();
         assert_eq!(before.rows.len(), 2);
         let shown = compared([&before, &after], &[]).unwrap().render();
         assert_eq!(shown.matches("2 of 3 repeats before and 3 of 3 after").count(), 2, "{shown}");
