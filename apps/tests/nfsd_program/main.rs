@@ -18,3 +18,4 @@ mod scale;
 mod server;
 mod stats;
 mod unit;
+mod versions;

@@ -43,7 +43,10 @@ pub(super) fn judge(check: &str, input: &CheckInput<'_>) -> Finding {
     let bad: Vec<&Switch> =
         known.iter().map(|(one, _)| *one).filter(|one| one.is_to_be_set(input)).collect();
     let finding = match bad[..] {
-        [] if known.is_empty() => Finding::ok("the kernel does not have it, or does not report it"),
+        [] if known.is_empty() && OPTIONAL.contains(&check) => {
+            Finding::ok("the kernel does not have it, or does not report it")
+        }
+        [] if known.is_empty() => Finding::unknown("the kernel does not report it"),
         [] => Finding::ok("does not disturb"),
         [first, ..] => {
             let says: Vec<&str> = bad.iter().map(|one| one.says).collect();
@@ -56,6 +59,10 @@ pub(super) fn judge(check: &str, input: &CheckInput<'_>) -> Finding {
     let finding = known.iter().fold(finding, see);
     if bad.is_empty() { finding } else { finding.commands(bad.iter().map(|one| one.command())) }
 }
+
+/// Checks of what a kernel may be built without.
+const OPTIONAL: &[&str] =
+    &["memory.ksm", "memory.numa_balancing", "kernel.timer_migration", "kernel.autogroup"];
 
 fn flag(on: Option<bool>) -> Option<(String, bool)> {
     on.map(|on| (u8::from(on).to_string(), on))
@@ -98,7 +105,7 @@ pub(crate) static SWITCHES: &[Switch] = switches! {
         |facts| flag(facts.memory.khugepaged_defrag), |input| input.facts.memory.thp.as_deref() != Some("never"),
         "khugepaged moves pages to form huge ones, and stalls programs that access them meanwhile", "Disable its compaction";
     "memory.ksm" |input| input.interference(), "sys/kernel/mm/ksm/run" = "0", |facts| flag(facts.memory.ksm), always,
-        "equal pages are merged, and copied again at the next write", "Disable it unless something on this host needs it";
+        "equal pages are merged, and copied again at the next write", "Disable it unless something on this host needs it (2 in the place of 0 separates the pages that are merged)";
     "memory.numa_balancing" |input| input.interference(), "proc/sys/kernel/numa_balancing" = "0",
         |facts| flag(facts.memory.numa_balancing), |input| input.facts.cpus.nodes.len() > 1,
         "pages are unmapped to find out which node uses them, which causes page faults during calls",

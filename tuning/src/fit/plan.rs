@@ -92,7 +92,6 @@ impl<'a> Needs<'a> {
         Self { input: CheckInput { facts, profile, tried: None }, journal, cores, rest }
     }
 
-    /// Wanted values, whatever the current ones are.
     fn changes(&self) -> Vec<Change> {
         let wanted = SWITCHES.iter().filter(|one| one.is_to_be_set(&self.input));
         let mut changes: Vec<Change> =

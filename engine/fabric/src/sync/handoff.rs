@@ -30,10 +30,10 @@ impl<T> Handoff<T> {
     /// Gives the value; it comes back if the receiver has gone.
     pub fn give(&self, value: Box<T>) -> Result<(), Box<T>> {
         let value = Box::into_raw(value);
-        // Release pairs with the Acquire of `take` and `abandon`. Of giver and receiver, the one that comes second has the
-        // value.
+        // Release and Acquire pair with those of `swap`: of giver and receiver, the one that comes second has the value, and
+        // sees what the first did before.
         let given =
-            self.value.compare_exchange(null_mut(), value, Ordering::Release, Ordering::Relaxed);
+            self.value.compare_exchange(null_mut(), value, Ordering::Release, Ordering::Acquire);
         // SAFETY: it is the box that was taken apart above, and nothing else has it.
         given.map(drop).map_err(|_| unsafe { Box::from_raw(value) })
     }
@@ -50,7 +50,7 @@ impl<T> Handoff<T> {
     }
 
     fn swap(&self, other: *mut T) -> Option<Box<T>> {
-        let value = self.value.swap(other, Ordering::Acquire);
+        let value = self.value.swap(other, Ordering::AcqRel);
         // SAFETY: `give` took the box apart, and the swap took it out, once.
         (!is_none(value)).then(|| unsafe { Box::from_raw(value) })
     }

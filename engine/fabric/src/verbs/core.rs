@@ -135,12 +135,10 @@ impl CoreShared {
     pub(super) fn unpark(&self) {
         // Acquire: everything written before the request is seen in the next turn.
         self.wake_requested.swap(false, Ordering::Acquire);
-        if !self.parked.swap(false, Ordering::Relaxed) {
-            let mut count = [0; 8];
-            // Another thread took the flag and writes now, or has; a later write ends the next
-            // sleep early, which does no harm.
-            let _ = rustix::io::read(&self.event, &mut count);
-        }
+        self.parked.store(false, Ordering::Relaxed);
+        // Each time: a thread that took the flag may write after this. That ends the next sleep early, and would end
+        // all later ones if they did not take it either.
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 
     /// Sleeps until a completion channel or the event is readable, or `at_most` is over (system call); a signal ends it
@@ -228,7 +226,14 @@ impl CoreShared {
             // An unused device is released, so that it can be removed.
             device.queues.retain(|shared| shared.reserved > 0);
         }
-        devices.retain(|device| !device.queues.is_empty());
+        devices.retain(|device| {
+            let is_used = !device.queues.is_empty();
+            if !is_used {
+                // A process that was forked may hold the channel open, which would stay in the set.
+                let _ = epoll::delete(&self.epoll, &*device.channel);
+            }
+            is_used
+        });
     }
 }
 

@@ -19,7 +19,7 @@ use crate::sys::journal::event;
 use spinrpc_proto::chunking::Encoded;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::SlotId;
-use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
@@ -142,13 +142,6 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// Has a thread of the core seal or open a body.
-    pub(in crate::reactor) fn process(&mut self, body: Body) {
-        if self.gss_work().push(body) {
-            self.wake_by(Instant(0));
-        }
-    }
-
     /// Seals a reply and sends it.
     pub(in crate::reactor) fn seal_now(
         &mut self,

@@ -11,7 +11,7 @@ use crate::reactor::in_flight::deadlines::Overdue;
 use crate::reactor::in_flight::deferred::{Caller, DeferredReply};
 use crate::reactor::in_flight::drain::{DrainRequest, Leaving};
 #[cfg(feature = "gss")]
-use crate::reactor::in_flight::gss_work::GssWork;
+use crate::reactor::in_flight::gss_work::{Body, GssWork};
 use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::in_flight::origins::Origins;
@@ -394,6 +394,14 @@ impl Core {
     #[inline]
     pub(in crate::reactor) fn gss_work(&mut self) -> &mut GssWork {
         &mut self.gss_work
+    }
+
+    /// Has a thread of the core seal or open a body.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn process(&mut self, body: Body) {
+        if self.gss_work().push(body) {
+            self.wake_by(Instant(0));
+        }
     }
 
     /// Memory of the core for a connection whose peer can write the connection's own, else of the connection.
