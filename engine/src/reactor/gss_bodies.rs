@@ -3,12 +3,13 @@
 
 use crate::fabric::ConnId;
 use crate::reactor::in_flight::gss_threads::Spawn;
-use crate::reactor::in_flight::gss_work::{Body, Finished, Then};
+use crate::reactor::in_flight::gss_work::{Body, Finished, Then, Use};
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget};
 use spinrpc_proto::events::SlotId;
+use spinrpc_proto::ids::Instant;
 
 impl CoreCell {
     /// The core has threads for long bodies.
@@ -28,8 +29,7 @@ impl CoreCell {
 
     /// Waits for the next reply of a connection that a thread opens.
     pub(crate) fn wait_for_reply(&self, conn: ConnId) -> Option<Finished> {
-        let is_reply = |then: &Then| matches!(then, Then::Deliver { .. });
-        self.reactor().gss_work().wait_for(Some(conn), is_reply)
+        self.reactor().gss_work().wait_for(Some(conn), Use::Deliver)
     }
 
     /// Goes on with the bodies that are finished, and with calls that wait; returns the number of bodies.
@@ -38,7 +38,8 @@ impl CoreCell {
         if self.reactor().gss_work().is_empty() {
             return count;
         }
-        loop {
+        let budget = self.reactor().config().poll_budget();
+        while count < budget {
             let finished = self.reactor().gss_work().next_finished();
             let Some((body, end)) = finished else { break };
             count += 1;
@@ -49,6 +50,9 @@ impl CoreCell {
                     up.on_event(CoreEvent::Opened(&mut Some((body, end))));
                 }
             }
+        }
+        if count == budget {
+            self.reactor().wake_by(Instant(0));
         }
         self.go_on_with_sealed();
         self.end_denied();

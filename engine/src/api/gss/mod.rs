@@ -64,8 +64,8 @@
 //!
 //! Not there yet:
 //!
-//! * Long bodies are sealed and opened in steps, but arguments are written and copied at once, and so are results with data
-//!   items, or that another thread gives, or that are kept: that takes a core about a tenth of a millisecond for a mebibyte.
+//! * Threads of a core seal and open long bodies, so that they need a CPU beside those of the cores. Their arguments and results are
+//!   written and copied at once: that takes a core about a tenth of a millisecond for a mebibyte.
 //! * Of mechanisms of clients that never return, four keep their threads, and then no client of the engine gets a context;
 //!   of a server, eight, which tokens of at least four hosts can take.
 //! * Where a core has no memory left for the copy of a call, that is answered SYSTEM_ERR at once, without being executed: it

@@ -77,20 +77,18 @@ impl CoreCell {
         Ok(slot)
     }
 
-    /// Sends the calls that are sealed, as far as there is room; the others wait.
+    /// Sends the first call that is sealed and finds room: one in a turn, as it may be copied, and is long. The others wait.
     pub(in crate::reactor) fn go_on_with_sealed(&self) {
         let count = self.reactor().gss_work().sealed();
-        for _ in 0..count {
+        let is_sent = (0..count).any(|_| {
             let next = self.reactor().gss_work().take_sealed();
             let waits = next.and_then(|call| self.emit_sealed_call(call));
-            if let Some(waits) = waits {
-                self.reactor().gss_work().push_sealed(waits);
-            }
-        }
+            waits.map(|waits| self.reactor().gss_work().push_sealed(waits)).is_none()
+        });
         let mut reactor = self.reactor();
         if reactor.gss_work().sealed() > 0 {
             // What they wait for, such as the end of another call, need not be a message.
-            let pause_ends = reactor.pause_ends();
+            let pause_ends = if is_sent { Instant(0) } else { reactor.pause_ends() };
             reactor.wake_by(pause_ends);
         }
     }
@@ -248,14 +246,14 @@ impl Reactor {
     /// A call ends that cannot be sent.
     fn end_unsent(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conn(conn) else { return };
-        let token = c.lane.proto().requester.release_reserved(slot);
-        c.calls.free(slot);
         if let Some(gss) = c.gss_mut() {
             gss.forget(slot.xid());
         }
+        let released = c.lane.proto().requester.release_reserved(slot);
+        // One that has ended meanwhile has no slot: another call may have it.
+        let Some(token) = released else { return };
+        c.calls.free(slot);
         let end = CallEnd::Failed(CallFailure::NoMemory);
-        if let Some(token) = token {
-            self.end_call(conn, SlotToken { slot, token }, end);
-        }
+        self.end_call(conn, SlotToken { slot, token }, end);
     }
 }

@@ -64,14 +64,23 @@ pub(crate) enum Then {
     },
 }
 
+/// Use of a body, without what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Serve,
+    Deliver,
+    Reply,
+    Send,
+}
+
 /// A body that is finished, and the place of arguments or results in it if it was opened.
 pub(crate) type Finished = (Body, Result<Range<usize>, Unprotected>);
 
 /// The unfinished bodies of a core.
 pub(crate) struct GssWork {
     threads: BodyThreads,
-    /// The connections of the bodies that the threads have.
-    out: Vec<ConnId>,
+    /// The connections and uses of the bodies that the threads have.
+    out: Vec<(ConnId, Use)>,
     /// Replies of these, by the slots that the application knows their calls by. One that is not here was cancelled.
     opening: Vec<(ConnId, SlotToken)>,
     /// Bodies back from the threads.
@@ -166,15 +175,18 @@ impl GssWork {
         bytes > self.at_once_bytes && self.has_room(conn)
     }
 
-    /// Returns true if the threads may have another body of the connection.
+    /// Returns true if there may be another body of the connection. Those that are finished or wait to be sent hold memory, too.
     pub(in crate::reactor) fn has_room(&self, conn: ConnId) -> bool {
-        let own = self.out.iter().filter(|other| **other == conn).count();
-        self.out.len() < self.bodies_max && own < self.bodies_max.div_ceil(CONN_SHARE)
+        let back = self.finished.iter().map(|(body, _)| body).chain(&self.sealed);
+        let all = self.out.iter().map(|(conn, _)| *conn).chain(back.map(|body| body.conn));
+        let (count, own) =
+            all.fold((0, 0), |(count, own), other| (count + 1, own + usize::from(other == conn)));
+        count < self.bodies_max && own < self.bodies_max.div_ceil(CONN_SHARE)
     }
 
     /// Has a thread seal or open a body. Returns true if it is finished, as there are no threads.
     pub(in crate::reactor) fn push(&mut self, body: Body) -> bool {
-        self.out.push(body.conn);
+        self.out.push((body.conn, body.then.kind()));
         self.opening.extend(body.then.opens().map(|call| (body.conn, call)));
         self.crypto.count_long();
         self.threads.process(body)
@@ -183,46 +195,55 @@ impl GssWork {
     /// The next body that is finished.
     pub(in crate::reactor) fn next_finished(&mut self) -> Option<Finished> {
         self.collect();
-        self.finished.pop_front()
+        while let Some(finished) = self.finished.pop_front() {
+            if self.is_wanted(&finished) {
+                return Some(finished);
+            }
+        }
+        None
     }
 
-    /// Waits until the threads have finished the bodies of a connection, or all, and returns the next one of them that
-    /// `is_meant`. They have a few milliseconds of work at most.
+    /// Waits until the threads have finished a body of a connection, or of any, for this use, and returns it. `None` if they have
+    /// none. A core waits so for replies alone, when their connection ends.
     pub(in crate::reactor) fn wait_for(
         &mut self,
         conn: Option<ConnId>,
-        is_meant: impl Fn(&Then) -> bool,
+        kind: Use,
     ) -> Option<Finished> {
-        let is_of = |other: ConnId| conn.is_none_or(|conn| conn == other);
+        let is_meant = |of: (ConnId, Use)| conn.is_none_or(|conn| conn == of.0) && of.1 == kind;
         loop {
             self.collect();
-            let is_next = |(body, _): &Finished| is_of(body.conn) && is_meant(&body.then);
-            if let Some(index) = self.finished.iter().position(is_next) {
-                return self.finished.remove(index);
+            let is_next = |(body, _): &Finished| is_meant((body.conn, body.then.kind()));
+            while let Some(index) = self.finished.iter().position(is_next) {
+                let finished = self.finished.remove(index)?;
+                if self.is_wanted(&finished) {
+                    return Some(finished);
+                }
             }
-            if !self.out.iter().any(|conn| is_of(*conn)) {
+            if !self.out.iter().any(|of| is_meant(*of)) {
                 return None;
             }
             std::thread::yield_now();
         }
     }
 
-    /// Takes what the threads have finished, and drops replies of calls that were cancelled meanwhile.
+    /// Takes what the threads have finished.
     fn collect(&mut self) {
         if self.out.is_empty() {
             return;
         }
         while let Some((body, end)) = self.threads.take_done() {
-            let index = self.out.iter().position(|conn| *conn == body.conn);
+            let of = (body.conn, body.then.kind());
+            let index = self.out.iter().position(|other| *other == of);
             index.map(|index| self.out.swap_remove(index));
-            let is_wanted = match body.then.opens() {
-                Some(call) => self.take_opening(body.conn, call.slot).is_some(),
-                None => true,
-            };
-            if is_wanted {
-                self.finished.push_back((body, end));
-            }
+            self.finished.push_back((body, end));
         }
+    }
+
+    /// Returns false for the reply of a call that was cancelled meanwhile. A body is asked about once, when it is used.
+    fn is_wanted(&mut self, (body, _): &Finished) -> bool {
+        let opens = body.then.opens();
+        opens.is_none_or(|call| self.take_opening(body.conn, call.slot).is_some())
     }
 
     /// Forgets a reply that is being opened, and gives the token of its call, which the application knows by this slot.
@@ -251,6 +272,15 @@ impl Then {
                 (&sent.context.context, sent.context.service, sent.sequence)
             }
             Self::Send { context, sequence, .. } => (&context.context, context.service, *sequence),
+        }
+    }
+
+    fn kind(&self) -> Use {
+        match self {
+            Self::Serve { .. } => Use::Serve,
+            Self::Deliver { .. } => Use::Deliver,
+            Self::Reply { .. } => Use::Reply,
+            Self::Send { .. } => Use::Send,
         }
     }
 
@@ -360,7 +390,7 @@ mod tests {
             }
             assert!(!work.has_room(ConnId::new(2, 0)), "beyond all places");
             let mut seen = HashSet::new();
-            while let Some(finished) = work.wait_for(None, |_| true) {
+            while let Some(finished) = work.wait_for(None, Use::Reply) {
                 assert!(seen.insert(index(&finished)));
             }
             assert_eq!((seen.len(), work.is_empty()), (BODIES, true));
@@ -377,8 +407,12 @@ mod tests {
         }
         assert!(!work.has_room(one) && work.has_room(other));
         work.push(reply(&pool, other, 9));
-        assert_eq!(index(&work.wait_for(Some(other), |_| true).unwrap()), 9);
-        assert!(work.wait_for(Some(other), |_| true).is_none());
+        assert_eq!(index(&work.wait_for(Some(other), Use::Reply).unwrap()), 9);
+        assert!(work.wait_for(Some(other), Use::Reply).is_none());
+        assert!(
+            work.wait_for(Some(one), Use::Send).is_none(),
+            "those of other uses are not waited for"
+        );
         assert_eq!(index(&work.next_finished().unwrap()), 0);
     }
 

@@ -69,7 +69,7 @@ pub(crate) enum DeferredAnswer {
     Results(EncodedReply),
     /// Results of an RPC reply without data items, all of which is there.
     Plain,
-    /// A long reply under RPCSEC_GSS, which the core has sealed.
+    /// A long reply under RPCSEC_GSS, which threads of the core are to seal.
     #[cfg(feature = "gss")]
     Unsealed {
         protection: Protection,

@@ -4,7 +4,7 @@
 use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::in_flight::deferred::DeferredReply;
-use crate::reactor::in_flight::gss_work::{Body, Then};
+use crate::reactor::in_flight::gss_work::{Body, Then, Use};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::server_call::Serving;
@@ -102,8 +102,7 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: Option<ConnId>) {
         loop {
-            let is_reply = |then: &Then| matches!(then, Then::Reply { .. });
-            let finished = self.reactor().gss_work().wait_for(conn, is_reply);
+            let finished = self.reactor().gss_work().wait_for(conn, Use::Reply);
             let Some((sealed, end)) = finished else { return };
             self.finish_sealed(sealed, end.is_ok());
         }
