@@ -24,7 +24,7 @@ impl CoreCell {
 
     /// Has a thread open a body, which comes back as [`CoreEvent::Opened`].
     pub(crate) fn process(&self, body: Body) {
-        self.reactor().process(body);
+        self.reactor().process_body(body);
     }
 
     /// Waits for the next reply of a connection that a thread opens.

@@ -59,7 +59,7 @@ impl CoreCell {
                 let slot = reactor.reserve_call(conn, (token, deadline), spec)?;
                 let context = Arc::clone(context);
                 let then = Then::Send { slot, context, sequence, deadline, spec: own };
-                reactor.process(Body { conn, message, at, then });
+                reactor.process_body(Body { conn, message, at, then });
                 slot
             }
             _ => {

@@ -77,7 +77,7 @@ impl CoreCell {
                     c.serves.of(to.slot).is_sealing = true;
                 }
                 let (call, data) = ((to.conn, to.slot), data.without_items());
-                reactor.process(Body::reply(call, protection.clone(), reply, data));
+                reactor.process_body(Body::reply(call, protection.clone(), reply, data));
             }
             Ok(reply) => reactor.seal_now(to, protection, reply, data.without_items()),
             Err(why) => reactor.refuse_unsealed(to, why),
@@ -175,7 +175,7 @@ impl Reactor {
             return false;
         }
         if let DeferredAnswer::Unsealed { protection, reply, data } = reply.take_answer() {
-            self.process(Body::reply((conn, slot), protection, reply, data));
+            self.process_body(Body::reply((conn, slot), protection, reply, data));
         }
         true
     }

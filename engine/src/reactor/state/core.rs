@@ -398,7 +398,7 @@ impl Core {
 
     /// Has a thread of the core seal or open a body.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn process(&mut self, body: Body) {
+    pub(in crate::reactor) fn process_body(&mut self, body: Body) {
         if self.gss_work().push(body) {
             self.wake_by(Instant(0));
         }
