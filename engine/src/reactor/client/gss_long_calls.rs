@@ -108,7 +108,7 @@ impl CoreCell {
             return None;
         };
         // A key of an earlier try to send it may not be dead yet.
-        if call.message.is_leased() {
+        if call.message.is_leased() || self.reactor().is_overdue(conn, slot, deadline) {
             return Some(call);
         }
         let reserved = self.reactor().take_reserved(conn, slot);
@@ -233,6 +233,12 @@ impl Reactor {
         let hold = self.conn(conn).and_then(|c| c.calls.hold(slot));
         let Some(hold) = hold else { return };
         (hold.arguments, hold.results) = (take(arguments), take(results));
+    }
+
+    /// Returns true if the time of a call that is not sent yet is over: the timers end it.
+    fn is_overdue(&mut self, conn: ConnId, slot: SlotId, deadline: Instant) -> bool {
+        let is_late = deadline.0 <= self.read_clock().0;
+        is_late && self.conn(conn).is_some_and(|c| c.lane.proto().requester.is_reserved(slot))
     }
 
     /// The buffers of a call that is not sent yet; `None` if it has ended.
