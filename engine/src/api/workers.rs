@@ -98,7 +98,7 @@ impl Drop for Workers {
 }
 
 impl Shared {
-    /// Has threads run these jobs. Returns false if there is no room for them, or no thread.
+    /// Leaves these jobs to the threads. Returns false without room for them, or without a thread.
     pub(super) fn add(
         self: &Arc<Self>,
         entries: impl IntoIterator<Item = Entry>,

@@ -72,7 +72,7 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// Asks the kernel for an option of a socket, of so many words.
+/// Asks the kernel for an option of a socket that is an array of words.
 fn option<const WORDS: usize>(
     socket: BorrowedFd<'_>,
     name: libc::c_int,

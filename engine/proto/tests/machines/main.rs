@@ -31,7 +31,7 @@ mod two_way;
 mod two_xids;
 mod version_two;
 
-/// What most of them use.
+/// Names that most of them use.
 mod prelude {
     pub(crate) use crate::messages::*;
     pub(crate) use crate::recorder::{Event, Recorder};

@@ -44,7 +44,7 @@ struct Bodies {
 }
 
 impl BodyThreads {
-    /// For so many bodies at a time.
+    /// With room for this number of bodies.
     pub(super) fn new(inbox: Arc<Inbox>, crypto: Arc<CryptoCounts>, bodies_max: usize) -> Self {
         let bodies = Mutex::new(Bodies {
             waiting: VecDeque::with_capacity(bodies_max),

@@ -184,7 +184,7 @@ impl GssWork {
         count < self.bodies_max && own < self.bodies_max.div_ceil(CONN_SHARE)
     }
 
-    /// Has a thread seal or open a body. Returns true if it is finished, as there are no threads.
+    /// Leaves a body to a thread, which seals or opens it. Returns true if it is finished, as without threads.
     pub(in crate::reactor) fn push(&mut self, body: Body) -> bool {
         self.out.push((body.conn, body.then.kind()));
         self.opening.extend(body.then.opens().map(|call| (body.conn, call)));

@@ -5,7 +5,7 @@
 //! its own kin if that has its part of the places, otherwise of a kin that has more than its part, and if there is no
 //! such kin, of anybody. So replies of a busy kin use what is free, go first when others need it, and displace those
 //! of others only up to the part of their kin. A place whose call is being executed is in no queue and cannot be
-//! displaced: a kin has at most its part of such places. Nothing is allocated after the start but for a call
+//! displaced: a kin has at most its part of such places. Nothing is allocated after the start, except for a call
 //! that is repeated while it is executed: places are linked by their numbers, and their memory comes from the system when
 //! it is first used.
 
