@@ -157,7 +157,7 @@ impl Parts {
             is_iwarp: caps.is_iwarp,
         };
         let objects = [qp.raw().as_ptr().addr(), lease.queue.as_ptr().addr()];
-        let route = Some(RouteLease::take(*number, context, objects, mailbox));
+        let route = Some(RouteLease::take(*number, context, objects, caps.is_iwarp, mailbox));
         let (windows, memory) = (Arc::downgrade(&memory.windows), Some(memory));
         Ok(Self { route, qp, memory, windows, lease, _domain: domain, limits })
     }

@@ -13,9 +13,9 @@ use std::ffi::c_uint;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, Weak};
 
-/// Meaning of an event for connections; `None` if it does not concern them. Raw numbers, as a newer kernel may have more
+/// Meaning of an event for a connection; `None` if it does not concern one. Raw numbers, as a newer kernel may have more
 /// than the binding's enum.
-fn translated(kind: c_uint) -> Option<Event> {
+fn translated(kind: c_uint, is_iwarp: bool) -> Option<Event> {
     use ibv_event_type::*;
     const FATAL: c_uint = IBV_EVENT_QP_FATAL as c_uint;
     const QUEUE: c_uint = IBV_EVENT_CQ_ERR as c_uint;
@@ -25,6 +25,8 @@ fn translated(kind: c_uint) -> Option<Event> {
     const DEVICE: c_uint = IBV_EVENT_DEVICE_FATAL as c_uint;
     let reached = DownCause::PeerMisbehaved("it reached for memory without the right to");
     match kind {
+        // The end of a TCP stream, if a message was on its way: siw tells of that before its connection manager does.
+        FATAL if is_iwarp => Some(Event::QueuePairFailed(DownCause::PeerDied)),
         FATAL | QUEUE => Some(Event::QueuePairFailed(DownCause::DeviceFailed)),
         REQUEST | ACCESS => Some(Event::QueuePairFailed(reached)),
         MESSAGE => Some(Event::FirstMessage),
@@ -39,7 +41,20 @@ struct Route {
     context: Context,
     /// Addresses of its queue pair and of its completion queue.
     objects: [usize; 2],
+    is_iwarp: bool,
     mailbox: Weak<Mailbox>,
+}
+
+impl Route {
+    /// Leaves what the device reports for the connection's thread, if it concerns this connection.
+    fn pass_on(&self, kind: c_uint, object: usize) {
+        let event = translated(kind, self.is_iwarp)
+            .filter(|event| *event == Event::DeviceRemoved || self.objects.contains(&object));
+        if let Some((event, mailbox)) = event.zip(self.mailbox.upgrade()) {
+            let number = self.number;
+            mailbox.leave(move |thread| thread.on_device_event(number, event));
+        }
+    }
 }
 
 static ROUTES: Mutex<Vec<Route>> = Mutex::new(Vec::new());
@@ -57,9 +72,10 @@ impl RouteLease {
         number: u64,
         context: Context,
         objects: [usize; 2],
+        is_iwarp: bool,
         mailbox: Weak<Mailbox>,
     ) -> Self {
-        lock(&ROUTES).push(Route { number, context, objects, mailbox });
+        lock(&ROUTES).push(Route { number, context, objects, is_iwarp, mailbox });
         Self { number }
     }
 }
@@ -76,40 +92,46 @@ impl Drop for RouteLease {
 /// The context is open.
 pub(super) unsafe fn pass_on(context: Context) {
     // SAFETY: the caller vouches for the context.
-    while let Some((event, object)) = unsafe { next(context) } {
-        for route in lock(&ROUTES).iter() {
-            let is_all = event == Event::DeviceRemoved;
-            let concerns = route.context == context && (is_all || route.objects.contains(&object));
-            if let Some(mailbox) = route.mailbox.upgrade().filter(|_| concerns) {
-                let (number, event) = (route.number, event.clone());
-                mailbox.leave(move |thread| thread.on_device_event(number, event));
-            }
+    while let Some((kind, object)) = unsafe { next(context) } {
+        for route in lock(&ROUTES).iter().filter(|route| route.context == context) {
+            route.pass_on(kind, object);
         }
     }
 }
 
-/// The next event that concerns connections, acknowledged, and the address of the object that it is about.
+/// The next event's kind, and the address of the object that it is about; acknowledged.
 ///
 /// # Safety
 /// The context is open.
-unsafe fn next(context: Context) -> Option<(Event, usize)> {
-    loop {
-        let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
-        // SAFETY: the caller vouches for the context; the result has a place.
-        if unsafe { ibv_get_async_event(context.0.as_ptr(), raw.as_mut_ptr()) } != 0 {
-            return None;
-        }
-        // SAFETY: the kind is read as a number, whatever it is; the union's words are initialised, and a pointer to any
-        // object is the first of them.
-        let (kind, object) = unsafe {
-            let at = raw.as_ptr();
-            let kind = (&raw const (*at).event_type).cast::<c_uint>().read();
-            (kind, (*at).element.qp.addr())
-        };
-        // SAFETY: the library filled it in; acknowledged once.
-        unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
-        if let Some(event) = translated(kind) {
-            return Some((event, object));
-        }
+unsafe fn next(context: Context) -> Option<(c_uint, usize)> {
+    let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
+    // SAFETY: the caller vouches for the context; the result has a place.
+    if unsafe { ibv_get_async_event(context.0.as_ptr(), raw.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the kind is read as a number, whatever it is; the union's words are initialised, and a pointer to any
+    // object is the first of them.
+    let event = unsafe {
+        let at = raw.as_ptr();
+        let kind = (&raw const (*at).event_type).cast::<c_uint>().read();
+        (kind, (*at).element.qp.addr())
+    };
+    // SAFETY: the library filled it in; acknowledged once.
+    unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
+    Some(event)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_stream_is_the_peers_death_over_iwarp_alone() {
+        let fatal = ibv_event_type::IBV_EVENT_QP_FATAL as c_uint;
+        let over = |is_iwarp| translated(fatal, is_iwarp);
+        assert_eq!(over(true), Some(Event::QueuePairFailed(DownCause::PeerDied)));
+        assert_eq!(over(false), Some(Event::QueuePairFailed(DownCause::DeviceFailed)));
+        let queue = ibv_event_type::IBV_EVENT_CQ_ERR as c_uint;
+        assert_eq!(translated(queue, true), Some(Event::QueuePairFailed(DownCause::DeviceFailed)));
     }
 }
