@@ -240,7 +240,7 @@ const SCHEMA: i64 = 1;
 const KEYS: &[&str] = &["schema", "output", "defaults", "run"];
 /// Options that are given several times, rather than once with a list.
 const REPEATED: &[&str] = &["address", "set", "fail-if"];
-const FILES: &[&str] = &["json", "csv", "hgrm", "hlog", "report", "baseline", "capture"];
+const FILES: &[&str] = &["json", "csv", "hgrm", "hlog", "baseline", "capture"];
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

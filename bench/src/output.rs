@@ -7,7 +7,7 @@ use crate::compare::{Comparison, Condition, Document};
 use crate::console::{Sink, is_standard_output, say_to_people};
 use crate::failure::Failure;
 use crate::ranks::Rank;
-use crate::report::{Report, csv, hdr, html, table};
+use crate::report::{Report, csv, hdr, table};
 use clap::Args;
 use spinrpc::{CaptureCounters, CaptureSink};
 use std::path::{Path, PathBuf};
@@ -32,9 +32,6 @@ pub(crate) struct OutputArgs {
     /// Also write every interval to this file, as an HdrHistogram interval log (V2)
     #[arg(long, value_name = "FILE")]
     pub(crate) hlog: Option<PathBuf>,
-    /// Also write a page with tables and plots to this file: one self-contained HTML file
-    #[arg(long, value_name = "FILE.html")]
-    pub(crate) report: Option<PathBuf>,
     /// Compare the result with this report, written by --json
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
@@ -64,13 +61,12 @@ impl OutputArgs {
             csv: own(&self.csv),
             hgrm: own(&self.hgrm),
             hlog: own(&self.hlog),
-            report: own(&self.report),
             ..Self::default()
         })
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.json, &self.csv, &self.hgrm, &self.hlog, &self.report].into_iter().flatten()
+        [&self.json, &self.csv, &self.hgrm, &self.hlog].into_iter().flatten()
     }
 
     /// Rejects a file used for two outputs, before any of them is written.
@@ -119,7 +115,7 @@ fn or_here(folder: &Path) -> &Path {
 type Render = fn(&Report) -> Result<String, Failure>;
 
 pub(crate) struct Outputs {
-    documents: [(Sink, Render); 4],
+    documents: [(Sink, Render); 3],
     hgrm: Option<PathBuf>,
     is_output_taken: bool,
     baseline: Option<(String, Document)>,
@@ -143,7 +139,6 @@ impl Outputs {
                 (Sink::open(args.json.as_deref())?, json),
                 (Sink::open(args.csv.as_deref())?, csv::render),
                 (Sink::open(args.hlog.as_deref())?, hdr::interval_log),
-                (Sink::open(args.report.as_deref())?, |report| Ok(html::render(report))),
             ],
             hgrm: args.hgrm.as_deref().map(checked_folder).transpose()?,
             conditions: args.fail_if.clone(),
@@ -248,7 +243,7 @@ impl Capture {
     }
 }
 
-const ONE_OUTPUT: &str = "only one of --json, --csv, --hgrm, --hlog and --report can be - \
-                          (standard output); use files for the others";
+const ONE_OUTPUT: &str = "only one of --json, --csv, --hgrm and --hlog can be - (standard output); \
+                          use files for the others";
 const NOT_TO_OUTPUT: &str =
     "--capture takes a file or a named pipe, not - for standard output, which has the table";

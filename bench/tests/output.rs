@@ -1,4 +1,4 @@
-//! Outputs of a run: documents that conform to their schemas, tables, spectra, logs, pages, and the
+//! Outputs of a run: documents that conform to their schemas, tables, spectra, logs, and the
 //! comparison with a baseline.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
@@ -31,10 +31,9 @@ fn every_file_that_is_asked_for_is_written_and_valid() {
     let _cores = cores();
     let server = Server::start("output");
     let folder = Folder::new("files");
-    let [json, csv, hgrm, hlog, html] =
-        ["r.json", "r.csv", "r.hgrm", "r.hlog", "r.html"].map(|name| folder.file(name));
-    let files =
-        ["--json", &json, "--csv", &csv, "--hgrm", &hgrm, "--hlog", &hlog, "--report", &html];
+    let [json, csv, hgrm, hlog] =
+        ["r.json", "r.csv", "r.hgrm", "r.hlog"].map(|name| folder.file(name));
+    let files = ["--json", &json, "--csv", &csv, "--hgrm", &hgrm, "--hlog", &hlog];
     run(&server, &[&["--repeats", "2", "--depth", "2"][..], &files].concat()).with(0);
     let report = report_in(&json);
     assert_eq!(report["rows"][0]["repeats"].as_array().unwrap().len(), 2);
@@ -43,16 +42,6 @@ fn every_file_that_is_asked_for_is_written_and_valid() {
     assert!(read(&hgrm).contains("Total count    =          800]"), "{}", read(&hgrm));
     assert!(read(&hlog).contains("#[Histogram log format version 1.3]"), "{}", read(&hlog));
     assert!(read(&hlog).contains("Tag=1-echo-64-B-depth-2.r2,"), "{}", read(&hlog));
-    let page = read(&html);
-    assert!(page.starts_with("<!doctype html>") && page.contains("</html>"), "{page}");
-    for part in [
-        "Latency by percentile",
-        "Latency over time",
-        "echo 64 B, depth 2",
-        "Bottleneck of each row",
-    ] {
-        assert!(page.contains(part), "no {part}");
-    }
 }
 
 /// No server listens at the address. Expect no new file, and an existing one unchanged.

@@ -47,9 +47,9 @@ impl Files {
 
 /// A run that has started.
 fn start(server: &Server, files: &Files, options: &[&str]) -> Child {
-    let [json, csv, html, hgrm] = ["json", "csv", "html", "hgrm"].map(|kind| files.0.file(kind));
+    let [json, csv, hgrm] = ["json", "csv", "hgrm"].map(|kind| files.0.file(kind));
     server
-        .client(&["--json", &json, "--csv", &csv, "--report", &html, "--hgrm", &hgrm])
+        .client(&["--json", &json, "--csv", &csv, "--hgrm", &hgrm])
         .args(options)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -191,7 +191,6 @@ fn calls_that_are_never_answered_are_a_row_of_their_own_and_exit_code_1() {
         assert!(row["bounded_by"].is_null(), "{name}: {row}");
         assert_eq!(files.column("lost"), lost.to_string(), "{name}");
         assert_eq!(files.column("max_ns"), "", "{name}");
-        assert!(files.read("html").contains("Calls never answered"), "{name}");
         let spectrum = files.read("hgrm");
         assert!(!spectrum.contains("1.000000000000"), "{name}: {spectrum}");
         assert_agreement(row);
@@ -222,11 +221,10 @@ fn a_run_too_short_for_a_call_has_no_figures_and_fails() {
         assert!(one["calls_per_second"].is_null(), "{one}");
     }
     assert_eq!((files.column("p50_ns"), files.column("max_ns")), (String::new(), String::new()));
-    let (table, page) = (text(&output.stdout), files.read("html"));
+    let table = text(&output.stdout);
     let line = table.lines().find(|line| line.trim_start().starts_with("echo 64 B, 10/s")).unwrap();
     let cells: Vec<&str> = line.split("  ").filter(|cell| !cell.is_empty()).collect();
     assert!(cells[3..].iter().all(|cell| cell.trim() == "-"), "{table}");
-    assert!(!page.contains("<figure") && !page.contains("NaN"), "{page}");
 }
 
 /// Keep sixteen times as many calls in flight as there are credits. Expect latencies that belong to this
@@ -332,7 +330,6 @@ fn a_minus_is_standard_output_for_one_document() {
         ("--csv", "row,repeat,", "\r\n"),
         ("--hgrm", "       Value", "]\n"),
         ("--hlog", "#[Histogram log", "\n"),
-        ("--report", "<!doctype html>", "</html>\n"),
     ] {
         let output = run(&[option, "-"]);
         let said = text(&output.stdout);

@@ -123,8 +123,7 @@ const NS_PER_MS: f64 = 1e6;
 mod tests {
     use super::*;
     use crate::load::{Operation, Workload, nanoseconds};
-    use crate::report::html::tests::sampled;
-    use crate::report::tests::empty;
+    use crate::report::tests::{empty, sampled};
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use hdrhistogram::serialization::Deserializer;

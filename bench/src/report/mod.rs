@@ -1,14 +1,12 @@
 //! From measurements to printed and written results: medians, ratios, goals.
 //!
 //! The commands fill a [`Report`]; `explain` finds the bottlenecks of its rows; `grid` makes tables
-//! of it, which `table` prints and `html` shows with plots; `csv` and `hdr` are
-//! for programs; `csv` lists the figures of a repeat.
+//! of it, which `table` prints; `csv` and `hdr` are for programs; `csv` lists the figures of a repeat.
 
 pub(crate) mod csv;
 mod explain;
 mod grid;
 pub(crate) mod hdr;
-pub(crate) mod html;
 pub(crate) mod table;
 mod validity;
 
@@ -550,7 +548,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::cores::CoreList;
     use crate::env::ProfileId;
-    use crate::load::{Arrivals, CutShort, OpenLoop, Operation, Rate, Samples};
+    use crate::load::{Arrivals, CutShort, Interval, OpenLoop, Operation, Rate, Samples, nanoseconds};
 
     /// A report without results, about this host.
     pub(crate) fn empty() -> Report {
@@ -606,6 +604,23 @@ pub(crate) mod tests {
         one.measurement.latency = LatencySummary::of(samples, 1.0, 0);
         one.measurement.start_unix_s = start_unix_s;
         one
+    }
+
+    /// A row with this many samples in each repeat, in ten intervals.
+    pub(crate) fn sampled(workload: Workload, repeats: &[u64]) -> Row {
+        let measured = |&calls: &u64| {
+            let mut one = repeat(calls, 300.0, &[]);
+            let samples = &mut one.measurement.samples;
+            for index in 0..10 {
+                let mut histogram = nanoseconds().unwrap();
+                histogram.record_n(200 + index, calls / 10).unwrap();
+                samples.latency.add(&histogram).unwrap();
+                let start_s = index as f64 / 10.0;
+                samples.intervals.push(Interval { start_s, elapsed_s: 0.1, histogram });
+            }
+            one
+        };
+        Row::new(workload, repeats.iter().map(measured).collect())
     }
 
     fn echo() -> Workload {
