@@ -12,7 +12,6 @@ use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::floor::{Placed, Probe, cache_line_ns};
-use crate::idle_job;
 use crate::load::{self, Beside, Callee, Ends, Fleet, Limits, Measurement, Operation, Workload};
 use crate::output::Outputs;
 use crate::pattern::Verify;
@@ -38,9 +37,6 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let outputs = Outputs::open(&args.output)?;
     let steal = StealMeter::start(&cores);
     let is_shm = fabric.driver == Driver::Shm;
-    let set_up = is_shm.then(|| idle_job::set_up_idle(&args.profile, pair, IDLE));
-    report.notes.extend(set_up.as_ref().map(memory_note));
-    let set_up = set_up.and_then(Result::ok);
     // Before the server, because it may fail: this process explains best why there is no such fabric here.
     let engine = profile::engine(&profile.config, None)?;
     let server = ServerProcess::start(&address, pair.server, &args.profile, false)?;
@@ -65,8 +61,7 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
         report.rows.extend(further_rows(args, pair, repeats)?);
     }
     if args.goals && is_shm {
-        let idle_kib = set_up.as_ref().map_or(f64::NAN, |both| both.client_kib + both.server_kib);
-        report.goals = goals(&report.rows, idle, idle_kib);
+        report.goals = goals(&report.rows, idle);
         report.judge_goals();
     }
     report.collect_floor();
@@ -78,13 +73,6 @@ pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
     let measured = report.verdict();
     outputs.deliver(report)?;
     measured
-}
-
-/// Tells the memory, or why there is no figure: the rest of the job does not need it.
-fn memory_note(set_up: &Result<idle_job::Setup, Failure>) -> String {
-    let failed =
-        |failure| format!("the memory of {IDLE} idle connections was not measured: {failure}");
-    set_up.as_ref().map_or_else(failed, idle_job::Setup::memory_note)
 }
 
 /// Rows between ends of other kinds, which are measured for a shorter time each.
@@ -298,7 +286,7 @@ fn check_answered(workload: &Workload, measured: &Measurement) -> Result<(), Fai
 /// A connection over a device registers its memory, which takes time and may be limited.
 fn idle_connections(driver: Driver) -> usize {
     match driver {
-        Driver::Shm => IDLE as usize,
+        Driver::Shm => IDLE,
         Driver::Verbs => 100,
     }
 }
@@ -379,7 +367,7 @@ fn relate(workloads: &[Workload], repeats: &mut [Vec<Repeat>]) {
     }
 }
 
-fn goals(rows: &[Row], idle: usize, idle_kib: f64) -> Vec<Goal> {
+fn goals(rows: &[Row], idle: usize) -> Vec<Goal> {
     let ratio = |workload: Workload, to: &str| {
         let row = rows.iter().find(|row| row.workload == workload);
         let mut ratios = row.into_iter().flat_map(|row| &row.median.ratios);
@@ -397,7 +385,6 @@ fn goals(rows: &[Row], idle: usize, idle_kib: f64) -> Vec<Goal> {
         Goal::at_least("1 MiB read, x memcpy", read, 0.9),
         Goal::at_least("1 MiB write, x memcpy", write, 0.9),
         Goal::at_most(format!("echo p50 with {idle} idle, x alone"), crowded, 1.2),
-        Goal::at_most("memory per idle connection, both ends, KiB", idle_kib, 64.0),
         Goal::at_most(CALLING, ratio(calling, MORE_LINES), 3.0),
         Goal::at_most(WAKING, ratio(waking, MORE_WAKES), 1.5),
         Goal::at_least("calls/s by handles, 4 threads, x the core itself", ratio(all, ITSELF), 0.8),
@@ -426,7 +413,7 @@ fn notes(driver: Driver) -> Vec<String> {
 }
 
 /// Idle connections over shared memory, if the profile has room for as many.
-const IDLE: u32 = 1000;
+const IDLE: usize = 1000;
 const REPEATS: u32 = 5;
 /// They may take this long, however short their measurements are.
 const REPEATS_TIME: Duration = Duration::from_secs(30);
@@ -504,7 +491,7 @@ mod tests {
             workloads.iter().zip(repeats).map(|(w, done)| Row::new(*w, done)).collect();
         let [own, faster] = [one(9, 200.0), repeat(9, 190.0, &line)];
         assert!(added(&own, &faster) == 0.0 && added(&own, &one(9, 300.0)).is_nan());
-        let goals = goals(&rows, 0, f64::NAN);
+        let goals = goals(&rows, 0);
         let judged: Vec<_> = goals.iter().map(|goal| (goal.measured, goal.met)).collect();
         assert_eq!(judged, [(3.5, Some(false)), (0.7, Some(false))]);
     }

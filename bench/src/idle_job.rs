@@ -49,55 +49,29 @@ pub(crate) fn run(args: &IdleJobArgs) -> Result<(), Failure> {
     verdict
 }
 
-/// Sets up this many idle connections between a client and a server of their own, with room for them: with few, the
-/// huge pages of a heap would count for more than the connections.
-///
-/// # Errors
-/// The system, or the user's own `--set`, does not allow so many; or the measurement failed.
-pub(crate) fn set_up_idle(
-    profile: &ProfileArgs,
-    pair: CorePair,
-    connections: u32,
-) -> Result<Setup, Failure> {
-    check_system(connections)?;
-    let (profile, address) = (with_room(profile, connections)?, own_address()?);
-    let engine = profile::engine(&load(&profile, pair)?.config, None)?;
-    let server = ServerProcess::start(&address, pair.server, &profile, false)?;
-    let callees = [Callee::spinperf(&address)];
-    let [_, crowded] = workloads(connections as usize);
-    let setup = with_fleet(&engine, &callees, None, |fleet| set_up(fleet, &server, &crowded));
-    engine.shutdown();
-    setup
-}
-
-pub(crate) struct Setup {
+struct Setup {
     seconds: f64,
     /// KiB of each connection.
-    pub(crate) client_kib: f64,
-    pub(crate) server_kib: f64,
+    client_kib: f64,
+    server_kib: f64,
     /// Of the kernel, for all programs of the host.
     slab_kib: f64,
 }
 
 impl Setup {
-    pub(crate) fn memory_note(&self) -> String {
-        let Self { client_kib, server_kib, slab_kib, .. } = self;
-        format!(
-            "an idle connection takes {client_kib:.1} KiB of the client and {server_kib:.1} KiB of the server (Pss, in \
-             which shared pages count half at each, page tables, and what huge pages of the heap round up); for each \
-             one the kernel's Slab grew by {slab_kib:.1} KiB, which it reports for the whole host only"
-        )
-    }
-
     fn notes(&self, idle: usize) -> Vec<String> {
-        let seconds = self.seconds;
+        let Self { seconds, client_kib, server_kib, slab_kib } = self;
         let micros = seconds * 1e6 / idle as f64;
         vec![
             format!(
                 "{idle} connections were made in {seconds:.2} s, {micros:.0} µs each, one handshake after the other, \
                  {CONNECTING_MAX} requested at a time; they share two cores with both control threads"
             ),
-            self.memory_note(),
+            format!(
+                "an idle connection takes {client_kib:.1} KiB of the client and {server_kib:.1} KiB of the server (Pss, \
+                 in which shared pages count half at each, page tables, and what huge pages of the heap round up); for \
+                 each one the kernel's Slab grew by {slab_kib:.1} KiB, which it reports for the whole host only"
+            ),
             "the two rows of a round are measured one after the other, by turns with a server of their own each"
                 .to_owned(),
         ]

@@ -91,42 +91,38 @@ fn measured(arguments: &[&str]) {
     assert!(is_measured, "{said}");
 }
 
-/// Expect the whole job, however many repeats it makes, to find about the memory of an idle connection that
-/// `spinperf idle` finds at both ends. The profile has room for 62 idle connections only: on so few, a heap that grows by
-/// large steps would make the difference, as huge pages would, which add a fifth.
+/// Without huge pages, of which the figures would depend on how many the kernel has at that moment.
 #[test]
-fn the_memory_of_an_idle_connection_is_the_same_in_every_job() {
+fn idle_connections_have_a_time_and_memory_at_both_ends() {
     let _cores = common::two_cores();
-    let folder = Folder::new("idle-memory");
+    let folder = Folder::new("idle");
     let json = folder.file("r.json");
-    let kib = |arguments: &[&str], goal: &str| -> f64 {
-        let both = ["--profile", "dev-vm", "--duration", "100ms", "--json", &json];
-        measured(&[arguments, &both].concat());
-        let goals = report_in(&json)["goals"].clone();
-        let goals = goals.as_array().unwrap().iter();
-        let found = goals.filter(|one| one["name"].as_str().unwrap().contains(goal));
-        found.map(|one| one["measured"].as_f64().unwrap()).sum()
+    let how = ["idle", "--connections", "1000", "--repeats", "1", "--duration", "100ms"];
+    measured(&[&how[..], &["--profile", "dev-vm", "--json", &json]].concat());
+    let report = report_in(&json);
+    let figure = |name: &str| {
+        let mut goals = report["goals"].as_array().unwrap().iter();
+        goals.find(|one| one["name"] == name).unwrap()["measured"].as_f64().unwrap()
     };
-    let job = kib(&["--repeats", "3", "--goals"], "memory per idle connection");
-    let idle = kib(&["idle", "--connections", "1000", "--repeats", "1"], "idle connection at the");
-    assert!((0.8..1.25).contains(&(job / idle)), "{job} and {idle} KiB");
+    assert!(figure("1000 connections set up, s") > 0.0, "{report}");
+    for end in ["client", "server"] {
+        let kib = figure(&format!("idle connection at the {end}, KiB"));
+        assert!((4.0..256.0).contains(&kib), "{end}: {kib} KiB");
+    }
+    assert!(report["rows"][1]["name"].as_str().unwrap().contains("1000 idle"), "{report}");
 }
 
-/// Leave no room for the connections whose memory is measured. Expect all other figures, and a note in place of that one.
-/// Rows tell what was measured on every host: a goal is left out when the cores changed their distance meanwhile.
+/// Leave room for few idle connections. Expect the job to measure with as many.
 #[test]
-fn a_job_without_room_for_idle_connections_measures_the_rest() {
+fn a_job_with_little_room_has_fewer_idle_connections() {
     let _cores = common::two_cores();
     let folder = Folder::new("no-room");
     let json = folder.file("r.json");
-    let how = ["--profile", "dev-vm", "--repeats", "1", "--duration", "50ms", "--goals"];
+    let how = ["--profile", "dev-vm", "--repeats", "1", "--duration", "50ms"];
     measured(&[&how[..], &["--set", "limits.conns=40", "--json", &json]].concat());
     let report = report_in(&json);
-    let says = |part: &str, what: &str| {
-        report[part].as_array().unwrap().iter().any(|one| one.to_string().contains(what))
-    };
-    assert!(says("notes", "was not measured") && !says("goals", "memory per idle connection"));
-    assert!(says("rows", "38 idle"), "{report}");
+    let mut rows = report["rows"].as_array().unwrap().iter();
+    assert!(rows.any(|row| row["name"].as_str().unwrap().contains("38 idle")), "{report}");
 }
 
 /// A validator that finds no errors must be able to find some.
