@@ -1,11 +1,10 @@
 //! From measurements to printed and written results: medians, ratios, goals.
 //!
-//! The commands fill a [`Report`]; `explain` finds the bottlenecks of its rows; `grid` makes tables
-//! of it, which `table` prints; `csv` and `hdr` are for programs; `csv` lists the figures of a repeat.
+//! The commands fill a [`Report`]; `explain` finds the bottlenecks of its rows; `table` prints it;
+//! `csv` and `hdr` are for programs; `csv` lists the figures of a repeat.
 
 pub(crate) mod csv;
 mod explain;
-mod grid;
 pub(crate) mod hdr;
 pub(crate) mod table;
 mod validity;
@@ -182,13 +181,6 @@ fn fell_behind(row: &Row) -> Option<String> {
          the percentiles all the same with --force",
         worst.adherence_percent, row.name
     ))
-}
-
-/// Facts of the environment, and interference with the measured cores, for people.
-fn environment_facts(report: &Report) -> Vec<(String, String)> {
-    let mut facts = report.environment.facts();
-    facts.push(report.interference.fact());
-    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -548,7 +540,9 @@ pub(crate) mod tests {
     use super::*;
     use crate::cores::CoreList;
     use crate::env::ProfileId;
-    use crate::load::{Arrivals, CutShort, Interval, OpenLoop, Operation, Rate, Samples, nanoseconds};
+    use crate::load::{
+        Arrivals, CutShort, Interval, OpenLoop, Operation, Rate, Samples, nanoseconds,
+    };
 
     /// A report without results, about this host.
     pub(crate) fn empty() -> Report {
@@ -681,9 +675,11 @@ pub(crate) mod tests {
         report.rows.push(Row::new(part, vec![one.clone()]));
         report.explain();
         assert!(report.rows[0].bounded_by.is_none());
-        assert!(grid::bounds(&report).is_none() && grid::cores(&report).is_none());
+        let has = |report: &Report, title: &str| table::render(report).contains(title);
+        let titles = ["\nbottleneck of each row\n", "\ncores: "];
+        assert_eq!(titles.map(|title| has(&report, title)), [false; 2]);
         report.rows.push(Row::new(echo(), vec![one]));
-        assert!(grid::bounds(&report).is_some() && grid::cores(&report).is_some());
+        assert_eq!(titles.map(|title| has(&report, title)), [true; 2]);
     }
 
     fn open_repeat(sent: u64) -> Repeat {
