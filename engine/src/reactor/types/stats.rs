@@ -5,7 +5,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::cache_lines::assert_alone;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// Counters of a core since its start. Each number is consistent by itself; the copy as a whole may not be.
         ///
         /// ```
@@ -19,7 +19,7 @@ macro_rules! counters {
         /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct StatsSnapshot { $($(#[$doc])* pub $name: u64,)+ }
+        pub struct StatsSnapshot { $($(#[doc = $doc])+ pub $name: u64,)+ }
 
         /// The published cells of one core. On lines of their own: the cells of another core may be next to them.
         #[derive(Debug, Default)]
@@ -40,6 +40,9 @@ macro_rules! counters {
         }
 
         impl StatsSnapshot {
+            /// The name of every counter, and its description: sentences in Markdown, as in its documentation.
+            pub const DESCRIPTIONS: &[(&str, &str)] = &[$((stringify!($name), concat!($($doc),+)),)+];
+
             /// Every counter with its name, for tables and JSON.
             pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)+].into_iter()
@@ -94,7 +97,7 @@ counters! {
     timeouts,
     /// Calls neither executed nor answered, because the engine was shutting down gracefully.
     calls_left,
-    /// Deferred calls that services answered as too late ([`Deferred::too_late`](crate::Deferred::too_late)).
+    /// Deferred calls that services answered as too late (`Deferred::too_late`).
     calls_late,
     /// Calls answered with SYSTEM_ERR because the handler dropped them.
     calls_dropped,
