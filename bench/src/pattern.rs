@@ -7,11 +7,21 @@ use spinrpc_xdr::Xdr;
 use std::fmt;
 
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Xdr, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Xdr,
+    clap::ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verify {
     /// Only lengths are checked.
+    #[default]
     Off,
     /// One byte of every cache line is checked, at both ends.
     Touch,

@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 use spinrpc_xdr::Xdr;
 use std::time::Duration;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Xdr, clap::ValueEnum, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
     /// No arguments and no results.
+    #[default]
     Null,
     /// Sends bytes and receives bytes, inline if they fit.
     Echo,
@@ -38,10 +41,11 @@ impl Operation {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
     /// A closed loop of one call at a time on each connection.
+    #[default]
     #[value(name = "pingpong")]
     PingPong,
     /// A closed loop: every reply starts the next call.
@@ -148,7 +152,7 @@ impl<'de> Deserialize<'de> for Mix {
 }
 
 /// `bench/schema` describes the fields, as it does those of its parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Workload {
     pub(crate) mode: Mode,
     pub(crate) op: Operation,
@@ -190,24 +194,13 @@ impl Workload {
     /// One call at a time on one connection, unverified.
     pub(crate) fn ping_pong(op: Operation, bytes: usize) -> Self {
         Self {
-            mode: Mode::PingPong,
             op,
-            rate: None,
-            mix: Mix::default(),
-            of_mix: false,
-            seed: 0,
             call_bytes: bytes,
             reply_bytes: bytes,
             depth: 1,
             connections: 1,
             cores: 1,
-            idle_connections: 0,
-            verify: Verify::Off,
-            reverse: false,
-            both: false,
-            threads: 0,
-            slabs: false,
-            ends: Ends::Apart,
+            ..Self::default()
         }
     }
 
