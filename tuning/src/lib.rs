@@ -52,7 +52,7 @@ mod without_effect;
 pub use error::{Location, Problem, ProfileError};
 pub use loader::{Loader, load};
 pub use profile::{Profile, Setting, Source};
-pub use program::{DEFAULT_PROFILE, ProfileArgs, load_for_program};
+pub use program::{DEFAULT_PROFILE, ProfileArgs, load_for_program, usage_error};
 pub use propose::propose;
 pub use reference::{markdown, reference};
 pub use shipped::{Shipped, shipped};

@@ -14,7 +14,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use spinrpc::config::{CoreList, Host};
 use spinrpc_tuning::fit::FitError;
 use spinrpc_tuning::printable::{printable, printable_lines};
-use spinrpc_tuning::{Loader, Profile, ProfileError, manual};
+use spinrpc_tuning::{Loader, Profile, ProfileError, manual, usage_error};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -211,13 +211,9 @@ fn status_of(error: &ProfileError) -> u8 {
 
 /// Prints help and version unchanged; reduces usage errors to one line.
 fn explain_usage(error: &clap::Error) -> Outcome {
-    let text = error.to_string();
     if !error.use_stderr() {
-        return Outcome::good(text);
+        return Outcome::good(error.to_string());
     }
-    let is_part = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
-    let parts = text.lines().map(str::trim).filter(|line| !line.is_empty()).take_while(is_part);
-    let message = parts.collect::<Vec<_>>().join(" ");
-    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let message = usage_error(error);
     Outcome::usage(format!("{message} (see spintune --help)"))
 }

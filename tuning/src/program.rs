@@ -27,6 +27,16 @@ impl ProfileArgs {
     }
 }
 
+/// A usage error of clap on one line: its first paragraph, without `error: `.
+pub fn usage_error(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let kept = text.lines().take_while(|line| !line.starts_with("Usage:"));
+    let kept = kept.filter(|line| !line.starts_with("For more"));
+    let words: Vec<&str> = kept.flat_map(str::split_whitespace).collect();
+    let message = words.join(" ");
+    message.strip_prefix("error: ").unwrap_or(&message).to_owned()
+}
+
 /// Profile of a program when none is given: the defaults of every key.
 pub const DEFAULT_PROFILE: &str = "base";
 

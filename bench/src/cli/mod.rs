@@ -16,6 +16,7 @@ use crate::top::{Target, TopArgs};
 use crate::units::parse_time;
 use clap::{Args, Parser, Subcommand};
 use spinrpc::fabric::check_address;
+use spinrpc_tuning::usage_error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -190,9 +191,9 @@ where
     I: IntoIterator<Item = T>,
     T: Into<std::ffi::OsString> + Clone,
 {
-    Cli::try_parse_from(arguments).map_err(|error| {
-        let text = error.render().to_string();
-        if error.use_stderr() { Failure::Usage(one_line(&text)) } else { Failure::Help(text) }
+    Cli::try_parse_from(arguments).map_err(|error| match error.use_stderr() {
+        true => Failure::Usage(usage_error(&error)),
+        false => Failure::Help(error.to_string()),
     })
 }
 
@@ -208,15 +209,6 @@ pub(crate) fn parse_run(words: Vec<String>) -> Result<Box<RunArgs>, Failure> {
 pub(crate) fn run_options() -> Vec<String> {
     let command = RunArgs::augment_args(clap::Command::new("run"));
     command.get_arguments().filter_map(|one| one.get_long().map(str::to_owned)).collect()
-}
-
-/// The first paragraph of a clap message on one line, without its `error: `.
-fn one_line(message: &str) -> String {
-    let body = message.strip_prefix("error: ").unwrap_or(message);
-    let kept = body.lines().take_while(|line| !line.starts_with("Usage:"));
-    let kept = kept.filter(|line| !line.starts_with("For more information"));
-    let words: Vec<&str> = kept.flat_map(str::split_whitespace).collect();
-    words.join(" ")
 }
 
 #[cfg(test)]
