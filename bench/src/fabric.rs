@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::config::Driver;
 use spinrpc::fabric::{Address, RdmaAddress};
 use spinrpc::{Config, driver_of};
-use spinrpc_tuning::host::Tree;
+use spinrpc_tuning::host::{Process, Tree};
 use spinrpc_tuning::rdma::{self, Device, Memlock};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -66,11 +66,15 @@ fn raise_descriptor_limit() {
 /// Warns on standard error if the first connection may fail for lack of locked memory, here or at
 /// the peer.
 pub(crate) fn warn_of_memlock(config: &Config) {
-    let (limit, needed_bytes) = (Memlock::current(), Memlock::connection_bytes(config));
-    if config.driver() == Driver::Verbs && !limit.is_privileged && !limit.allows(needed_bytes) {
-        let (limit, needed) = (limit.show(), needed_bytes.div_ceil(1 << 20));
+    let process = Process::read(&Tree::host());
+    let limit = process.memlock.and_then(|limit| limit.soft).filter(|_| !process.may_lock_all);
+    let needed_bytes = Memlock::connection_bytes(config);
+    if let Some(limit) = limit.filter(|limit| *limit < needed_bytes)
+        && config.driver() == Driver::Verbs
+    {
+        let (limit_kib, needed) = (limit >> 10, needed_bytes.div_ceil(1 << 20));
         eprintln!(
-            "spinperf: {limit} may be locked, and a connection with this profile registers up to \
+            "spinperf: {limit_kib} KiB may be locked, and a connection with this profile registers up to \
              {needed} MiB: {}",
             Memlock::REMEDY
         );
