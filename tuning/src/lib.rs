@@ -30,10 +30,16 @@
 
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+#[allow(missing_docs, reason = "for the programs of this workspace")]
 pub mod doctor;
 mod document;
 mod error;
+#[doc(hidden)]
+#[allow(missing_docs, reason = "for the programs of this workspace")]
 pub mod fit;
+#[doc(hidden)]
+#[allow(missing_docs, reason = "for the programs of this workspace")]
 pub mod host;
 pub mod keytab;
 mod loader;
@@ -42,6 +48,8 @@ pub mod printable;
 mod profile;
 mod program;
 mod propose;
+#[doc(hidden)]
+#[allow(missing_docs, reason = "for the programs of this workspace")]
 pub mod rdma;
 mod reference;
 mod shipped;

@@ -200,11 +200,11 @@ fn a_device_that_reads_little_at_a_time_is_told_with_the_command() {
 fn counters_that_rise_are_named() {
     let counters = |count| BTreeMap::from([("mlx5_0/1 out_of_sequence".to_owned(), count)]);
     let mut tried = calm(32);
-    (tried.counters_before, tried.counters_after) = (counters(5120), counters(5127));
+    (tried.before.counters, tried.after.counters) = (counters(5120), counters(5127));
     let finding = Case::of(WRONG, "verbs-mlx5").tried(tried.clone()).finding("rdma.counters");
     assert_eq!(finding.verdict, Warn);
     assert_eq!(finding.says, "increased over 1000 ms: mlx5_0/1 out_of_sequence +7");
-    tried.counters_after = counters(5120);
+    tried.after.counters = counters(5120);
     let still = Case::of(WRONG, "verbs-mlx5").tried(tried).finding("rdma.counters");
     assert_eq!(still.verdict, Good);
     assert!(still.evidence[0].value.contains("out_of_sequence 5120"), "{:?}", still.evidence);
@@ -263,13 +263,9 @@ fn work_on_poll_cores_and_time_taken_from_them() {
 
 #[test]
 fn what_a_container_may_refuse() {
-    let refused = || Some("Operation not permitted".to_owned());
-    let tried = Tried {
-        memfd_refused: refused(),
-        pidfd_refused: refused(),
-        descriptors_refused: refused(),
-        ..calm(32)
-    };
+    let calls = ["memfd_create", "pidfd_open", "sendmsg with SCM_RIGHTS"];
+    let refused = calls.map(|call| (call, "Operation not permitted".to_owned())).into();
+    let tried = Tried { refused, ..calm(32) };
     for id in ["process.memfd", "process.pidfd", "process.descriptors"] {
         let shm = Case::of(RIGHT, "latency").tried(tried.clone()).finding(id);
         assert_eq!(shm.verdict, Fail, "{id}");

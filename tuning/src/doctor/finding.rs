@@ -3,11 +3,9 @@
 use serde::Serialize;
 use std::fmt;
 
-/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// No problem.
     Ok,
     /// The host does not report it, or the test did not run.
     Unknown,
@@ -30,35 +28,24 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A verdict with its evidence and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Finding {
-    /// Severity.
     pub verdict: Verdict,
     /// The finding, as a sentence without a full stop.
     pub says: String,
-    /// Values that were read or measured.
     pub evidence: Vec<Evidence>,
-    /// Remedy, if there is one.
     pub remedy: Option<Remedy>,
 }
 
 /// A value that was read or measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Evidence {
-    /// The file, or the test.
     pub source: String,
-    /// Its content or result.
     pub value: String,
 }
 
-/// Remedy for a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Remedy {
-    /// Description.
     pub says: String,
     /// Shell commands with the values of this host; most need root.
     pub commands: Vec<String>,

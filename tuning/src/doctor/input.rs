@@ -6,12 +6,9 @@ use crate::{Loader, Profile, ProfileError};
 use spinrpc::config::{Config, CoreList, Driver, Host, IdlePolicy};
 use spinrpc::sys::affinity::{CPUS_MAX, CpuSet};
 
-/// Input of the checks.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckInput<'a> {
-    /// Facts of the host.
     pub facts: &'a HostFacts,
-    /// The profile to run on it.
     pub profile: &'a Profile,
     /// Test results; `None` for a host that cannot be tested.
     pub tried: Option<&'a Tried>,

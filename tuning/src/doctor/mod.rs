@@ -8,7 +8,6 @@
 mod checks;
 mod finding;
 mod input;
-mod render;
 mod report;
 pub(crate) mod switches;
 mod tried;
@@ -16,9 +15,8 @@ mod tried;
 pub use finding::{Evidence, Finding, Remedy, Verdict};
 pub use input::{CheckInput, profile_for};
 pub use report::{Check, Report};
-pub use tried::{Caps, Hop, Jitter, Tried};
+pub use tried::{Caps, Hop, Jitter, Sample, Tried};
 
-/// Runs all checks.
 pub fn examine(input: &CheckInput<'_>) -> Report {
     let checks = checks::ALL.iter().map(|check| Check {
         id: check.id,

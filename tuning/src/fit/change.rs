@@ -12,30 +12,21 @@ use crate::profile::Profile;
 use serde::Serialize;
 use std::io;
 
-/// Result of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Step {
-    /// Name of the item.
     pub item: String,
     /// Path relative to the root.
     #[serde(serialize_with = "super::absolute")]
     pub path: String,
-    /// Value before.
     pub from: String,
-    /// Requested value.
     pub to: String,
-    /// Result.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// Result of a [`Step`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum Outcome {
-    /// The file has the requested value.
     Set,
     /// The file has this value, which is neither the old nor the requested one.
     Partly(String),
@@ -46,7 +37,6 @@ pub enum Outcome {
 }
 
 impl Step {
-    /// Returns whether the requested value is set.
     pub fn is_good(&self) -> bool {
         self.outcome == Outcome::Set
     }

@@ -6,9 +6,7 @@ use std::fmt;
 /// A setting of a host. Its name, for people and in a journal, is that of the variant in small letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Item {
-    /// Frequency governor of a CPU.
     Governor,
     /// Reserved pages of 2 MiB.
     Hugepages,
@@ -16,17 +14,14 @@ pub enum Item {
     Thp,
     /// Merging of equal pages (KSM).
     Ksm,
-    /// Migration of pages between nodes.
     NumaBalancing,
     /// Detection of CPUs that hang.
     Watchdog,
     /// Memory statistics, updated on every CPU.
     StatInterval,
-    /// Migration of timers to busy CPUs.
     TimerMigration,
     /// Division of CPU time by session.
     Autogroup,
-    /// CPU affinity of an interrupt.
     Irq,
 }
 

@@ -22,10 +22,8 @@ const FRESH: &str = "tuned.json.new";
 /// Changes that spintune made to a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[non_exhaustive]
 pub struct Journal {
     schema: u32,
-    /// The profile that was applied last.
     pub profile: String,
     /// Its hash; empty if not all changes succeeded.
     pub hash: String,
@@ -36,15 +34,12 @@ pub struct Journal {
 /// One changed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[non_exhaustive]
 pub struct Entry {
-    /// The item.
     pub item: Item,
     /// Path relative to the root.
     pub path: String,
     /// Previous value, which `revert` restores.
     pub from: String,
-    /// Value that was set.
     pub to: String,
     /// While the value is being changed again: the value set before. If the process is killed in
     /// the middle, the file has one of the two.
@@ -92,7 +87,6 @@ impl Journal {
         }
     }
 
-    /// Returns the entry of a file.
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         self.changes.iter().find(|entry| entry.path == path)
     }

@@ -28,7 +28,6 @@ fn absolute<S: serde::Serializer>(path: &str, to: S) -> Result<S::Ok, S::Error> 
 
 /// Reason why nothing was done.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum FitError {
     /// Another process is changing the host.
     #[error("{0}: another spintune is changing this host")]

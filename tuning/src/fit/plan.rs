@@ -14,24 +14,18 @@ use spinrpc::sys::mmap::HugePages;
 
 /// A write to one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Change {
-    /// The item.
     pub item: Item,
     /// Path relative to the root.
     #[serde(serialize_with = "super::absolute")]
     pub path: String,
-    /// Current value.
     pub from: String,
-    /// Requested value.
     pub to: String,
-    /// Reason, as a sentence without a full stop.
     pub reason: String,
 }
 
 /// A change that spintune leaves to people: it needs a reboot, or concerns files of theirs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Advice {
     /// Reason, as a sentence without a full stop.
     pub reason: String,
@@ -39,13 +33,10 @@ pub struct Advice {
     pub what: String,
 }
 
-/// Changes to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Plan {
     /// By item, then by number.
     pub changes: Vec<Change>,
-    /// Changes to make by hand.
     pub advice: Vec<Advice>,
 }
 

@@ -43,17 +43,14 @@ impl Site {
         self.tree.is_record()
     }
 
-    /// The tree to read facts from.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// Returns whether this is the host that the process runs on.
     pub fn is_this_host(&self) -> bool {
         self.tree.is_this_host()
     }
 
-    /// Absolute path of a file.
     pub fn path(&self, path: &str) -> PathBuf {
         self.path.join(path)
     }

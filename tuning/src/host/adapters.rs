@@ -7,9 +7,7 @@ use spinrpc::sys::affinity::CpuSet;
 use std::collections::BTreeMap;
 
 facts! {
-    /// The RDMA devices and software of a host.
     Rdma(tree) {
-        /// Devices, by name.
         adapters: Vec<Adapter> = adapters(tree);
         /// Device files of verbs: `uverbs0`.
         uverbs: Vec<String> = uverbs(tree);
@@ -17,20 +15,15 @@ facts! {
         has_rdma_cm: bool = tree.exists("dev/infiniband/rdma_cm");
         /// Version of rdma-core that libibverbs was installed from: `44.0`.
         library_version: Option<String> = library(tree).map(|(_, version)| version);
-        /// Path of that library.
         library_path: Option<String> = library(tree).map(|(path, _)| path);
         /// Network interfaces that are up, on which a software device could be created.
         interfaces_up: Vec<String> = interfaces_up(tree);
     }
 }
 
-/// An RDMA device and its place in the host.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Adapter {
-    /// Name, driver, ports.
     pub device: Device,
-    /// NUMA node that it is attached to.
     pub node: Option<u32>,
     /// CPUs of that node.
     pub local_cpus: Option<CpuSet>,
@@ -40,9 +33,7 @@ pub struct Adapter {
     pub mtu_bytes: BTreeMap<String, u64>,
 }
 
-/// A PCI Express link.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct PciLink {
     /// `0000:3b:00.0`.
     pub address: String,

@@ -5,9 +5,7 @@ use spinrpc::sys::affinity::CpuSet;
 
 /// Effective limits: the tightest of the group and its visible ancestors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Cgroup {
-    /// CPUs it may run on.
     pub cpus: Option<CpuSet>,
     /// CPU time limit; `None` means unlimited.
     pub quota: Option<Quota>,
@@ -15,41 +13,32 @@ pub struct Cgroup {
     pub throttled: Option<u64>,
     /// Memory limit in bytes and the file that sets it; `None` means unlimited.
     pub memory_max: Option<Limit>,
-    /// Memory in use, in bytes.
     pub memory_bytes: Option<u64>,
 }
 
 /// CPU time per period.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Quota {
-    /// Allowed CPU time in a period, in microseconds.
     pub quota_us: u64,
-    /// Length of the period, in microseconds.
     pub period_us: u64,
     /// The file that sets it.
     pub file: String,
 }
 
 impl Quota {
-    /// The quota in CPUs.
     pub fn cpus(&self) -> f64 {
         self.quota_us as f64 / self.period_us.max(1) as f64
     }
 }
 
-/// A number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Limit {
-    /// The number of bytes.
     pub bytes: u64,
     /// The file that sets it.
     pub file: String,
 }
 
 impl Cgroup {
-    /// Reads the limits.
     pub fn read(tree: &Tree) -> Self {
         let [cpu, cpuset, memory] = ["cpu", "cpuset", "memory"].map(|name| Group::find(tree, name));
         let quotas = cpu.iter().flat_map(Group::upwards).filter_map(|dir| quota(tree, &dir));

@@ -3,11 +3,9 @@
 use super::Tree;
 
 facts! {
-    /// Clock facts that the host reports.
     ClockFacts(tree) {
         /// The kernel's clock source: `tsc`, `kvm-clock`, `hpet`.
         source: Option<String> = tree.line(&format!("{SOURCES}/current_clocksource"));
-        /// Other available clock sources.
         available: Vec<String> = available(tree);
         /// The host is a virtual machine; `None` if the processor does not report it (not an x86).
         is_guest: Option<bool> = has_flag(tree, &["flags"], &["hypervisor"]);

@@ -6,11 +6,8 @@ use spinrpc::sys::affinity::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 facts! {
-    /// CPU facts that the host reports. `None` means unknown.
     Cpus(tree) {
-        /// Model name of the processor.
         model: Option<String> = model(tree);
-        /// Online CPUs.
         online: Option<CpuSet> = tree.cpus(ONLINE);
         /// CPUs that the reading process may run on (sched_getaffinity and cpuset).
         allowed: Option<CpuSet> = allowed(tree);
@@ -33,7 +30,6 @@ facts! {
 }
 
 impl Cpus {
-    /// NUMA node of a CPU.
     pub fn node_of(&self, cpu: usize) -> Option<u32> {
         self.nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(node, _)| *node)
     }

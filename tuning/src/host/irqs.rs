@@ -3,9 +3,7 @@
 use super::Tree;
 use spinrpc::sys::affinity::CpuSet;
 
-/// One interrupt with a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Irq {
     /// Number below `/proc/irq`.
     pub number: u32,

@@ -8,9 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 facts! {
-    /// Facts about Kerberos that the host reports.
     Kerberos(tree) {
-        /// The keytab.
         keytab: Keytab = Keytab::of(tree.permissions(KEYTAB));
         /// The keytab that was named ([`Kerberos::use_keytab`]), an absolute path or what was given instead of one; `None` for
         /// [`KEYTAB`].
@@ -28,14 +26,10 @@ facts! {
     }
 }
 
-/// What is known about a keytab.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Keytab {
-    /// There is no such file.
     #[default]
     Missing,
-    /// A regular file.
     File(Permissions),
     /// A directory or a device, for example.
     Other,
@@ -57,11 +51,8 @@ impl Keytab {
     }
 }
 
-/// A listening socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
 pub struct Listener {
-    /// Inode of the socket.
     pub inode: u64,
     /// Effective user of the process that made it.
     pub user: u32,
@@ -93,7 +84,6 @@ impl Kerberos {
         };
     }
 
-    /// Path of the keytab.
     pub fn keytab_path(&self) -> String {
         self.named_keytab.clone().unwrap_or_else(|| format!("/{KEYTAB}"))
     }

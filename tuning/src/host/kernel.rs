@@ -3,9 +3,7 @@
 use super::Tree;
 
 facts! {
-    /// Kernel facts that the host reports.
     Kernel(tree) {
-        /// The host's name.
         host_name: Option<String> = tree.line("proc/sys/kernel/hostname");
         /// Release: `6.12.9-amd64`.
         release: Option<String> = tree.line("proc/sys/kernel/osrelease");

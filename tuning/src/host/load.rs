@@ -5,18 +5,14 @@ use std::collections::BTreeMap;
 
 /// CPU times since boot, in clock ticks (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct CpuTimes {
-    /// Total.
     pub total: u64,
-    /// Idle.
     pub idle: u64,
     /// Ready to run while the hypervisor ran something else.
     pub steal: u64,
 }
 
 impl CpuTimes {
-    /// Reads the times of every CPU.
     pub fn read_all(tree: &Tree) -> BTreeMap<usize, Self> {
         let stat = tree.reduced("proc/stat", |text| super::lines(text, &["cpu"]));
         let stat = stat.unwrap_or_default();
@@ -46,7 +42,6 @@ impl CpuTimes {
 
 /// Processes that may disturb others, as far as they are visible.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct Tasks {
     /// Average number of runnable tasks over the last minute.
     pub load_average: Option<f64>,
@@ -58,13 +53,9 @@ pub struct Tasks {
     pub realtime: Vec<RealtimeTask>,
 }
 
-/// A thread with a real-time priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct RealtimeTask {
-    /// Thread number.
     pub thread: u32,
-    /// Thread name.
     pub name: String,
     /// From 1 to 99; higher runs first.
     pub priority: u32,

@@ -3,9 +3,7 @@
 use super::Tree;
 
 facts! {
-    /// Memory facts that the host reports.
     Memory(tree) {
-        /// Total, in bytes.
         total_bytes: Option<u64> = info(tree, "MemTotal");
         /// Available without swapping, in bytes.
         available_bytes: Option<u64> = info(tree, "MemAvailable");
@@ -25,17 +23,12 @@ facts! {
     }
 }
 
-/// Reserved pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct HugePages {
     /// NUMA node; `None` on a kernel without nodes.
     pub node: Option<u32>,
-    /// Page size in bytes.
     pub page_bytes: u64,
-    /// Number of reserved pages.
     pub total: u64,
-    /// Number of free pages.
     pub free: u64,
 }
 

@@ -19,13 +19,11 @@ macro_rules! facts {
     }) => {
         $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq)]
-        #[non_exhaustive]
         pub struct $Facts {
             $($(#[$description])* pub $fact: $type,)+
         }
 
         impl $Facts {
-            /// Reads the facts.
             pub fn read($tree: &Tree) -> Self {
                 Self { $($fact: $read,)+ }
             }
@@ -70,27 +68,17 @@ facts! {
     /// All facts. To read them takes milliseconds for some hundred small files (some thousand on a large host). On
     /// this host the addresses of the network interfaces are queried, too.
     HostFacts(tree) {
-        /// CPUs and their topology.
         cpus: Cpus = Cpus::read(tree);
-        /// Interrupts.
         irqs: Vec<Irq> = Irq::read_all(tree);
-        /// Frequencies and sleep states.
         power: Power = Power::read(tree);
-        /// Clock.
         clock: ClockFacts = ClockFacts::read(tree);
-        /// Memory.
         memory: Memory = Memory::read(tree);
-        /// Kernel.
         kernel: Kernel = Kernel::read(tree);
-        /// Control groups of the reading process.
         cgroup: Cgroup = Cgroup::read(tree);
-        /// Limits of the reading process.
         process: Process = Process::read(tree);
-        /// RDMA devices.
         rdma: Rdma = Rdma::read(tree);
         /// CPU times since boot.
         times: BTreeMap<usize, CpuTimes> = CpuTimes::read_all(tree);
-        /// Competing tasks.
         tasks: Tasks = Tasks::read(tree);
         /// Kerberos for NFS.
         kerberos: Kerberos = Kerberos::read(tree);

@@ -24,15 +24,11 @@ facts! {
     }
 }
 
-/// A sleep state of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct IdleState {
     /// `POLL`, `C1E`, `C6`.
     pub name: String,
-    /// Exit latency in microseconds.
     pub exit_latency_us: u64,
-    /// True if the state is disabled.
     pub is_disabled: bool,
 }
 

@@ -3,20 +3,15 @@
 use super::Tree;
 
 facts! {
-    /// Limits and privileges of a process, as far as they are known.
     Process(tree) {
-        /// Effective user.
         user: Option<u32> = user(tree);
         /// True if it has CAP_IPC_LOCK and may lock any amount of memory.
         may_lock_all: bool = is_first_namespace(tree) && capabilities(tree) & IPC_LOCK != 0;
-        /// Limit of locked memory in bytes.
         memlock: Option<Bounds> = memlock(tree);
     }
 }
 
-/// A resource limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Bounds {
     /// Effective limit; `None` means unlimited.
     pub soft: Option<u64>,

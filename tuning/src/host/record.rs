@@ -147,7 +147,6 @@ impl fmt::Display for Record {
     }
 }
 
-/// A file that is not a record of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a record of a host: a record begins with \"{HEADER}\" and has at most 16 MiB")]
 pub struct NotARecord;

@@ -34,7 +34,6 @@ enum Source {
 }
 
 impl Tree {
-    /// This host.
     pub fn host() -> Self {
         Self::directory("/")
     }
@@ -84,7 +83,6 @@ impl Tree {
         self.log.map(RefCell::into_inner).unwrap_or_default()
     }
 
-    /// Returns whether this is the running host, which can be tested and not only read.
     pub fn is_this_host(&self) -> bool {
         self.root().is_some_and(Root::is_host)
     }
@@ -177,7 +175,6 @@ impl Tree {
         names
     }
 
-    /// Returns whether the path exists.
     pub fn exists(&self, path: &str) -> bool {
         let exists = match &self.source {
             Source::Directory(root) => found(root, path, OFlags::NOFOLLOW).is_some(),
@@ -245,7 +242,6 @@ impl Tree {
 
 /// Permissions of a file, of which nothing is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Permissions {
     /// Mode: who may read and change it.
     pub mode: u32,

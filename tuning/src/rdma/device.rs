@@ -4,7 +4,6 @@
 use crate::host::Tree;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// One device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its name, as `verbs.device` takes it: `mlx5_0`.
@@ -15,11 +14,9 @@ pub struct Device {
     pub is_software: bool,
     /// Firmware version, if it has any.
     pub firmware: Option<String>,
-    /// Its ports, by number.
     pub ports: Vec<Port>,
 }
 
-/// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Port number, from 1.
@@ -28,11 +25,9 @@ pub struct Port {
     pub state: String,
     /// Link layer: `Ethernet` or `InfiniBand`.
     pub link_layer: String,
-    /// Transport protocol.
     pub transport: Transport,
     /// In the kernel's words: `100 Gb/sec (4X EDR)`. A software device reports an invented one.
     pub rate: Option<String>,
-    /// Network interfaces of the port.
     pub netdevs: Vec<String>,
     /// Addresses of these interfaces, which connections use.
     pub addresses: Vec<IpAddr>,
@@ -40,7 +35,6 @@ pub struct Port {
     pub gids: Vec<Gid>,
 }
 
-/// Transport protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// InfiniBand over its own link layer.
@@ -53,10 +47,8 @@ pub enum Transport {
     Other,
 }
 
-/// One entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gid {
-    /// Index in the table.
     pub index: usize,
     /// The identifier, written as an IPv6 address; for RoCE v2 it is one.
     pub gid: Ipv6Addr,
@@ -74,7 +66,6 @@ pub fn devices(tree: &Tree, interfaces: &[(String, IpAddr)]) -> Vec<Device> {
 }
 
 impl Device {
-    /// Returns whether one of its ports is active.
     pub fn is_active(&self) -> bool {
         self.ports.iter().any(Port::is_active)
     }
@@ -86,14 +77,12 @@ impl Device {
 }
 
 impl Port {
-    /// Returns whether the port is active.
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
     }
 }
 
 impl Transport {
-    /// The usual name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::InfiniBand => "InfiniBand",

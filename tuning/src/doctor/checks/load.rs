@@ -113,7 +113,7 @@ pub(super) fn steal(input: &CheckInput<'_>) -> Finding {
 }
 
 fn added(tried: &Tried, cpu: usize) -> Option<CpuTimes> {
-    Some(tried.times_after.get(&cpu)?.since(tried.times_before.get(&cpu)?))
+    Some(tried.after.times.get(&cpu)?.since(tried.before.times.get(&cpu)?))
 }
 
 fn busy_percent(times: &CpuTimes) -> Option<f64> {

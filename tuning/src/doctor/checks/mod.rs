@@ -127,9 +127,19 @@ pub(super) static ALL: &[Spec] = &[
     of_pinned(LOAD, "load.realtime", "real-time tasks", load::realtime),
     spec(LOAD, "load.tuned", "tuned", load::tuned),
     spec(LOAD, "load.steal", "time stolen by the hypervisor", load::steal),
-    spec(PROCESS, "process.memfd", "anonymous shared memory", process::memfd),
-    spec(PROCESS, "process.pidfd", "watching a peer", process::pidfd),
-    spec(PROCESS, "process.descriptors", "passing descriptors", process::descriptors),
+    spec(PROCESS, "process.memfd", "anonymous shared memory", |input| {
+        process::call(input, "memfd_create", "anonymous memory can be created and sealed")
+    }),
+    spec(PROCESS, "process.pidfd", "watching a peer", |input| {
+        process::call(input, "pidfd_open", "the death of a peer is detected")
+    }),
+    spec(PROCESS, "process.descriptors", "passing descriptors", |input| {
+        process::call(
+            input,
+            "sendmsg with SCM_RIGHTS",
+            "descriptors can be passed between processes",
+        )
+    }),
     spec(PROCESS, "process.sockets", "stale socket files", process::sockets),
     spec(PROCESS, "build.release", "build of this program", process::build),
     of_pinned(PROBES, "probe.jitter", "time lost on poll cores", probes::jitter),

@@ -1,36 +1,18 @@
 //! Permissions of this process, which containers and seccomp filters can restrict silently.
 
-use crate::doctor::{CheckInput, Finding, Tried, Verdict};
+use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::printable::shell_word;
 use spinrpc::config::Driver;
 
-pub(super) fn memfd(input: &CheckInput<'_>) -> Finding {
-    let good = "anonymous memory can be created and sealed";
-    tried(input, |tried| &tried.memfd_refused, "memfd_create", good)
-}
-
-pub(super) fn pidfd(input: &CheckInput<'_>) -> Finding {
-    tried(input, |tried| &tried.pidfd_refused, "pidfd_open", "the death of a peer is detected")
-}
-
-pub(super) fn descriptors(input: &CheckInput<'_>) -> Finding {
-    let good = "descriptors can be passed between processes";
-    tried(input, |tried| &tried.descriptors_refused, "sendmsg with SCM_RIGHTS", good)
-}
-
-fn tried(
-    input: &CheckInput<'_>,
-    refused: fn(&Tried) -> &Option<String>,
-    what: &str,
-    good: &str,
-) -> Finding {
+/// A system call that connections over shared memory need, and what it is good for.
+pub(super) fn call(input: &CheckInput<'_>, name: &str, good: &str) -> Finding {
     let Some(tried) = input.tried else { return super::not_tried() };
-    let Some(error) = refused(tried) else { return Finding::ok(good).seen(what, "works") };
+    let Some(error) = tried.refused.get(name) else { return Finding::ok(good).seen(name, "works") };
     let verdict = match input.config().driver() {
         Driver::Shm => Verdict::Fail,
         Driver::Verbs => Verdict::Warn,
     };
-    Finding::new(verdict, format!("{what} is rejected: {error}")).seen(what, error).remedy(
+    Finding::new(verdict, format!("{name} is rejected: {error}")).seen(name, error).remedy(
         "A seccomp filter or an old kernel rejects it, but connections over shared memory need it. \
          Docker's default filter allows it; try docker run --security-opt seccomp=unconfined",
     )

@@ -233,8 +233,8 @@ pub(super) fn counters(input: &CheckInput<'_>) -> Finding {
     let Some(tried) = input.tried else {
         return not_tried().seen("since device start", ever);
     };
-    let risen = tried.counters_after.iter().filter_map(|(name, after)| {
-        let by = after.checked_sub(*tried.counters_before.get(name)?)?;
+    let risen = tried.after.counters.iter().filter_map(|(name, after)| {
+        let by = after.checked_sub(*tried.before.counters.get(name)?)?;
         (by > 0).then(|| format!("{name} +{by}"))
     });
     let risen: Vec<String> = risen.collect();

@@ -1,9 +1,7 @@
 //! Capabilities of RDMA devices, from rdma-core.
 
-/// Limits of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
-    /// Name of the device.
     pub device: String,
     /// Work requests in one queue.
     pub work_requests: u64,

@@ -6,14 +6,10 @@ use crate::thread_pair::cache_line_ns;
 use spinrpc::sys::affinity::CpuSet;
 use std::time::{Duration, Instant};
 
-/// Distance between two CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Hop {
-    /// One CPU.
     pub from: usize,
-    /// The other CPU.
     pub to: usize,
-    /// Median round-trip time of a cache line, in nanoseconds.
     pub round_trip_ns: f64,
 }
 

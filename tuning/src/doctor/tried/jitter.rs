@@ -6,10 +6,8 @@ use spinrpc::sys::clock::Clock;
 use std::thread;
 use std::time::Duration;
 
-/// Time lost on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jitter {
-    /// The CPU.
     pub cpu: usize,
     /// Longest gap between two clock reads, in nanoseconds.
     pub longest_ns: u64,

@@ -16,49 +16,45 @@ use spinrpc::Config;
 use spinrpc::sys::affinity::CpuSet;
 use spinrpc::sys::clock::{Clock, ClockSource};
 use std::collections::BTreeMap;
-use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// Test results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tried {
-    /// Time between the two samples.
     pub interval: Duration,
     /// Clock ticks per second, the kernel's unit of CPU time.
     pub ticks_per_second: u64,
-    /// CPU times in the first sample.
-    pub times_before: BTreeMap<usize, CpuTimes>,
-    /// CPU times in the second sample.
-    pub times_after: BTreeMap<usize, CpuTimes>,
-    /// Device counters in the first sample.
-    pub counters_before: BTreeMap<String, u64>,
-    /// Device counters in the second sample.
-    pub counters_after: BTreeMap<String, u64>,
-    /// Duration of the jitter measurement.
+    pub before: Sample,
+    pub after: Sample,
     pub watched: Duration,
     /// Jitter of each poll core, or the reason why it could not be measured.
     pub jitter: Vec<Result<Jitter, String>>,
-    /// Round trips between pairs of CPUs.
     pub hops: Vec<Hop>,
-    /// Error of creating and sealing anonymous memory, if it was refused.
-    pub memfd_refused: Option<String>,
-    /// Error of watching a process through a pidfd.
-    pub pidfd_refused: Option<String>,
-    /// Error of passing descriptors over a socket.
-    pub descriptors_refused: Option<String>,
+    /// Errors of system calls that were refused, by their names.
+    pub refused: BTreeMap<&'static str, String>,
     /// Addresses in shared memory that have a listener: `shm:echo`.
     pub listeners: Vec<String>,
     /// Socket files without a listener.
     pub stale_sockets: Vec<String>,
     /// Names of programs that listen at TCP port 2049, as far as this user may see them.
     pub nfs_port_holders: Vec<String>,
-    /// Clock that engines of this process use.
     pub clock: Option<ClockSource>,
     /// Capabilities of devices; `None` in a program without verbs.
     pub caps: Option<Result<Vec<Caps>, String>>,
-    /// Memory allocator of this program.
     pub allocator: String,
+}
+
+/// CPU times, and error counters of devices.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    pub times: BTreeMap<usize, CpuTimes>,
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl Sample {
+    fn take(tree: &Tree) -> Self {
+        Self { times: CpuTimes::read_all(tree), counters: adapters::counters(tree) }
+    }
 }
 
 /// Time between the two samples of CPU times and counters.
@@ -76,11 +72,10 @@ impl Tried {
         // Cores that are not pinned have no CPU to watch.
         let polled = if config.pins_cores() { config.cpus() } else { &[] };
         let cores: CpuSet = polled.iter().copied().collect();
-        let (times_before, counters_before) =
-            (CpuTimes::read_all(&tree), adapters::counters(&tree));
+        let before = Sample::take(&tree);
         progress("watching other work on the host");
         thread::sleep(INTERVAL);
-        let (times_after, counters_after) = (CpuTimes::read_all(&tree), adapters::counters(&tree));
+        let after = Sample::take(&tree);
         if !cores.is_empty() {
             progress(&format!("watching the clock on CPUs {cores}"));
         }
@@ -91,16 +86,12 @@ impl Tried {
         Self {
             interval: INTERVAL,
             ticks_per_second: rustix::param::clock_ticks_per_second(),
-            times_before,
-            times_after,
-            counters_before,
-            counters_after,
+            before,
+            after,
             watched: WATCH,
             jitter,
             hops,
-            memfd_refused: refused(permissions::memory()),
-            pidfd_refused: refused(permissions::watch()),
-            descriptors_refused: refused(permissions::pass()),
+            refused: permissions::refused(),
             listeners,
             stale_sockets,
             nfs_port_holders: port::holders(&facts.kerberos),
@@ -110,12 +101,7 @@ impl Tried {
         }
     }
 
-    /// Sets the allocator that the program chose.
     pub fn with_allocator(self, name: &str) -> Self {
         Self { allocator: name.to_owned(), ..self }
     }
-}
-
-fn refused<T>(attempt: io::Result<T>) -> Option<String> {
-    attempt.err().map(|error| error.to_string())
 }
