@@ -2,12 +2,12 @@
 
 use crate::back_end;
 use crate::host::{self, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
-use crate::session::{Session, mode, some, status};
+use crate::session::{Session, mode, status};
 use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::Opaque;
 use spinrpc::{AuthStat, CallError, CallSpec, Engine, RejectStatus};
 use spinrpc_nfs::protocol::FileHandle;
-use spinrpc_nfs::server::exports::{ExportOptions, Exports, Flavor, Squash};
+use spinrpc_nfs::server::exports::{ExportOptions, Exports, Flavor};
 use spinrpc_nfs::server::file_system::FileKey;
 use spinrpc_nfs::server::handle::Seal;
 use spinrpc_nfs::server::{Server, ServerOptions};
@@ -19,13 +19,6 @@ fn only(options: ExportOptions) -> (Host, Session) {
     let host = Host::with(exports, vec![back_end], &host::options());
     let session = host.session();
     (host, session)
-}
-
-fn owner(session: &Session, host: &Host) -> (u32, u32) {
-    let new = createhow3::UNCHECKED(mode(0o600));
-    let made = session.create_as(&host.root(), "file", new).unwrap();
-    let attributes = some(made.obj_attributes);
-    (attributes.uid, attributes.gid)
 }
 
 fn fh3(handle: FileHandle) -> nfs_fh3 {
@@ -40,21 +33,6 @@ fn more_bytes_promised_than_the_engine_moves_expect_refusal() {
     let server = Server::new(exports, SEAL_KEY, &options).unwrap();
     let refused = server.serve(&Engine::new(host::config()).unwrap()).unwrap_err();
     assert!(refused.to_string().contains("rpc.max_write_bytes"), "{refused}");
-}
-
-#[test]
-fn root_is_squashed_expect_its_files_to_be_nobodys() {
-    let options = ExportOptions { squash: Squash::Root, anonymous: (7000, 7001), ..open() };
-    let (host, session) = only(options);
-    session.act_as(Some((0, 0)));
-    assert_eq!(owner(&session, &host), (7000, 7001));
-}
-
-#[test]
-fn nobody_calls_expect_the_anonymous_user() {
-    let (host, session) = only(ExportOptions { anonymous: (7000, 7001), ..open() });
-    session.act_as(None);
-    assert_eq!(owner(&session, &host), (7000, 7001));
 }
 
 #[test]

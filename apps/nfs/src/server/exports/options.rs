@@ -287,14 +287,6 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_option_is_named() {
-        let errors = Settings::parse("ro,clients=any,squash=some,id=7").unwrap_err();
-        let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(shown.len(), 2, "{shown:?}");
-        assert!(shown[0].contains("clients") && shown[1].contains("squash"), "{shown:?}");
-    }
-
-    #[test]
     fn an_unknown_option_names_the_nearest() {
         assert!(refused("clients=any").contains("did you mean \"client\"?"));
         assert!(refused("sqash=all").contains("did you mean \"squash\"?"));

@@ -4,7 +4,7 @@ use super::*;
 use crate::mount3::{self, PROGRAM, VERSION};
 use crate::protocol::FileHandle;
 use crate::server::exports::tests::export;
-use crate::server::tcp::{CONNECTIONS_MAX, CONNECTIONS_OF_HOST_MAX, TcpServer};
+use crate::server::tcp::{CONNECTIONS_MAX, TcpServer};
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::{self, AnswerError};
 use spinrpc::{CallError, RejectStatus, Xid};
@@ -252,21 +252,6 @@ fn by_tcp_receive_what_is_no_call_expect_the_end_of_that_connection_only() {
     assert!(!exchange(&mut other, &mnt_of_data()).is_empty());
 }
 
-#[test]
-fn by_tcp_a_host_has_so_many_connections_and_places_are_given_back() {
-    let server = serve();
-    let mut all: Vec<_> = (0..CONNECTIONS_OF_HOST_MAX).map(|_| connect(&server)).collect();
-    for stream in &mut all {
-        assert!(!exchange(stream, &mnt_of_data()).is_empty());
-    }
-    // One more is served, and an idle one is closed for it. The tests of the places show which:
-    // here a thread that has not run since its answer arrived still counts as busy.
-    let mut further = connect(&server);
-    assert!(!exchange(&mut further, &mnt_of_data()).is_empty());
-    let closed = all.iter_mut().filter_map(|stream| try_exchange(stream, &mnt_of_data()).err());
-    assert_eq!(closed.count(), 1);
-}
-
 /// 127.0.0.0/8 has any number of hosts. Those that no export names get no place, and are counted.
 #[test]
 fn by_tcp_strangers_get_no_connection_and_do_not_keep_clients_out() {
@@ -284,19 +269,6 @@ fn by_tcp_strangers_get_no_connection_and_do_not_keep_clients_out() {
         assert_eq!(stranger.read(&mut [0]).unwrap(), 0);
     }
     assert_eq!(registry.refused(), CONNECTIONS_MAX as u64);
-}
-
-/// All of them are clients, and idle; a further one is still served.
-#[test]
-fn by_tcp_idle_clients_do_not_keep_others_out() {
-    let server = serve();
-    let idle: Vec<_> = (0..2 * CONNECTIONS_MAX as u8)
-        .map(|number| connect_from(Ipv4Addr::new(127, 0, 1, 1 + number / 8), &server))
-        .collect();
-    for _ in 0..CONNECTIONS_OF_HOST_MAX {
-        assert!(!exchange(&mut connect(&server), &mnt_of_data()).is_empty());
-    }
-    drop(idle);
 }
 
 #[test]

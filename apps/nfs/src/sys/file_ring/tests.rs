@@ -121,47 +121,6 @@ fn nothing_is_done_before_a_poll() {
 }
 
 #[test]
-fn a_read_ends_at_the_end_of_the_file() {
-    let mut ring: Ring = ring(DEPTH);
-    let file = file_with(b"0123456789");
-    for (offset, expected) in [(7, &b"789"[..]), (10, b""), (11, b""), (i64::MAX as u64, b"")] {
-        ring.queue(Work::Read, file.clone(), offset, Some(vec![0xee; 100]), 0).unwrap();
-        let done = only(&mut ring);
-        // At the very last offset a kernel may see that the buffer would reach beyond.
-        let refused = offset == i64::MAX as u64 && done.result.is_err();
-        assert!(done.result.is_ok() || refused, "{done:?}");
-        assert_eq!(done.bytes, expected.len());
-        let buffer = done.buffer.unwrap();
-        assert_eq!(&buffer[..done.bytes], expected);
-        assert!(buffer[done.bytes..].iter().all(|byte| *byte == 0xee), "bytes beyond were touched");
-    }
-}
-
-#[test]
-fn a_write_beyond_the_end_leaves_a_hole_that_reads_as_zeroes() {
-    let mut ring: Ring = ring(DEPTH);
-    let file = file_with(b"ab");
-    ring.queue(Work::Write(None), file.clone(), 1 << 20, Some(b"cd".to_vec()), 0).unwrap();
-    assert!(only(&mut ring).result.is_ok());
-    let content = content(&file);
-    assert_eq!((&content[..2], &content[1 << 20..]), (&b"ab"[..], &b"cd"[..]));
-    assert!(content[2..1 << 20].iter().all(|byte| *byte == 0));
-}
-
-#[test]
-fn empty_buffers_are_done_at_once() {
-    let mut ring: Ring = ring(DEPTH);
-    let file = file_with(b"ab");
-    ring.queue(Work::Read, file.clone(), 0, Some(Vec::new()), 0).unwrap();
-    ring.queue(Work::Write(None), file.clone(), 0, Some(Vec::new()), 1).unwrap();
-    for done in finish(&mut ring, 2) {
-        assert!(done.result.is_ok(), "{done:?}");
-        assert_eq!(done.bytes, 0);
-    }
-    assert_eq!(content(&file), b"ab");
-}
-
-#[test]
 fn offsets_that_no_file_has_are_errors_and_not_the_position() {
     let mut ring: Ring = ring(DEPTH);
     let file = file_with(b"ab");
@@ -172,18 +131,6 @@ fn offsets_that_no_file_has_are_errors_and_not_the_position() {
         assert_eq!(error_of(&mut ring), Some(libc::EINVAL), "write at {offset:#x}");
     }
     assert_eq!(content(&file), b"ab");
-}
-
-#[test]
-fn syncs_are_done_and_have_no_buffer() {
-    let mut ring: Ring = ring(DEPTH);
-    let file = file_with(b"ab");
-    for durability in [Durability::Data, Durability::File] {
-        ring.queue(Work::Sync(durability), file.clone(), 0, None, 9).unwrap();
-        let done = only(&mut ring);
-        assert!(done.result.is_ok(), "{done:?}");
-        assert_eq!((done.token, done.buffer, done.bytes), (9, None, 0));
-    }
 }
 
 #[test]
@@ -357,20 +304,6 @@ fn a_write_as_nobody_by_a_ring_that_has_none_fails() {
     let error = done[0].result.as_ref().unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     assert_eq!((content(&file), done[1].bytes), (b"ab".to_vec(), 2));
-}
-
-#[test]
-fn a_ring_with_nobody_is_dropped_and_refused_like_others() {
-    for depth in [0, DEPTH_MAX + 1] {
-        let error = Ring::with_nobody(depth).map(drop).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    }
-    let mut ring: Ring = needs_io_uring(FileRing::with_nobody(DEPTH));
-    let (reader, _writer) = silent_pipe();
-    ring.queue(Work::Read, reader.clone(), 0, Some(vec![0; 1]), 0).unwrap();
-    ring.poll(|done| panic!("{done:?}")).unwrap();
-    drop(ring);
-    assert_eq!(Arc::strong_count(&reader), 1);
 }
 
 /// Compares a file with a copy in memory, with many reads and writes of random places in flight.

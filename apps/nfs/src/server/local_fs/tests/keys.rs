@@ -86,33 +86,6 @@ fn keys_that_were_never_given_are_stale() {
     });
 }
 
-#[test]
-fn the_same_file_has_one_key_under_all_names() {
-    both(|export| {
-        let file = export.create("file");
-        fs::hard_link(export.local("file"), export.local("other")).unwrap();
-        assert_eq!(export.key("other"), file);
-        fs::remove_file(export.local("file")).unwrap();
-        assert_eq!(export.directory.attributes(&file).unwrap().nlink, 1);
-    });
-}
-
-/// A stale handle causes one search of the whole tree, not one per call.
-#[test]
-fn what_was_searched_in_vain_is_not_searched_again_at_once() {
-    let keys = KeyMode::Walk;
-    let mut export = Export::with(DirectoryOptions { keys, ..DirectoryOptions::default() });
-    let outside = Export::new();
-    let file = export.create("file");
-    fs::rename(export.local("file"), outside.local("file")).unwrap();
-    export.restart();
-    assert_eq!(status(export.directory.attributes(&file)), Nfsstat3::Nfs3errStale);
-    fs::rename(outside.local("file"), export.local("file")).unwrap();
-    assert_eq!(status(export.directory.attributes(&file)), Nfsstat3::Nfs3errStale);
-    assert_eq!(export.key("file"), file, "by its name it is found");
-    export.directory.attributes(&file).unwrap();
-}
-
 /// Two searches at most, for whatever keys.
 #[test]
 fn one_search_in_vain_answers_for_all_stale_keys() {
@@ -200,17 +173,6 @@ fn a_removed_file_is_let_go_at_once() {
     let held = export.directory.tree.nodes.held();
     export.remove("file").unwrap();
     assert_eq!(export.directory.tree.nodes.held(), held - 1);
-}
-
-#[test]
-fn an_export_has_to_be_a_directory_that_is_there() {
-    let export = Export::new();
-    export.create("file");
-    for path in [export.local("file"), export.local("none")] {
-        let opened = Directory::open(&path, &DirectoryOptions::default());
-        let error = opened.err().unwrap().to_string();
-        assert!(error.contains("it must be a directory"), "{error}");
-    }
 }
 
 /// A mounted overlay with `file`, and its other name `link`, in the lower directory.

@@ -1,10 +1,7 @@
 //! Rights of callers: checked by the kernel, with their identity. Only root can test that.
 
 use super::*;
-use crate::protocol::{
-    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
-    Ftype3, SetAtime, SetMtime, Specdata3,
-};
+use crate::protocol::{ACCESS3_READ, Ftype3, SetAtime, SetMtime, Specdata3};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::UNIX_EPOCH;
 
@@ -23,30 +20,6 @@ fn of_ann(mode: u32) -> Option<(Export, FileKey)> {
     assert_eq!((file.attributes.uid, file.attributes.gid), (ANN, ANN));
     assert_eq!(file.attributes.mode, mode);
     Some((export, file.key))
-}
-
-#[test]
-fn access_says_what_the_mode_says() {
-    let Some((export, file)) = of_ann(0o640) else { return };
-    let all = ACCESS3_READ
-        | ACCESS3_LOOKUP
-        | ACCESS3_MODIFY
-        | ACCESS3_EXTEND
-        | ACCESS3_DELETE
-        | ACCESS3_EXECUTE;
-    let access = |caller: &Caller, key| export.directory.access(caller, key, all).unwrap();
-    let writes = ACCESS3_MODIFY | ACCESS3_EXTEND;
-    assert_eq!(access(&user(ANN), &file), ACCESS3_READ | writes);
-    assert_eq!(access(&user(BOB), &file), 0);
-    let of_group = Caller { groups: Groups::new(&[7, ANN]).unwrap().into(), ..user(BOB) };
-    assert_eq!(access(&of_group, &file), ACCESS3_READ);
-    assert_eq!(access(&ROOT, &file), ACCESS3_READ | writes, "root may, but no user may execute");
-    let root = export.root();
-    let on_directory = ACCESS3_READ | ACCESS3_LOOKUP | writes | ACCESS3_DELETE;
-    assert_eq!(access(&user(BOB), &root), on_directory);
-    fs::set_permissions(&export.path, fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(access(&user(BOB), &root), ACCESS3_READ | ACCESS3_LOOKUP);
-    assert_eq!(export.directory.access(&ROOT, &root, ACCESS3_LOOKUP).unwrap(), ACCESS3_LOOKUP);
 }
 
 #[test]
