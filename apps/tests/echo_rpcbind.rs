@@ -56,15 +56,6 @@ fn what_a_killed_server_left_is_replaced_by_the_next() -> io::Result<()> {
 }
 
 #[test]
-fn another_users_registration_ends_the_server_in_one_line() -> io::Result<()> {
-    let daemon = RpcbindDaemon::start(2..=4)?;
-    daemon.add(0x2000_ec40, 1, "spinrpc-shm", "shm:theirs", "4711");
-    let output = run(PROGRAM, &["serve", "shm:echo-taken", &option(&daemon)])?;
-    fails(&output, 1, &["4711"]);
-    Ok(())
-}
-
-#[test]
 fn a_missing_daemon_or_server_is_one_line_that_says_what_to_do() -> io::Result<()> {
     let nowhere = "--rpcbind=unix:/nonexistent/rpcbind.sock";
     for arguments in [["call", nowhere, "hello"], ["serve", "shm:echo-lonely", nowhere]] {
@@ -76,14 +67,5 @@ fn a_missing_daemon_or_server_is_one_line_that_says_what_to_do() -> io::Result<(
         1,
         &["not registered", "start its server"],
     );
-    Ok(())
-}
-
-#[test]
-fn an_address_and_rpcbind_are_two_answers_to_one_question() -> io::Result<()> {
-    for arguments in [&["call", "--rpcbind", "shm:a", "x"][..], &["call", "x"]] {
-        fails(&run(PROGRAM, arguments)?, 2, &["ADDRESS"]);
-    }
-    fails(&run(PROGRAM, &["call", "--rpcbind=localhost", "x"])?, 2, &["unix:/path"]);
     Ok(())
 }

@@ -1,17 +1,15 @@
 //! Contexts that are established over TCP, as Linux clients do, and what else may arrive there.
 
 use crate::realm::{Home, in_realm};
-use crate::server::{Place, Server, in_time};
+use crate::server::{Place, Server};
 use crate::{AES256, serve};
 use spinrpc::gss::mechanism::{Mechanism, Negotiation};
 use spinrpc::gss::{InitiatorOptions, Instant, Kerberos};
 use spinrpc::rpcbind::record;
 use spinrpc_gss::Role;
 use spinrpc_gss::context::Context;
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::time::Duration;
 
 const GSS: u32 = 6;
@@ -187,46 +185,4 @@ fn assert_closed(stream: &mut TcpStream) {
     let ended = stream.read(&mut [0; 64]);
     let reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
     assert!(matches!(ended, Ok(0)) || ended.as_ref().is_err_and(reset), "{ended:?}");
-}
-
-#[test]
-fn clients_of_exports_without_kerberos_get_no_connection() {
-    let test = "contexts::clients_of_exports_without_kerberos_get_no_connection";
-    in_realm(test, AES256, |home| {
-        let place = Place::new("krb5-tcp-clients").unwrap();
-        let others =
-            ["--memory=m:client=127.0.0.1,sec=sys", "--memory=k:client=127.0.0.9,sec=krb5"];
-        let (_server, address) = start_with(&place, home, &others);
-        assert_closed(&mut connect(address));
-    });
-}
-
-/// CPUs that a thread of the server may use.
-fn cpus(server: &Server, name: &str) -> Option<BTreeSet<u32>> {
-    let threads = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
-    let mut threads = threads.map(|thread| thread.unwrap().path());
-    let of = |thread: &PathBuf, file| std::fs::read_to_string(thread.join(file)).ok();
-    let thread = threads.find(|it| of(it, "comm").is_some_and(|comm| comm.trim_end() == name))?;
-    let status = of(&thread, "status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))?;
-    let ranges = list.split(',').map(|range| range.split_once('-').unwrap_or((range, range)));
-    Some(ranges.flat_map(|(from, to)| from.parse().unwrap()..=to.parse().unwrap()).collect())
-}
-
-#[test]
-fn threads_for_connections_keep_off_the_cpu_of_a_core() {
-    let test = "contexts::threads_for_connections_keep_off_the_cpu_of_a_core";
-    in_realm(test, AES256, |home| {
-        let place = Place::new("krb5-tcp-cpus").unwrap();
-        let (server, _address) = start(&place, home);
-        let main = cpus(&server, "spin-nfsd").unwrap();
-        let core = cpus(&server, "spinrpc-core-0").unwrap();
-        if core.len() > 1 || main == core {
-            println!("NOT TESTED: the core has no CPU of its own");
-            return;
-        }
-        // A thread moves as soon as it runs.
-        let off = || Ok(cpus(&server, "tcp").filter(|cpus| cpus.is_disjoint(&core)));
-        assert!(in_time(off).unwrap().is_subset(&main));
-    });
 }

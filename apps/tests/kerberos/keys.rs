@@ -4,7 +4,7 @@ use crate::common::run;
 use crate::realm::{Home, in_realm};
 use crate::server::{PROGRAM, Place, file};
 use crate::{AES256, CHECK, assert_refused, done, owner, private_file, with_cache};
-use std::process::{Command, Output};
+use std::process::Output;
 
 const MEMORY: &str = "--memory=m:client=local,sec=krb5p";
 const NOBODY: u32 = 65_534;
@@ -40,39 +40,6 @@ fn the_check_names_keytab_principals_realm_and_map() {
         private_file(&map, "a@R 1 1\nb@R 2 2\n");
         let line = said(&[&format!("--gss-map={map}"), "--realm=OTHER.TEST"]);
         assert!(line.ends_with(&format!("realm OTHER.TEST, 2 principals of map {map}")), "{line}");
-    });
-}
-
-/// As spintune doctor takes it: both call one function, whose test has more cases.
-#[test]
-fn the_variable_is_a_name_and_the_option_a_path() {
-    in_realm("keys::the_variable_is_a_name_and_the_option_a_path", AES256, |home| {
-        let here = home.path("");
-        let check = |variable: &str, options: &[&str]| {
-            let mut command = Command::new(PROGRAM);
-            command.args(CHECK).arg(MEMORY).args(options);
-            command.env("KRB5_KTNAME", variable).current_dir(&here).output().unwrap()
-        };
-        // The working directory has no links in its path.
-        let path = std::fs::canonicalize(home.path("nfs.keytab")).unwrap();
-        let expected = format!("kerberos: keytab {}, ", path.display());
-        for (variable, option) in [
-            ("FILE:nfs.keytab", None),
-            ("nfs.keytab", None),
-            ("MEMORY:x", Some("--keytab=nfs.keytab")),
-        ] {
-            let output = check(variable, option.as_slice());
-            assert!(String::from_utf8_lossy(&done(&output)).contains(&expected), "{output:?}");
-        }
-        for name in ["MEMORY:x", "KEYRING:x"] {
-            assert_refused(&check(name, &[]), 1, &[name, "this kind of keytab is not supported"]);
-        }
-        assert_refused(&check("FILE:", &[]), 1, &["FILE:", "not a file"]);
-        // There may be one on this host.
-        let usual = check("", &[]);
-        let told = [&usual.stdout[..], &usual.stderr].concat();
-        assert!(String::from_utf8_lossy(&told).contains("/etc/krb5.keytab"), "{usual:?}");
-        assert_refused(&check("", &["--keytab=FILE:nfs.keytab"]), 1, &["does not exist"]);
     });
 }
 

@@ -12,7 +12,6 @@ mod keys;
 #[allow(dead_code, reason = "what other tests of it need beyond this")]
 #[path = "../../../engine/gss/tests/kerberos/realm.rs"]
 mod realm;
-mod realms;
 #[allow(dead_code, reason = "what other tests of it need beyond this")]
 #[path = "../nfsd_program/server.rs"]
 mod server;

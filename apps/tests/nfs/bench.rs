@@ -3,7 +3,7 @@
 use crate::server::{Faults, Server};
 use crate::tree::Content;
 use crate::{PROGRAM, answer, fails, spin_nfs, text};
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3, stable_how};
+use nfs3_types::nfs3::{NFS_PROGRAM, stable_how};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::process::{Command, Stdio};
@@ -53,33 +53,6 @@ fn every_operation_is_counted_and_timed() -> io::Result<()> {
     for operation in [NFS_PROGRAM::NFSPROC3_READ, NFS_PROGRAM::NFSPROC3_WRITE] {
         assert!((100..=104).contains(&server.calls(operation)), "{operation}");
     }
-    Ok(())
-}
-
-#[test]
-fn people_get_three_lines_and_the_commit() -> io::Result<()> {
-    let server = server("text", Faults::default())?;
-    let shown = text(&bench("write", &server.target("/new"), &["--size", "64K"]))?;
-    for word in ["/export/new: WRITE UNSTABLE of 65536 bytes, 1 in flight: 100 calls in ", "rate: "]
-    {
-        assert!(shown.contains(word), "{shown}");
-    }
-    for word in [" MB/s\nround trip: min ", "p50 ", "p99.9 - ", "max ", "\nCOMMIT at the end: "] {
-        assert!(shown.contains(word), "{shown}");
-    }
-    Ok(())
-}
-
-#[test]
-fn blocks_of_a_mebibyte_are_read_and_written() -> io::Result<()> {
-    let server = server("large", Faults::default())?;
-    let target = server.target("/file");
-    for operation in ["read", "write"] {
-        let more =
-            ["--overwrite", "--size", "1M", "--span", "1M", "--depth", "8", "--set=poll.mode=busy"];
-        assert_eq!(json(&bench(operation, &target, &more))?["bytes"], 1 << 20);
-    }
-    assert_eq!(server.state().tree.content("file").len(), 1 << 20);
     Ok(())
 }
 
@@ -162,47 +135,6 @@ fn receive_less_stable_than_asked_for_expect_no_figures() -> io::Result<()> {
         &["DATA_SYNC"],
     );
     Ok(())
-}
-
-#[test]
-fn receive_a_refusal_expect_it_told() -> io::Result<()> {
-    let mut faults = Faults::default();
-    faults.status.insert(NFS_PROGRAM::NFSPROC3_READ as u32, nfsstat3::NFS3ERR_IO);
-    let server = server("refusal", faults)?;
-    fails(
-        &spin_nfs(&bench("read", &server.target("/file"), &["--depth", "16"]))?,
-        4,
-        &["NFS3ERR_IO"],
-    );
-    Ok(())
-}
-
-#[test]
-fn receive_data_inline_though_memory_was_offered_expect_them_counted() -> io::Result<()> {
-    let server = server("inline", Faults { reads_inline: true, ..Faults::default() })?;
-    let output = spin_nfs(&bench("read", &server.target("/file"), &["--size", "1K", "--stats"]))?;
-    let stats = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        stats.contains(" nfs.READ=100 ") && stats.contains("read_inline_bytes=102400"),
-        "{stats}"
-    );
-    Ok(())
-}
-
-#[test]
-fn it_ends_after_its_duration() -> io::Result<()> {
-    let server = server("duration", Faults::default())?;
-    let more = ["--duration", "100ms", "--warmup", "10ms"];
-    let target = server.target("/file");
-    // A thread that is paused for all of it makes no call.
-    for _ in 0..5 {
-        let json = json(&[&["bench", "getattr", &target][..], &more].concat())?;
-        assert!((json["seconds"].as_f64().unwrap() - 0.1).abs() < 0.001, "{json}");
-        if json["calls"].as_u64() > Some(0) {
-            return Ok(());
-        }
-    }
-    Err(io::Error::other("no calls"))
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Files: attributes, reading and writing.
 
-use crate::common::{self, content};
+use crate::common::content;
 use crate::server::{BLOCK_BYTES, EXPORTED, Server};
 use crate::tree::{Content, ROOT};
 use crate::{PROGRAM, THRESHOLDS, answer, fails, spin_nfs, text};
@@ -24,15 +24,6 @@ fn file(server: &Server, path: &str, bytes: usize) -> Vec<u8> {
     let content = content(bytes);
     server.state().tree.put(path, Content::File(content.clone()));
     content
-}
-
-#[test]
-fn null_goes_there_and_back() -> io::Result<()> {
-    let server = Server::start("null")?;
-    assert_eq!(answer(&["null", server.address()])?, b"");
-    // One of them by the engine, when it connects.
-    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_NULL), 2);
-    Ok(())
 }
 
 #[test]
@@ -322,13 +313,5 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
     ] {
         fails(&spin_nfs(arguments)?, code, &[word]);
     }
-    Ok(())
-}
-
-#[test]
-fn without_a_device_rdma_is_refused_in_one_line() -> io::Result<()> {
-    // 3 on a host with a device, without a listener at this address.
-    let (code, line) = common::refusal(&spin_nfs(&["null", "rdma://127.0.0.1:1"])?);
-    assert!(matches!(code, Some(1 | 3)) && line.lines().count() == 1, "{line}");
     Ok(())
 }

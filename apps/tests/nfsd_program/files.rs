@@ -1,8 +1,7 @@
 //! Files of a directory and of an in-memory tree, and access to them.
 
-use crate::common::{fails, spin_nfs, text};
+use crate::common::text;
 use crate::server::{Place, answer, attributes, file, handle};
-use crate::stats::document;
 use rustix::process::Signal;
 use std::fs;
 use std::io;
@@ -56,40 +55,6 @@ fn files_are_made_by_who_calls_and_root_is_nobody() -> io::Result<()> {
             |name: &str| fs::metadata(place.data().join(name)).map(|file| (file.uid(), file.gid()));
         assert_eq!((owner("theirs")?, owner("roots")?), ((1234, 1234), (4711, 4712)));
     }
-    Ok(())
-}
-
-#[test]
-fn who_was_not_named_does_not_come_in() -> io::Result<()> {
-    let place = Place::new("refused")?;
-    let export = format!("--export={}:client=192.0.2.0/24", place.data().display());
-    let socket = place.path("stats");
-    let memories = ["--memory=mine:client=local", "--memory=none"];
-    let server = place.serve(&[&export, memories[0], memories[1], "--stats-socket", &socket])?;
-    assert!(server.said[0].contains("to 192.0.2.0/24"), "{:?}", server.said);
-    assert!(server.said[2].contains("to NO CLIENTS"), "{:?}", server.said);
-    let mine = format!("{}//mine", place.address());
-    for target in [place.target(""), format!("{}//none", place.address())] {
-        fails(&spin_nfs(&["ls", &target])?, 4, &["MNT3ERR_ACCES"]);
-    }
-    fails(&spin_nfs(&["ls", &format!("{}//nowhere", place.address())])?, 4, &["MNT3ERR_NOENT"]);
-    answer(&["ls", &mine])?;
-    assert_eq!(document(&socket)?["mounts_refused"], 2);
-    Ok(())
-}
-
-#[test]
-fn credentials_and_changes_are_those_that_the_export_takes() -> io::Result<()> {
-    let place = Place::new("options")?;
-    let memories = ["--memory=none:client=local,sec=none", "--memory=ro:client=local,ro"];
-    let _server = place.serve(&memories)?;
-    let at = |name: &str| format!("{}//{name}", place.address());
-    fails(&spin_nfs(&["ls", &at("none")])?, 4, &["TooWeak"]);
-    answer(&["ls", &at("none"), "--auth", "none"])?;
-    fails(&spin_nfs(&["ls", &at("ro"), "--auth", "none"])?, 4, &["TooWeak"]);
-    let source = place.path("source");
-    file(source.as_ref(), 10)?;
-    fails(&spin_nfs(&["put", &format!("{}/file", at("ro")), &source])?, 4, &["NFS3ERR_ROFS"]);
     Ok(())
 }
 

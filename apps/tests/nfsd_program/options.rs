@@ -157,17 +157,6 @@ fn what_the_host_does_not_have_is_one_line_that_says_what_to_do() -> io::Result<
     Ok(())
 }
 
-#[test]
-fn the_help_has_options_of_exports_examples_and_exit_codes() -> io::Result<()> {
-    let output = run(PROGRAM, &["--help"])?;
-    let help = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0));
-    for words in ["client=CLIENT", "Examples:", "mount -t nfs -o rdma", "Exit codes:"] {
-        assert!(help.contains(words), "{help}");
-    }
-    Ok(())
-}
-
 /// Data inline, around the inline threshold, and in chunks in both directions; names in listings, and NULL.
 #[test]
 fn files_travel_by_every_protocol_that_both_ends_are_set_to() -> io::Result<()> {
