@@ -45,15 +45,6 @@ fn the_same_server_as_installed_fails_and_says_what_to_do() {
 }
 
 #[test]
-fn good_is_without_failures_and_strictly_without_warnings() {
-    let right = Case::of(RIGHT, "verbs-mlx5").report();
-    assert!(right.is_good(false) && right.is_good(true));
-    let laptop = Case::of(LAPTOP, "latency").report();
-    assert!(laptop.is_good(false) && !laptop.is_good(true));
-    assert!(!Case::of(CONTAINER, "latency").report().is_good(false));
-}
-
-#[test]
 fn what_gets_in_the_way_counts_by_how_cores_poll() {
     let verdict = |mode: &str, id: &str| {
         Case::of(LAPTOP, "base").set(&format!("poll.mode={mode}")).verdict(id)
@@ -88,14 +79,6 @@ fn odd_contents_are_examined_without_harm() {
             }
         }
     }
-}
-
-#[test]
-fn names_of_a_host_are_harmless_on_a_terminal() {
-    let case = Case::of(VM, "base")
-        .with("proc/sys/kernel/hostname", "x\u{1b}[2Jy")
-        .with("sys/class/infiniband/m\u{1b}[2J/node_type", "1: CA");
-    assert!(!case.report().render(true).contains('\u{1b}'));
 }
 
 /// A case of `checks.txt`: the line that begins it, and those that belong to it.

@@ -9,8 +9,8 @@ mod program;
 mod schema;
 
 use common::{Folder, record_path};
-use program::{problems, spintune};
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, mknodat};
+use program::spintune;
+use rustix::fs::FlockOperation;
 use serde_json::Value as Json;
 use spinrpc_tuning::fit::Site;
 use spinrpc_tuning::host::Tree;
@@ -297,15 +297,6 @@ fn a_copy_whose_folders_lead_out_of_it_is_left_alone_and_so_is_what_they_lead_to
     assert_eq!(copy.read(GOVERNOR), "powersave\n");
 }
 
-/// Opening a pipe for reading blocks until a writer opens it.
-#[test]
-fn a_pipe_in_the_place_of_a_file_does_not_block() {
-    let copy = wrong("pipe");
-    fs::remove_file(copy.0.join(GOVERNOR)).unwrap();
-    mknodat(CWD, copy.0.join(GOVERNOR), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    quiet(copy.apply(&[]), 0);
-}
-
 /// Puts a link in the place of the governor's file, which stays in the copy by another name.
 fn link_governor(copy: &Copy) {
     let path = copy.0.join(GOVERNOR);
@@ -494,15 +485,6 @@ fn a_journal_or_a_folder_of_others_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_profile_that_sleeps_needs_no_quiet_host() {
-    let copy = wrong("sleeps");
-    let (_, plan, _) = copy.plan(&["--set", "poll.mode=sleep"]);
-    for item in ["governor", "irq", "watchdog", "stat-interval", "timer-migration"] {
-        assert!(!plan.contains(&format!("# {item}:")), "{item}: {plan}");
-    }
-}
-
-#[test]
 fn a_host_without_such_files_is_left_as_it_is() {
     let copy = Copy::of("vm-2", "vm");
     let (_, said, problems) =
@@ -606,19 +588,6 @@ fn programs_get_json() {
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == "foreign").count(), 1);
 }
 
-#[test]
-fn wrong_arguments_are_told_in_one_line() {
-    for (arguments, says) in [
-        (&["plan"][..], "--profile"),
-        (&["plan", "--profile", "latncy"], "did you mean \"latency\"?"),
-        (&["apply", "--profile", "latency", "--root", "/nonexistent"], "--root /nonexistent: "),
-        (&["revert", "--profile", "latency"], "--profile"),
-    ] {
-        let message = problems(arguments, 2);
-        assert!(message.contains(says) && message.lines().count() == 1, "{message}");
-    }
-}
-
 /// Plan for a host from its record. Expect the changes that a copy of the host needs, and a record
 /// that is never written.
 #[test]
@@ -688,18 +657,6 @@ fn the_unit_applies_its_profile_after_each_boot_and_restores_the_values_when_it_
     }
     run("ExecStart=");
     run("ExecStopPost=");
-    assert_eq!(copy.files(), before);
-}
-
-/// systemd runs what follows a stop also after a start that failed.
-#[test]
-fn a_start_of_the_unit_that_fails_leaves_the_host_as_it_was() {
-    let copy = wrong("unit-fails");
-    link_governor(&copy);
-    let before = copy.files();
-    let said = told(run_unit(&copy, "ExecStart=", ""), "");
-    assert!(!said.is_empty() && copy.files() != before, "it changes what it can");
-    assert_eq!(run_unit(&copy, "ExecStopPost=", "").0, 0);
     assert_eq!(copy.files(), before);
 }
 

@@ -49,14 +49,6 @@ fn examples_are_valid_on_the_hosts_they_are_for() {
 }
 
 #[test]
-fn profiles_of_rdma_devices_are_valid_for_the_driver_they_name() {
-    for name in ["verbs-mlx5", "verbs-rxe", "verbs-siw"] {
-        let config = load(name, &host()).unwrap().config().clone();
-        assert_eq!(config.driver(), Driver::Verbs, "{name}");
-    }
-}
-
-#[test]
 fn every_shipped_profile_goes_by_each_driver() {
     let host = Host { allowed: (0..64).collect(), ..Host::default() };
     for profile in shipped() {
@@ -157,18 +149,6 @@ fn what_is_no_file_of_text_is_refused() {
     assert!(refusal(&folder, "bytes.toml").starts_with("bytes.toml: "));
     assert!(refusal(&folder, "absent.toml").starts_with("absent.toml: No such file"));
     assert!(refusal(&folder, "").contains("directory"));
-}
-
-#[test]
-fn no_beginning_of_a_profile_is_too_much_for_the_reader() {
-    let folder = Folder::new("prefixes");
-    let text = include_str!("../profiles/dev-vm.toml");
-    for end in (0..text.len()).filter(|&end| text.is_char_boundary(end)) {
-        folder.write("cut.toml", &text[..end]);
-        if let Err(error) = load(&folder.path("cut.toml"), &host()) {
-            assert!(error.problems().iter().all(|problem| problem.location.is_some()));
-        }
-    }
 }
 
 #[test]
