@@ -24,7 +24,7 @@
 //! For a version of a program there is a module with `Service`, the trait of a server; `Server`, which an
 //! engine serves, and `dispatch`, for services that do more; `Client`, whose replies come to a handler;
 //! `Handle`, for calls from any thread, which are futures and can be waited for; `Blocking` and `connect`, for
-//! a thread that calls and waits. `engine/xdr/suite/examples/store.rs` in the repository uses them all.
+//! a thread that calls and waits. `engine/xdr/suite/tests/calls.rs` in the repository uses them all.
 //!
 //! # Language
 //!

@@ -1,28 +1,20 @@
-//! Compares generated codecs with codecs written by hand for the same messages of NFS version 3. Each round
-//! times both. The output has the medians of a call in nanoseconds, and the median of the rounds' ratios.
-//!
-//! `cargo run --release -p spinrpc-xdr-suite --example codec_speed`
+//! Generated codecs and codecs written by hand for the same messages of NFS version 3, whose instructions are counted.
 //!
 //! `codec_speed CASE hand|generated` runs one side of one case [`COUNTED`] times and prints nothing:
 //! `engine/xdr/suite/instructions` counts its instructions with valgrind. `codec_speed --list` prints the cases.
 
 use spinrpc_xdr::{Decode, DecodeError, Decoder, Encode, Encoder, List, Opaque, Placed, to_bytes};
 use spinrpc_xdr_suite::nfs_prot::{
-    Dirlist3, Dirlistplus3, Entry3, Entryplus3, Fattr3, Ftype3, Getattr3res, Getattr3resok,
-    Lookup3res, Lookup3resok, NfsFh3, Nfsstat3, Nfstime3, Read3args, Specdata3, StableHow, WccAttr,
-    WccData, Write3args, Write3res, Write3resok,
+    Dirlistplus3, Entryplus3, Fattr3, Ftype3, Lookup3res, Lookup3resok, NfsFh3, Nfsstat3, Nfstime3,
+    Read3args, Specdata3, StableHow, WccAttr, WccData, Write3args, Write3res, Write3resok,
 };
 use std::hint::black_box;
-use std::time::Instant;
 
-const ROUNDS: usize = 41;
-const CALLS: u32 = 20_000;
 /// Calls of a run whose instructions are counted.
 const COUNTED: u32 = 1_000;
 
 /// Task for each case.
 enum Job {
-    Time,
     List,
     Count { case: String, is_generated: bool },
 }
@@ -30,13 +22,12 @@ enum Job {
 fn job() -> Job {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match &words[..] {
-        [] => Job::Time,
         [list] if list == "--list" => Job::List,
         [case, side] if side == "hand" || side == "generated" => {
             Job::Count { case: case.clone(), is_generated: side == "generated" }
         }
         _ => {
-            eprintln!("usage: codec_speed [--list | CASE hand|generated]");
+            eprintln!("usage: codec_speed --list | CASE hand|generated");
             std::process::exit(2);
         }
     }
@@ -51,35 +42,15 @@ fn counted(work: &mut dyn FnMut()) {
 }
 
 fn main() {
-    if matches!(job(), Job::Time) {
-        println!("{:30} {:>9} {:>9} {:>6}", "", "by hand", "generated", "ratio");
-    }
     read_arguments();
     write_arguments();
-    attributes();
     lookup();
     written();
-    directory();
     directory_plus();
-}
-
-/// Nanoseconds of one call.
-fn time(work: &mut dyn FnMut()) -> f64 {
-    let started = Instant::now();
-    for _ in 0..CALLS {
-        work();
-    }
-    started.elapsed().as_nanos() as f64 / f64::from(CALLS)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn compare(what: &str, mut by_hand: impl FnMut(), mut generated: impl FnMut()) {
     match job() {
-        Job::Time => compare_times(what, by_hand, generated),
         Job::List => println!("{what}"),
         Job::Count { case, is_generated: false } if case == what => counted(&mut by_hand),
         Job::Count { case, is_generated: true } if case == what => counted(&mut generated),
@@ -87,15 +58,7 @@ fn compare(what: &str, mut by_hand: impl FnMut(), mut generated: impl FnMut()) {
     }
 }
 
-fn compare_times(what: &str, mut by_hand: impl FnMut(), mut generated: impl FnMut()) {
-    let rounds: Vec<(f64, f64)> =
-        (0..ROUNDS).map(|_| (time(&mut by_hand), time(&mut generated))).collect();
-    let ratio = median(rounds.iter().map(|(hand, made)| made / hand).collect());
-    let (hand, made): (Vec<f64>, Vec<f64>) = rounds.into_iter().unzip();
-    println!("{what:30} {:9.1} {:9.1} {ratio:6.2}", median(hand), median(made));
-}
-
-/// Times both ways to decode, which must take all bytes.
+/// Both ways to decode, which must take all bytes.
 fn compare_decode<'a, H, G: Decode<'a>>(
     what: &str,
     bytes: &'a [u8],
@@ -213,21 +176,6 @@ fn some_attributes() -> Fattr3 {
     }
 }
 
-fn attributes() {
-    let attributes = some_attributes();
-    let result = Getattr3res::Nfs3Ok(Getattr3resok { obj_attributes: attributes });
-    let bytes = to_bytes(&result);
-    let by_hand = |from: &mut Decoder<'_>| attributes_by_hand(from).map(|found| sum(&found));
-    compare_decode("GETATTR result, decode", &bytes, by_hand, |res: Getattr3res| match res {
-        Getattr3res::Nfs3Ok(ok) => sum(&ok.obj_attributes),
-        Getattr3res::Default(status) => status as u64,
-    });
-    compare_encode("GETATTR result, encode", &result, |to| {
-        to.u32(Nfsstat3::Nfs3Ok as u32);
-        put_attributes(to, black_box(&attributes));
-    });
-}
-
 /// Uses every field.
 fn sum(attributes: &Fattr3) -> u64 {
     let words = [attributes.mode, attributes.nlink, attributes.uid, attributes.gid];
@@ -239,11 +187,6 @@ fn sum(attributes: &Fattr3) -> u64 {
         + times
         + u64::from(rdev)
         + attributes.r#type as u64
-}
-
-fn attributes_by_hand(from: &mut Decoder<'_>) -> Result<Fattr3, DecodeError> {
-    ok_by_hand(from)?;
-    bare_attributes_by_hand(from)
 }
 
 fn ok_by_hand(from: &mut Decoder<'_>) -> Result<(), DecodeError> {
@@ -404,53 +347,6 @@ fn written() {
         to.u32(done.count);
         to.u32(done.committed as u32);
         to.fixed(&done.verf);
-    });
-}
-
-/// By hand, a list is decoded in one pass, and perhaps kept; generated code checks it first, and decodes it
-/// when it is iterated.
-fn directory() {
-    let names: Vec<String> = (0..64).map(|number| format!("file-{number:05}.dat")).collect();
-    let entry = |(index, name)| Entry3 {
-        fileid: index as u64,
-        name: Opaque::new(String::as_bytes(name)).unwrap_or_default(),
-        cookie: index as u64,
-    };
-    let entries: Vec<Entry3<'_>> = names.iter().enumerate().map(entry).collect();
-    let list = Dirlist3 { entries: List::new(&entries), eof: true };
-    let bytes = to_bytes(&list);
-    let by_hand = |from: &mut Decoder<'_>| {
-        let mut sum = 0;
-        while from.bool()? {
-            sum += from.u64()?;
-            sum += from.opaque(u32::MAX as usize)?.len() as u64 + from.u64()?;
-        }
-        Ok(sum + u64::from(from.bool()?))
-    };
-    let used = |list: Dirlist3<'_>| {
-        let each = |entry: Entry3<'_>| entry.fileid + entry.name.len() as u64 + entry.cookie;
-        list.entries.iter().map(each).sum::<u64>() + u64::from(list.eof)
-    };
-    compare_decode("64 entries, decode", &bytes, by_hand, used);
-    let collected = |from: &mut Decoder<'_>| {
-        let mut entries = Vec::new();
-        while from.bool()? {
-            let (fileid, name) = (from.u64()?, from.opaque(u32::MAX as usize)?);
-            entries.push((fileid, name.len() as u64, from.u64()?));
-        }
-        let sum = entries.iter().map(|(fileid, name, cookie)| fileid + name + cookie);
-        Ok(sum.sum::<u64>() + u64::from(from.bool()?))
-    };
-    compare_decode("64 entries, decode to a Vec", &bytes, collected, used);
-    compare_encode("64 entries, encode", &list, |to| {
-        for entry in black_box(&entries) {
-            to.bool(true);
-            to.u64(entry.fileid);
-            to.opaque(&entry.name);
-            to.u64(entry.cookie);
-        }
-        to.bool(false);
-        to.bool(true);
     });
 }
 

@@ -255,21 +255,6 @@ fn a_value_goes_there_and_back_inline_and_by_direct_placement() {
     .unwrap();
 }
 
-/// The stub knows from the description how long the value may be.
-#[test]
-fn long_results_arrive_without_a_length_or_a_buffer_from_the_caller() {
-    let server = Started::store();
-    let mut client = server.client();
-    let value = vec![5; 70_000];
-    let args = PutArgs { name: key("k"), value: Placed::Inline(&value) };
-    client.store_put(&args, |status| assert_eq!(status, StoreStatus::StoreOk)).unwrap();
-    let got = client.store_get(&key("value"), |result| match result {
-        GetResult::StoreOk(value) => value.bytes().to_vec(),
-        GetResult::Default(status) => panic!("{status:?}"),
-    });
-    assert_eq!(got.map_err(|error| error.to_string()), Ok(value));
-}
-
 /// The caller gets SYSTEM_ERR, as from an untyped call.
 #[test]
 fn a_deferred_call_that_is_too_late_was_not_executed() {
@@ -335,34 +320,6 @@ fn more_items_with_data_than_the_bound_are_refused() {
     assert_eq!(PutList::decode(&mut from).unwrap().len(), 3);
     assert!(from.finish().is_err(), "the fourth is left");
     assert!(PutList::decode(&mut Decoder::plain(&bytes[..20])).is_err());
-}
-
-#[test]
-fn a_default_arm_and_a_deferred_list_come_back() {
-    let server = Started::store();
-    let mut client = server.client();
-    let missing = client.store_get(&key("none"), |result| {
-        matches!(result, GetResult::Default(StoreStatus::StoreNotFound))
-    });
-    assert!(missing.unwrap());
-    let names = client
-        .store_list(|entries| entries.iter().map(|entry| entry.name.to_vec()).collect::<Vec<_>>());
-    assert_eq!(names.unwrap(), [b"a".to_vec(), b"bcd".to_vec()]);
-}
-
-#[test]
-fn procedures_that_are_not_there_are_unavailable_and_null_is() {
-    let server = Started::store();
-    let mut client = server.client();
-    client.store_null(|()| ()).unwrap();
-    let unavailable = |result: Result<(), CallError>| {
-        assert!(
-            matches!(result, Err(CallError::Accepted(AcceptStatus::ProcUnavail))),
-            "{result:?}"
-        );
-    };
-    unavailable(client.store_delete(&key("k"), |_| ()));
-    unavailable(client.0.call(Procedure(99), |_| {}, |_| Ok(())));
 }
 
 #[test]
@@ -526,29 +483,6 @@ fn futures_and_waiting_threads_get_typed_answers() {
     let unavailable = unavailable.map(|_| ());
     assert!(matches!(unavailable, Err(CallError::Accepted(AcceptStatus::ProcUnavail))));
     drop(client);
-    engine.shutdown();
-    running.join().unwrap();
-}
-
-#[test]
-fn a_handle_places_data_in_the_callers_memory() {
-    let server = Started::store();
-    let (engine, running, client) = handle(&server);
-    let mut bulk = client.0.bulk(70_001).unwrap();
-    bulk.set_len(70_001);
-    bulk.bytes_mut().fill(5);
-    let args = PutArgs { name: key("k"), value: Placed::Beside };
-    let spec = CallSpec::new().argument(bulk);
-    let put = rpc::start::<store::StorePut>(&client.0, spec, &args).unwrap();
-    assert_eq!(put.wait().unwrap().results().unwrap(), StoreStatus::StoreOk);
-    let spec = CallSpec::new().result_into(client.0.bulk(70_001).unwrap());
-    let get = rpc::start::<store::StoreGet>(&client.0, spec, &key("value")).unwrap();
-    let mut answer = get.wait().unwrap();
-    let Ok(GetResult::StoreOk(Placed::Bulk(bulk))) = answer.results() else {
-        panic!("{answer:?}");
-    };
-    assert_eq!(bulk.bytes(), [5; 70_001]);
-    drop((answer, client, bulk));
     engine.shutdown();
     running.join().unwrap();
 }
