@@ -29,7 +29,7 @@ mod sealing;
 #[path = "gss/wire.rs"]
 mod wire;
 
-use common::caller::{Caller, Read, SharedHeard, client_config, one_opaque, recorder, run_core};
+use common::caller::{Caller, Read, client_config, one_opaque, run_core};
 use common::{
     PROGRAM, VERSION, engine, pattern, small, small_with, unique_address, valid, wait_until,
 };
@@ -363,45 +363,6 @@ fn a_handler_that_panics_after_a_long_reply_has_answered() {
 }
 
 #[test]
-fn calls_are_answered_out_of_order_by_other_threads() {
-    let server = Server::with_keys(Enctype::Aes256Sha1);
-    for service in SERVICES {
-        let mut caller = caller(&server, Enctype::Aes256Sha1, service);
-        let sizes = [0, 100, 3000, 50_000];
-        for (token, length) in sizes.into_iter().enumerate() {
-            let data = pattern(token as u32, length);
-            let mut spec = CallSpec::new().reply_bytes_max(length + 64);
-            let token = Token(token as u64);
-            while caller.client.call(LATER, token, &mut spec, |args| args.opaque(&data)).is_err() {
-                caller.core.poll_once();
-            }
-        }
-        let seen = Arc::clone(&server.seen);
-        run_core(&mut caller.core, "all calls", || lock(&seen.deferred).len() == sizes.len());
-        let answering = std::thread::spawn(move || {
-            for (data, deferred) in lock(&seen.deferred).drain(..).rev() {
-                deferred.reply(|results| results.opaque(&data));
-            }
-        });
-        let replies = caller.replies(sizes.len());
-        answering.join().unwrap();
-        for (token, reply) in replies {
-            let expected = pattern(token as u32, sizes[token as usize]);
-            assert_eq!(reply.unwrap(), expected, "{service:?} {token}");
-        }
-        caller
-            .client
-            .call(LATER, Token(9), &mut CallSpec::short(), |args| args.opaque(b""))
-            .unwrap();
-        let seen = Arc::clone(&server.seen);
-        run_core(&mut caller.core, "the call", || lock(&seen.deferred).len() == 1);
-        drop(lock(&seen.deferred).pop());
-        let error = caller.reply().unwrap_err();
-        assert!(matches!(error, CallError::Accepted(AcceptStatus::SystemErr)), "{error}");
-    }
-}
-
-#[test]
 fn a_context_may_take_several_tokens() {
     let several = |name| GivenKeys { tokens: 4, ..keys(Enctype::Aes128Sha256, name) };
     let server = Server::start(Some(GssAcceptor::new(several("server"))));
@@ -429,50 +390,6 @@ fn a_client_without_the_servers_key_is_told_so_and_never_up() {
     let reason = failure(asked(&server.address, &options(other, GssService::Privacy)));
     assert_eq!(reason, "the server does not have the key of the context");
     assert_eq!(server.calls(), 0);
-}
-
-#[test]
-fn a_server_without_contexts_denies_them_and_so_does_one_that_refuses_the_token() {
-    let server = Server::start(None);
-    let options = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Integrity);
-    let reason = failure(asked(&server.address, &options));
-    assert!(reason.contains("BadCred"), "{reason}");
-    // Its key is not as long as its encryption type says: it answers with a major status.
-    let wrong = GivenKeys { key: vec![1; 3], ..keys(Enctype::Aes256Sha1, "server") };
-    let server = Server::start(Some(GssAcceptor::new(wrong)));
-    let reason = failure(asked(&server.address, &options));
-    assert!(reason.contains("major 0x70000"), "{reason}");
-}
-
-/// Calls that come as a stream say who calls, too.
-#[test]
-fn calls_of_a_stream_say_who_calls() {
-    let engine = Engine::new(valid(small())).unwrap();
-    let address = unique_address();
-    let mut calls = engine.serve_stream(PROGRAM, VERSION, 8).unwrap();
-    engine.gss(GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"))).unwrap();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    let answering = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        for _ in 0..2 {
-            let call = runtime.block_on(calls.next()).unwrap();
-            let who = match call.identity() {
-                Identity::Gss { principal, service } => format!("{principal} {service:?}"),
-                other => format!("{other:?}"),
-            };
-            call.reply(|results| results.opaque(who.as_bytes()));
-        }
-    });
-    let gss = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
-    for (options, expected) in [(gss, "alice Privacy"), (ConnectOptions::new(), "None")] {
-        let mut caller = asked(&address, &options);
-        caller.come_up();
-        assert_eq!(call(&mut caller, WHO, b"").unwrap(), expected.as_bytes());
-    }
-    answering.join().unwrap();
-    engine.shutdown();
-    running.join().unwrap();
 }
 
 #[test]
@@ -521,21 +438,6 @@ fn call_until_up(caller: &mut Caller<Vec<u8>>, data: &[u8]) -> (usize, Vec<u8>) 
 }
 
 #[test]
-fn a_context_that_the_server_evicted_is_made_anew() {
-    let acceptor = GssAcceptor::new(keys(Enctype::Aes256Sha1, "server")).contexts_max(1);
-    let server = Server::start(Some(acceptor));
-    let mut first = caller(&server, Enctype::Aes256Sha1, GssService::Integrity);
-    assert_eq!(call(&mut first, ECHO, b"one").unwrap(), b"one");
-    let mut second = caller(&server, Enctype::Aes256Sha1, GssService::Privacy);
-    assert_eq!(call(&mut second, ECHO, b"two").unwrap(), b"two");
-    for client in [&mut first, &mut second] {
-        assert_eq!(call_until_up(client, b"again"), (0, b"again".to_vec()));
-        assert_eq!(client.engine.gss_stats().calls_denied, 1);
-    }
-    assert_eq!(server.calls(), 4);
-}
-
-#[test]
 fn a_context_that_ends_is_made_anew_before_or_after_a_denial() {
     let brief =
         |name, ms: u64| GivenKeys { lifetime: ms * 1_000_000, ..keys(Enctype::Aes256Sha1, name) };
@@ -549,50 +451,6 @@ fn a_context_that_ends_is_made_anew_before_or_after_a_denial() {
     }
     assert!(denials(&caller) >= 2);
     assert!(began.elapsed() >= Duration::from_millis(380), "contexts ended early");
-}
-
-#[test]
-fn ten_clients_on_two_connections_each_do_not_mix_their_names() {
-    let server = Server::with_keys(Enctype::Aes128Sha1);
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
-    let clients: Vec<_> = (0..20)
-        .map(|number: usize| {
-            let heard = SharedHeard::default();
-            let handler = recorder(&heard, one_opaque);
-            let name = format!("user {}", number % 10);
-            let options = options(keys(Enctype::Aes128Sha1, &name), SERVICES[number % 3]);
-            let client = core
-                .connect_with(&server.address, PROGRAM, VERSION, &options, |_| handler)
-                .unwrap();
-            (client, heard, format!("{name} {:?}", SERVICES[number % 3]))
-        })
-        .collect();
-    run_core(&mut core, "contexts", || clients.iter().all(|(client, ..)| client.is_up()));
-    for (client, ..) in &clients {
-        client.call(WHO, Token(1), &mut CallSpec::short(), |args| args.opaque(b"")).unwrap();
-    }
-    run_core(&mut core, "replies", || {
-        clients.iter().all(|(_, h, _)| h.borrow().replies.len() == 1)
-    });
-    for (_, heard, expected) in &clients {
-        let (_, reply) = heard.borrow_mut().replies.pop().unwrap();
-        assert_eq!(String::from_utf8(reply.unwrap()).unwrap(), *expected);
-    }
-}
-
-#[test]
-fn nothing_secret_is_in_what_is_printed() {
-    let server = Server::with_keys(Enctype::Aes256Sha1);
-    let options = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
-    let mut caller = connect(&server, &options);
-    assert_eq!(call(&mut caller, ECHO, b"data").unwrap(), b"data");
-    let acceptor = GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"));
-    for printed in [format!("{options:?}"), format!("{acceptor:?}"), format!("{:?}", caller.client)]
-    {
-        assert!(printed.len() > 10 && !printed.contains("90"), "{printed}");
-        assert!(!printed.to_lowercase().contains("5a"), "{printed}");
-    }
 }
 
 /// The reply of a call whose connection is lost while it is executed, and the number of its executions.
@@ -650,24 +508,4 @@ fn either_version_carries_protected_calls() {
             }
         }
     }
-}
-
-/// Threads that are not cores call through handles.
-#[test]
-fn handles_call_under_a_context() {
-    let server = Server::with_keys(Enctype::Aes256Sha384);
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let running = engine.start().unwrap();
-    for service in SERVICES {
-        let with = options(keys(Enctype::Aes256Sha384, "alice"), service);
-        let handle = engine.connect(0, &server.address, PROGRAM, VERSION, &with).unwrap();
-        handle.wait_up(common::LIMIT).unwrap();
-        let data = pattern(5, 5000);
-        let spec = CallSpec::new().reply_bytes_max(6000);
-        let pending = handle.start(ECHO, spec, |args| args.opaque(&data)).unwrap();
-        let mut answer = pending.wait().unwrap();
-        assert_eq!(answer.results().opaque(LONGEST).unwrap(), data, "{service:?}");
-    }
-    engine.shutdown();
-    running.join().unwrap();
 }

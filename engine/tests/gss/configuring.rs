@@ -6,7 +6,7 @@ use crate::hostile::{FalseServer, Spoils};
 use crate::{ECHO, SERVICES, Server, call, keys, options};
 use spinrpc::config::{ConfigRole, Protection, RawConfig};
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
-use spinrpc::{AuthSys, ConnectOptions, ConnectionEvent};
+use spinrpc::{ConnectOptions, ConnectionEvent};
 
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 
@@ -53,31 +53,6 @@ fn a_connection_is_configured_under_a_context_that_protects_it() {
     }
     let stats = server.engine.gss_stats();
     assert_eq!((stats.calls_none, stats.calls_integrity, stats.calls_privacy), (3, 4, 4));
-}
-
-/// AUTH_SYS is what anybody may state.
-#[test]
-fn who_does_not_prove_anything_configures_nothing() {
-    let server = server(Protection::Gss);
-    let plain = ConnectOptions::new();
-    for asks_with in [Protection::None, Protection::Sys, Protection::Gss] {
-        let (caller, configured) = connected(asking(asks_with), &server.address, &plain);
-        assert!(!configured, "{asks_with:?}");
-        let user =
-            AuthSys { stamp: 0, machine_name: b"", uid: 1, gid: 1, groups: Default::default() };
-        caller.client.set_auth_sys(Some(&user)).unwrap();
-    }
-}
-
-/// What is proved is enough for a server that takes a mere statement.
-#[test]
-fn a_server_that_demands_less_takes_a_context() {
-    for demanded in [Protection::None, Protection::Sys] {
-        let server = server(demanded);
-        let with = options(keys(ENCTYPE, "alice"), GssService::Integrity);
-        let (_caller, configured) = connected(asking(Protection::Gss), &server.address, &with);
-        assert!(configured, "{demanded:?}");
-    }
 }
 
 /// Somebody on the way would lower a connection's limits, or raise them.

@@ -1,8 +1,8 @@
 //! Servers that deny contexts over the connection and offer another transport for them, and what that may answer.
 
-use crate::common::caller::{Caller, one_opaque, recorder};
+use crate::common::caller::Caller;
 use crate::common::raw::{MSG, RawListener, Said};
-use crate::common::{LIMIT, PROGRAM, VERSION, pause, unique_address, wait_until};
+use crate::common::{LIMIT, pause, unique_address, wait_until};
 use crate::hostile::{FalseServer, Spoils, opaque, transport};
 use crate::{ECHO, SERVICES, Server, WHO, asked, call, connect, failure, keys};
 use spinrpc::gss::mechanism::{GivenKeys, GoOn, Mechanism, Negotiation};
@@ -118,16 +118,6 @@ impl Denying {
             asked(&address, with),
             Self { listener, server: None, denied: 0, asks_for_more: false, status: DENIED },
         )
-    }
-
-    /// Another server, for another client on the core of this one, whose handle it becomes.
-    fn meet_by(client: &mut Caller<Vec<u8>>, with: &ConnectOptions) -> Self {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
-        let handler = recorder(&client.heard, one_opaque);
-        let connected = client.core.connect_with(&address, PROGRAM, VERSION, with, |_| handler);
-        client.client = connected.unwrap();
-        Self { listener, server: None, denied: 0, asks_for_more: false, status: DENIED }
     }
 
     fn serve(
@@ -295,37 +285,6 @@ fn the_ids_of_calls_over_the_other_transport_begin_anywhere() {
     }
     let seen = lock(&seen);
     assert!(seen.len() == 2 && seen[0].abs_diff(seen[1]) > 100, "{seen:?}");
-}
-
-/// The exchange with a silent address takes seconds. Neither the core nor the client that gave up waits for it, and what it says
-/// then reaches nobody.
-#[test]
-fn a_client_that_closes_while_the_other_transport_is_silent_ends_at_once() {
-    let ((asked, hears), (release, held)) = (channel(), channel::<()>());
-    let (asked, held, other) = (Mutex::new(asked), Mutex::new(held), Other::new(1));
-    let exchange = move |_: &Peer, call: &[u8]| {
-        lock(&asked).send(()).unwrap();
-        lock(&held).recv_timeout(LIMIT).unwrap();
-        Ok(other.answer(call))
-    };
-    let with = options(GssService::Integrity, 1, Box::new(exchange));
-    let (mut client, mut server) = Denying::meet(&with);
-    server.serve(&mut client, |_, _| hears.try_recv().is_ok());
-    client.client.close();
-    let end = std::time::Instant::now() + LIMIT;
-    loop {
-        client.core.poll_once();
-        if let Some(Said::Down(_)) = server.server.as_mut().unwrap().peer.poll() {
-            break;
-        }
-        assert!(std::time::Instant::now() < end, "the connection is still there");
-    }
-    release.send(()).unwrap();
-    // By now the exchange has returned: the thread that ran it takes the next one of the same engine.
-    let mut another = Denying::meet_by(&mut client, &with);
-    another.serve(&mut client, |_, _| hears.try_recv().is_ok());
-    release.send(()).unwrap();
-    another.serve(&mut client, |_, client| client.engine.gss_stats().contexts_established == 1);
 }
 
 /// Its thread is free again at once, and its socket closed.

@@ -4,7 +4,7 @@ use crate::common::caller::Caller;
 use crate::common::{
     LIMIT, PROGRAM, VERSION, engine, pattern, pause_after, small_with, unique_address, valid,
 };
-use crate::{ECHO, FILL, LATER, LENGTH, LONGEST, Program, SERVICES, Seen, keys, one_item, options};
+use crate::{ECHO, FILL, LATER, LENGTH, Program, Seen, keys, one_item, options};
 use spinrpc::config::RawConfig;
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
 use spinrpc::sync::lock;
@@ -219,39 +219,6 @@ fn results_of_any_length_fit_the_memory_that_their_call_offers_or_end_it() {
         }
         let last = all.heard(index).pop().unwrap();
         assert!(last.is_err(), "{service:?}: more than was offered");
-    }
-}
-
-#[test]
-fn long_bodies_of_several_connections_all_arrive() {
-    let mut all = Turned::start();
-    let (one, other) = (
-        all.connect(GssService::Privacy, AT_ONCE as u64),
-        all.connect(GssService::Privacy, AT_ONCE as u64),
-    );
-    let bodies: Vec<Vec<u8>> = (0..4).map(|seed| pattern(seed, LONG >> seed)).collect();
-    bodies.iter().for_each(|body| all.call(one, ECHO, body));
-    let behind = pattern(9, LONG / 8);
-    all.call(other, ECHO, &behind);
-    all.turn_until("all replies", |all| all.answered(one) + all.answered(other) == 5);
-    let mut heard: Vec<Vec<u8>> = all.heard(one).into_iter().map(Result::unwrap).collect();
-    heard.sort_by_key(|body| std::cmp::Reverse(body.len()));
-    assert_eq!(heard, bodies);
-    assert_eq!(all.heard(other), [Ok(behind)]);
-}
-
-#[test]
-fn every_service_carries_long_bodies_both_ways() {
-    for service in SERVICES {
-        let mut all = Turned::start();
-        let index = all.connect(service, AT_ONCE as u64);
-        for bytes in [AT_ONCE - 64, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE, LONG, LONGEST / 4 + 3] {
-            let data = pattern(bytes as u32, bytes);
-            let before = all.heard(index).len();
-            all.call(index, ECHO, &data);
-            all.turn_until("a reply", |all| all.heard(index).len() > before);
-            assert_eq!(all.heard(index)[before], Ok(data), "{service:?}, {bytes} bytes");
-        }
     }
 }
 
