@@ -6,8 +6,6 @@ mod common;
 
 use common::prelude::*;
 use common::raw::*;
-use proptest::prelude::*;
-use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc::fabric::WrError;
 
 const MSGP: u32 = 2;
@@ -207,36 +205,6 @@ fn rpc_messages_that_are_none_get_an_rpc_answer_or_err_chunk() {
     others_are_served(&server);
 }
 
-#[test]
-fn a_long_call_is_the_chunk_and_nothing_behind_the_header_counts() {
-    let server = Server::start();
-    let mut peer = RawPeer::connect(&server.address);
-    let null = rpc_call(12, NULL, &[]);
-    for (what, in_chunk, behind, deserves) in [
-        ("a long call", null.clone(), vec![], Deserves::Accepted(SUCCESS)),
-        ("a long call and a tail", null.clone(), vec![1, 2, 3], Deserves::Accepted(SUCCESS)),
-        (
-            "a long call in front of another call",
-            null.clone(),
-            rpc_call(12, Procedure(99), &[]),
-            Deserves::Accepted(SUCCESS),
-        ),
-        (
-            "another XID in the chunk",
-            rpc_call(13, NULL, &[]),
-            vec![],
-            Deserves::Accepted(GARBAGE_ARGS),
-        ),
-        ("a chunk of one word", vec![12], vec![], Deserves::Accepted(GARBAGE_ARGS)),
-        ("a call without a header", vec![12, 0], null.clone(), Deserves::Accepted(GARBAGE_ARGS)),
-    ] {
-        let chunk = peer.expose(&bytes_of(&in_chunk), Access::RemoteRead);
-        let lists = [&read_segment(0, chunk)[..], &NO_LISTS].concat();
-        expect(&mut peer, what, &bytes_of(&message(12, NOMSG, &lists, &behind)), deserves);
-    }
-    others_are_served(&server);
-}
-
 /// RFC 5666 section 3.4: the byte count in the stream equals the length of the chunk.
 #[test]
 fn read_chunks_that_do_not_fit_their_item_are_garbage_arguments() {
@@ -318,31 +286,6 @@ fn calls_beyond_the_grant_are_answered_with_an_rpc_error() {
 }
 
 #[test]
-fn a_client_that_never_listens_loses_its_connection_only() {
-    let server = Server::start();
-    let mut peer = RawPeer::connect(&server.address);
-    let call = message(1, MSG, &NO_LISTS, &rpc_call(1, NULL, &[]));
-    for _ in 0..100 {
-        peer.send_words(&call);
-    }
-    others_are_served(&server);
-    assert_eq!(peer.hear().words()[0], 1);
-}
-
-#[test]
-fn after_many_malformed_headers_the_connection_is_closed_with_that_cause() {
-    let server = Server::start();
-    let mut peer = RawPeer::connect(&server.address);
-    for xid in 0..65 {
-        peer.send_words(&message(xid, 17, &NO_LISTS, &[]));
-    }
-    assert_eq!(peer.hear_end(), DownCause::Remote);
-    let cause = DownCause::PeerMisbehaved("too many malformed transport headers");
-    common::wait_until("that cause", || server.shared.last_down().as_ref() == Some(&cause));
-    others_are_served(&server);
-}
-
-#[test]
 fn a_key_that_the_server_never_gave_can_be_invalidated_without_effect() {
     let server = Server::start();
     let mut peer = RawPeer::connect(&server.address);
@@ -352,65 +295,4 @@ fn a_key_that_the_server_never_gave_can_be_invalidated_without_effect() {
         assert_eq!(peer.hear().words()[0], 3);
     }
     others_are_served(&server);
-}
-
-/// A connection that is opened again when the server has closed it.
-struct Persistent<'a> {
-    server: &'a Server,
-    peer: RawPeer,
-    closed: usize,
-}
-
-impl Persistent<'_> {
-    /// Sends bytes, then asks whether the connection lives; it lives or has ended, in time.
-    fn provoke(&mut self, bytes: &[u8]) {
-        self.peer.send(bytes);
-        self.peer.send_words(&message(ALIVE, MSG, &NO_LISTS, &rpc_call(ALIVE, NULL, &[])));
-        loop {
-            match self.peer.hear() {
-                Said::Message(reply) if reply.starts_with(&ALIVE.to_be_bytes()) => return,
-                Said::Message(_) => {}
-                Said::Down(_) => break,
-            }
-        }
-        self.closed += 1;
-        self.peer = RawPeer::connect(&self.server.address);
-    }
-}
-
-#[test]
-fn good_calls_with_wrong_words_are_answered_dropped_or_cost_the_connection() {
-    let server = Server::start();
-    let peer = RawPeer::connect(&server.address);
-    let persistent = std::cell::RefCell::new(Persistent { server: &server, peer, closed: 0 });
-    let flips = prop::collection::vec((0..60_usize, prop_oneof![0..70_u32, any::<u32>()]), 1..4);
-    let cases = Cases { cases: 1000, failure_persistence: None, ..Cases::default() };
-    TestRunner::new(cases)
-        .run(&flips, |flips| {
-            let mut persistent = persistent.borrow_mut();
-            let mut words = full_call();
-            for (place, word) in flips {
-                let place = place % words.len();
-                words[place] = word;
-            }
-            persistent.provoke(&bytes_of(&words));
-            Ok(())
-        })
-        .unwrap();
-    assert!(persistent.borrow().closed > 0, "no key was wrong");
-    others_are_served(&server);
-}
-
-/// A call with Read list, Write list and Reply chunk that would be answered well.
-fn full_call() -> Vec<u32> {
-    let slice = RemoteSlice { handle: 1, length: 64, offset: 0 };
-    let lists = [
-        &read_segment(44, slice)[..],
-        &[0],
-        &write_chunk(&[slice]),
-        &[0],
-        &write_chunk(&[at(5000, 0)]),
-    ]
-    .concat();
-    message(0x8000_0001, MSG, &lists, &rpc_call(0x8000_0001, BOUNCE, &[64]))
 }

@@ -315,26 +315,6 @@ fn a_reply_is_kept_back_until_rdma_done_and_brings_the_next_credit() {
     assert!(peer.hear_read().is_some());
 }
 
-/// In one of some attempts: a thread that is paused finds the window over before the second reply.
-#[test]
-fn a_reply_that_is_kept_back_goes_when_a_window_is_over() {
-    let is_kept_back = |done_timeout_ms| {
-        let server = server(|raw| {
-            raw.rpc.credits = 2;
-            raw.fixed.done_timeout_ms = done_timeout_ms;
-        });
-        let mut peer = RawPeer::connect(&server.address);
-        ask(&mut peer, 1);
-        ask(&mut peer, 2);
-        let (first, ..) = read_list(&peer.hear());
-        let (second, ..) = read_list(&peer.hear());
-        assert_eq!(first + second, 3);
-        server.wait_for("both replies", |stats| stats.replies_exported == 2);
-        server.stats().replies_kept_back == 1
-    };
-    assert!([200, 1000, 5000].into_iter().any(is_kept_back), "both went at once");
-}
-
 #[test]
 fn a_client_that_counts_no_rdma_done_finds_receives_all_the_same() {
     let server = server(|_| {});
@@ -385,41 +365,6 @@ impl Pair {
     fn hear_done(&mut self, xid: u32) {
         assert_eq!(self.hear(), [xid, 1, 64, DONE]);
     }
-}
-
-#[test]
-fn a_good_read_list_is_fetched_segment_by_segment() {
-    let mut pair = Pair::new();
-    let xid = pair.call();
-    let sent = pattern(3, 1001);
-    let first = pair.peer.expose(&sent[..400], Access::RemoteRead);
-    let second = pair.peer.expose(&sent[400..], Access::RemoteRead);
-    let nothing = RemoteSlice { length: 0, ..first };
-    pair.answer(xid, 1001, &[nothing, first, nothing, second]);
-    assert_eq!(pair.caller.reply().unwrap(), sent);
-    pair.hear_done(xid);
-}
-
-#[test]
-fn an_item_of_no_bytes_may_be_a_chunk_of_no_bytes() {
-    let mut pair = Pair::new();
-    let xid = pair.call();
-    let slice = pair.peer.expose(&[1], Access::RemoteRead);
-    pair.answer(xid, 0, &[RemoteSlice { length: 0, ..slice }]);
-    assert!(pair.caller.reply().unwrap().is_empty());
-    pair.hear_done(xid);
-}
-
-#[test]
-fn a_chunk_of_another_length_than_its_item_is_a_decode_error_and_done_all_the_same() {
-    let mut pair = Pair::new();
-    let xid = pair.call();
-    let slice = pair.peer.expose(&[1; 64], Access::RemoteRead);
-    pair.answer(xid, 68, &[slice]);
-    let error = pair.caller.reply().unwrap_err();
-    assert!(matches!(error, CallError::Decode(_)), "{error:?}");
-    pair.hear_done(xid);
-    assert!(pair.caller.client.is_up());
 }
 
 #[test]

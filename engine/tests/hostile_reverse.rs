@@ -118,25 +118,6 @@ fn long_call_in_reverse_with_the_xid_of_a_call_in_flight_expect_both_answered_un
     }
 }
 
-/// RFC 5666 section 3.3: calls beyond the grant may be refused with an RPC error.
-#[test]
-fn call_in_reverse_beyond_the_grant_expect_system_err_and_the_others_answered() {
-    let options = ConnectOptions::new().take_reverse_calls();
-    let (mut pair, shared) = AtServer::connect_by(config(), &options);
-    for xid in 0..=REVERSE {
-        pair.peer.send_words(&call(xid, LATER, &[xid]));
-    }
-    let words = pair.hear();
-    assert_eq!((words[0], words[12]), (REVERSE, 5), "SYSTEM_ERR: {words:?}");
-    pair.expect_alive("with all slots in reverse taken");
-    while let Some((_, deferred)) = shared.pop() {
-        deferred.reply(|results| results.u32(4));
-    }
-    for xid in 0..REVERSE {
-        assert_eq!(pair.hear()[7..], [xid, 1, 0, 0, 0, 0, 4]);
-    }
-}
-
 /// RFC 8166 section 4.5: a call that cannot be read is answered with an error; a reply, or an error,
 /// never is.
 #[test]

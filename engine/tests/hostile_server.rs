@@ -8,7 +8,6 @@ use common::prelude::*;
 use common::raw::*;
 use common::raw_server::RawServer;
 use spinrpc_proto::events::PeerMisbehaved;
-use spinrpc_proto::rdma::RdmaError;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
@@ -125,42 +124,6 @@ fn messages_that_answer_no_call_are_dropped() {
     run_core(&mut pair.caller.core, "15 drops", || engine.stats(0).unwrap().messages_dropped == 15);
 }
 
-/// RFC 8166 section 4.5: an RDMA_ERROR ends its call and nothing else.
-#[test]
-fn an_rdma_error_fails_its_call_only() {
-    let mut pair = Pair::new();
-    let supported = RdmaError::Version { low: 2, high: 3 };
-    for (body, error) in [(vec![1, 2, 3], supported), (vec![2], RdmaError::Chunk)] {
-        let (failing, other) = (pair.call(1)[0], pair.call(2)[0]);
-        pair.peer.send_words(&message(failing, 4, &body, &[]));
-        let reply = pair.caller.reply().unwrap_err();
-        assert!(matches!(reply, CallError::Rdma(said) if said == error), "{reply:?}");
-        pair.expect_alive("the other call", other);
-    }
-}
-
-#[test]
-fn a_reply_that_cannot_be_decoded_fails_its_call_only() {
-    let mut pair = Pair::new();
-    for body in [
-        vec![],
-        vec![0],
-        vec![2, PROGRAM.0],
-        vec![7],
-        vec![0, 0, 404],
-        vec![0, 0, 0, 99],
-        vec![1, 5],
-    ] {
-        let xid = pair.call(1)[0];
-        let reply = [&[xid, 1], &body[..]].concat();
-        pair.peer.send_words(&message(xid, MSG, &NO_LISTS, &reply));
-        let error = pair.caller.reply().unwrap_err();
-        assert!(matches!(error, CallError::Decode(_)), "{body:?}: {error:?}");
-        let next = pair.call(2)[0];
-        pair.expect_alive("the next call", next);
-    }
-}
-
 /// RFC 8166 sections 4.3.1 to 4.3.3: a reply brings back the lists that its call offered.
 #[test]
 fn lists_that_were_not_offered_cost_the_connection() {
@@ -236,24 +199,6 @@ fn a_reply_in_a_chunk_that_is_another_calls_reaches_no_handler() {
     }
 }
 
-#[test]
-fn a_grant_of_zero_counts_as_one_and_a_huge_one_as_what_was_asked_for() {
-    let mut pair = Pair::new();
-    for (grant, allowed) in [(0, 1), (u32::MAX, 64), (3, 3)] {
-        let xid = pair.call(1)[0];
-        let mut reply = good_reply(xid);
-        reply[2] = grant;
-        pair.peer.send_words(&reply);
-        assert!(pair.caller.reply().is_ok());
-        let xids: Vec<u32> = (0..allowed).map(|token| pair.call(token)[0]).collect();
-        assert_eq!(pair.caller.start(NULL, 0, |_| {}), Err(Backpressure::NoCredit), "{grant}");
-        for xid in &xids {
-            pair.peer.send_words(&good_reply(*xid));
-        }
-        assert_eq!(pair.caller.replies(xids.len()).len(), xids.len());
-    }
-}
-
 /// RFC 8797 section 4.1: only a key of the call that is answered.
 #[test]
 fn to_invalidate_the_key_of_another_call_costs_the_connection() {
@@ -275,15 +220,6 @@ fn to_invalidate_the_key_of_another_call_costs_the_connection() {
         tokens.sort_unstable();
         assert_eq!(tokens, [1, 2], "{what}: each call ends once");
     }
-}
-
-#[test]
-fn the_own_key_of_a_call_may_be_invalidated() {
-    let mut pair = Pair::new();
-    let call = pair.call_with_room(1, 9000, false);
-    pair.peer.send_invalidating(&bytes_of(&good_reply(call[0])), Some(call[7]));
-    assert!(pair.caller.reply().is_ok());
-    assert!(pair.caller.client.is_up());
 }
 
 #[test]
