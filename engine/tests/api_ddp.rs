@@ -192,43 +192,6 @@ fn any_combination_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn ten_thousand_calls_leave_no_block_behind() {
-    let server = Server::start();
-    let mut caller = mix_caller(&server);
-    let mut count = Caller::connect(&server.address, common::caller::all_words);
-    let sizes = [8000_u32, 100_000, 1 << 20];
-    let mut at_server =
-        || sizes.map(|size| count.call(FREE_BLOCKS, |args| args.u32(size)).unwrap()[0]);
-    let before = (sizes.map(|size| caller.free_blocks(size as usize)), at_server());
-    assert!(before.0.iter().chain(&[]).all(|free| *free > 0), "{before:?}");
-    let calls = [
-        MixCall { seed: 1, arguments: vec![8000], ..MixCall::default() },
-        MixCall { seed: 2, results: vec![8000], offers: vec![8000], ..MixCall::default() },
-        MixCall { seed: 3, tail: 5000, reply_bytes_max: 6000, ..MixCall::default() },
-        MixCall {
-            seed: 4,
-            arguments: vec![5000, 7],
-            results: vec![600],
-            offers: vec![600, 600],
-            tail: 5000,
-            reply_bytes_max: 6000,
-        },
-        // Refused: result beyond its room.
-        MixCall { results: vec![2000], offers: vec![100], ..MixCall::default() },
-    ];
-    for round in 0..10_000 {
-        let call = &calls[round % calls.len()];
-        call.start(&caller.client, 1).unwrap();
-        match caller.reply() {
-            Ok(answer) => call.check(&answer),
-            Err(error) => assert!(matches!(error, CallError::Rdma(_)), "{error:?}"),
-        }
-    }
-    let after = (sizes.map(|size| caller.free_blocks(size as usize)), at_server());
-    assert_eq!(before, after);
-}
-
-#[test]
 fn one_block_is_sent_by_many_replies_at_once() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, one_item);
@@ -402,49 +365,4 @@ fn chunks_longer_in_all_than_this_side_takes_back_are_refused() {
         assert!(matches!(refused, Err(Backpressure::TooLarge { .. })), "{refused:?}: {call:?}");
     }
     run(&mut caller, &most);
-}
-
-/// Call `number` of those below: items of several lengths in both directions, with a separate
-/// pattern.
-fn numbered(number: u32) -> MixCall {
-    const LENGTHS: [usize; 5] = [1 << 20, 4096, 300_000, 65_536, 4097];
-    let length = |at: u32| LENGTHS[(number + at) as usize % LENGTHS.len()];
-    let (results, offers) = (vec![length(0)], vec![length(0)]);
-    MixCall {
-        seed: number * 1000,
-        arguments: vec![length(1)],
-        results,
-        offers,
-        ..MixCall::default()
-    }
-}
-
-/// Keep calls in flight whose sources are reused as soon as the engine gives them back: by the server's
-/// next replies, and by the client's next calls. Expect the bytes of each call in the call, and none of
-/// another one. Over devices the guest's scenario `nfsd-verify` asks the same.
-#[test]
-fn sources_that_are_reused_at_once_bring_no_bytes_of_another_call() {
-    const CALLS: u32 = 120;
-    let with_memory = |mut raw: RawConfig| {
-        raw.mem.conn_arena_mib = 16;
-        raw.mem.arena_mib = 16;
-        raw
-    };
-    let server = Server::with(with_memory(common::small()));
-    let configured = with_memory(client_config());
-    let mut caller = Caller::connect_with(configured, &server.address, MixCall::read);
-    let (mut started, mut done, mut most) = (0, 0, 0);
-    while done < CALLS {
-        while started < CALLS && numbered(started).start(&caller.client, started.into()).is_ok() {
-            started += 1;
-        }
-        most = most.max(started - done);
-        caller.run_until("a reply", |heard| !heard.replies.is_empty());
-        for (number, answer) in std::mem::take(&mut caller.heard.borrow_mut().replies) {
-            let call = numbered(number as u32);
-            call.check(&answer.unwrap_or_else(|error| panic!("call {number}: {error}")));
-            done += 1;
-        }
-    }
-    assert!(most >= 8, "at most {most} calls were in flight");
 }

@@ -24,25 +24,6 @@ fn answer_all(shared: &Arc<Shared>, count: usize) -> std::thread::JoinHandle<()>
     })
 }
 
-#[test]
-fn another_thread_answers_while_the_core_serves_on() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    let answering = answer_all(&server.shared, 2000);
-    let (mut sent, mut heard) = (0, 0);
-    while heard < 2000 {
-        while sent < 2000 && caller.start(LATER, sent, |args| args.u32(sent as u32)).is_ok() {
-            sent += 1;
-        }
-        caller.run_until("a reply", |heard| !heard.replies.is_empty());
-        for (token, reply) in caller.heard.borrow_mut().replies.drain(..) {
-            assert_eq!(reply.unwrap(), [token as u32]);
-            heard += 1;
-        }
-    }
-    answering.join().unwrap();
-}
-
 /// `copies` counts data items and long messages.
 #[test]
 fn short_deferred_replies_are_no_copies() {
@@ -305,30 +286,6 @@ fn deferred_calls_of_connections_that_have_gone_count_for_their_user() {
         again.start(LATER, token, |args| args.u32(0)).unwrap();
     }
     run_core(&mut again.core, "16 calls", || server.shared.waiting() == 16);
-}
-
-#[test]
-fn without_memory_for_the_reply_a_call_cannot_be_deferred() {
-    let server = Server::with(small_with(|raw| raw.mem.arena_mib = 2));
-    let mut caller = Caller::connect(&server.address, all_words);
-    for token in 0..64 {
-        caller.start(LATER, token, |args| args.u32(0)).unwrap();
-    }
-    let refused = || server.shared.defer_refused.load(std::sync::atomic::Ordering::Relaxed);
-    let settled = || server.shared.waiting() as u64 + refused() == 64;
-    run_core(&mut caller.core, "64 calls", settled);
-    assert!(refused() > 0);
-    let deferred = server.shared.waiting();
-    while let Some((_, call)) = server.shared.pop() {
-        call.reply(|results| results.u32(1));
-    }
-    let replies = caller.replies(64);
-    assert_eq!(replies.iter().filter(|(_, reply)| reply.is_ok()).count(), deferred);
-    // All memory is back.
-    for token in 0..deferred as u64 {
-        caller.start(LATER, token, |args| args.u32(0)).unwrap();
-    }
-    run_core(&mut caller.core, "as many again", || server.shared.waiting() == deferred);
 }
 
 /// The core sleeps for 400 ms unless it is woken. Expect it to be, at least once in five times: a busy

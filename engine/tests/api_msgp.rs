@@ -6,7 +6,6 @@ mod common;
 
 use common::prelude::*;
 use common::raw::{RawPeer, Said, bytes_of};
-use common::raw_server::RawServer;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use spinrpc_proto::rpc::Groups;
@@ -172,42 +171,6 @@ fn an_application_that_keeps_all_second_buffers_is_served_on_without() {
 }
 
 #[test]
-fn a_peer_that_does_not_pad_is_understood_by_chained_receives() {
-    let server = Server::with(padding(small()));
-    let mut caller = Caller::connect_with(silent(client_config()), &server.address, MixCall::read);
-    let before = server.stats().joins;
-    for length in [0, 500, ALIGN - 100, ALIGN, 2001, 3999] {
-        let call = MixCall { seed: 5, arguments: vec![length], tail: 3000, ..MixCall::default() };
-        call.start(&caller.client, 1).unwrap();
-        call.check(&caller.reply().unwrap());
-    }
-    server.wait_for("joins", |stats| stats.joins - before >= 3);
-}
-
-#[test]
-fn replies_are_padded_too() {
-    let server = Server::with(padding(small()));
-    let is_owned = |mut reply: Reply<'_>| {
-        let mut results = reply.results();
-        let item = results.data(1 << 20)?;
-        let address = item.bytes().as_ptr().addr();
-        let (owned, right) = (matches!(item, Data::Bulk(_)), is_pattern(3, item.bytes()));
-        results.finish().map(|()| (owned && address.is_multiple_of(4096), right))
-    };
-    let mut caller = padding_caller(&server.address, is_owned);
-    for length in [600, 2001, 4096 - ALIGN] {
-        let sent = pattern(3, length);
-        let reply = caller.call(ECHO, |args| args.opaque(&sent));
-        assert_eq!(reply.unwrap(), (true, true), "{length} bytes");
-    }
-    let short = pattern(3, 500);
-    assert_eq!(caller.call(ECHO, |args| args.opaque(&short)).unwrap(), (false, true));
-    let engine = caller.engine.clone();
-    run_core(&mut caller.core, "replies", || engine.stats(0).unwrap().replies_received >= 5);
-    assert_eq!(engine.stats(0).unwrap().joins, 0);
-}
-
-#[test]
 fn a_result_that_is_read_as_an_opaque_is_borrowed_where_it_lies() {
     let server = Server::with(padding(small()));
     let mut caller = padding_caller(&server.address, one_opaque);
@@ -236,43 +199,6 @@ fn a_reply_from_another_thread_is_padded() {
     bulk.bytes_mut().copy_from_slice(&pattern(8, 2000));
     deferred.reply_with(ReplyData::new().bulk(bulk), |results| results.bulk());
     assert_eq!(caller.reply().unwrap(), (true, true));
-}
-
-/// Several data items, of which some go in a Read chunk: the positions of those do not count
-/// padding.
-#[test]
-fn items_of_all_kinds_and_lengths_in_one_call() {
-    let server = Server::with(padding(small()));
-    let mut caller = padding_caller(&server.address, MixCall::read);
-    let mut run = |call: MixCall| {
-        call.start(&caller.client, 1).unwrap();
-        let answer = caller.reply().unwrap_or_else(|error| panic!("{call:?}: {error}"));
-        call.check(&answer);
-        answer.in_memory
-    };
-    let arguments = |arguments: &[usize]| MixCall {
-        seed: 6,
-        arguments: arguments.to_vec(),
-        ..MixCall::default()
-    };
-    // The first padded one begins in the second buffer; a further one lies behind it.
-    assert_eq!(run(arguments(&[600, 601, 602])), 0b001);
-    assert_eq!(run(arguments(&[3, 600, 700])), 0b010);
-    // With a Read chunk, before and behind it.
-    assert_eq!(run(arguments(&[2001, 100_002])), 0b11);
-    assert_eq!(run(arguments(&[100_002, 2003])), 0b11);
-    assert_eq!(run(arguments(&[5, 100_002, 2003, 70_001])), 0b1110);
-    server.wait_for("RDMA Reads", |stats| stats.bytes_read > 300_000);
-    // With Write and Reply chunks.
-    let call = MixCall {
-        seed: 21,
-        arguments: vec![1501, 70_002],
-        results: vec![4097, 700, 100_001],
-        offers: vec![4097, 0, 110_000],
-        tail: 1001,
-        reply_bytes_max: 2100,
-    };
-    assert_eq!(run(call), 0b11);
 }
 
 #[test]
@@ -324,31 +250,6 @@ fn long_credentials_move_the_data_and_lose_nothing() {
     let total = lock(&server.kept.owned).len() + lock(&server.kept.inline).len();
     assert_eq!(total, 12);
     assert!(!lock(&server.kept.owned).is_empty());
-}
-
-/// Words of a padded call on the wire: alignment and threshold "prior to the Read and Write chunk
-/// lists", then the message, its data at a multiple of the alignment.
-#[test]
-fn the_first_padded_call_on_the_wire() {
-    let mut server = RawServer::up(padding(client_config()), all_words);
-    let data = pattern(4, 700);
-    let mut hear = |bytes: &[u8]| {
-        server.caller.start(KEEP, 1, |args| args.opaque(bytes)).unwrap();
-        server.caller.core.poll_once();
-        let Said::Message(message) = server.peer.hear() else { panic!("the connection ended") };
-        message
-    };
-    let message = hear(&data);
-    let xid = u32::from_be_bytes(message[..4].try_into().unwrap());
-    let credits = client_config().rpc.credits as u32;
-    let header = [xid, 1, credits, MSGP, ALIGN as u32, 512, 0, 0, 0];
-    let rpc = [xid, 0, 2, PROGRAM.0, VERSION.0, KEEP.0, 0, 0, 0, 0, 700];
-    assert_eq!(message[..80], bytes_of(&[&header[..], &rpc].concat()));
-    assert!(message[80..ALIGN].iter().all(|byte| *byte == 0));
-    assert_eq!((&message[ALIGN..], message.len()), (&data[..], ALIGN + 700));
-    let short = hear(&data[..511]);
-    assert_eq!(short[12..16], MSG.to_be_bytes());
-    assert_eq!(short.len(), 28 + 40 + 4 + 512);
 }
 
 fn alive(peer: &mut RawPeer) {

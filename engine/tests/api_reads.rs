@@ -269,49 +269,6 @@ fn a_reply_waits_for_memory_and_a_deadline_ends_that_with_rdma_done() {
 }
 
 #[test]
-fn a_reply_that_no_memory_could_hold_fails_and_owes_rdma_done() {
-    let server = server(raw(Profile::Rfc5666));
-    let mut of_client = client_raw(Profile::Rfc5666);
-    of_client.mem.arena_mib = 2;
-    of_client.mem.conn_arena_mib = 2;
-    let mut caller = mix_caller(&server, of_client);
-    let call = MixCall { results: vec![300_000; 3], ..MixCall::default() };
-    call.start(&caller.client, 7).unwrap();
-    assert!(matches!(caller.reply(), Err(CallError::NoMemory)));
-    run_core(&mut caller.core, "RDMA_DONE", || server.stats().dones_received == 1);
-    run(&mut caller, &MixCall { results: vec![20_001], ..MixCall::default() });
-}
-
-#[test]
-fn no_memory_is_lost_on_either_side() {
-    for copy in [false, true] {
-        let mut of_server = raw(Profile::Draft03);
-        let mut of_client = client_raw(Profile::Draft03);
-        let bulk = if copy { BulkView::Copy } else { BulkView::Lent };
-        of_server.mem.bulk = bulk;
-        of_client.mem.bulk = bulk;
-        of_server.mem.arena_mib = of_client.mem.arena_mib;
-        let server = server(of_server);
-        let mut caller = mix_caller(&server, of_client);
-        let free = caller.core.context();
-        let blocks = || std::iter::from_fn(|| free.bulk(100_000)).collect::<Vec<_>>().len();
-        let before = blocks();
-        for round in 0..200 {
-            let results = vec![100_001, round];
-            run(&mut caller, &MixCall { seed: 2, results, tail: 5000, ..MixCall::default() });
-        }
-        assert_eq!(blocks(), before);
-        let mut words = Caller::connect_with(
-            client_raw(Profile::Draft03),
-            &server.address,
-            common::caller::all_words,
-        );
-        let left = words.call(FREE_BLOCKS, |args| args.u32(100_000)).unwrap()[0] as usize;
-        assert!(left >= before, "the server has {left} blocks left, a fresh core {before}");
-    }
-}
-
-#[test]
 fn shared_memory_and_memory_of_the_call_itself_are_fetched_as_well() {
     let server = server(raw(Profile::Draft00));
     let raw = client_raw(Profile::Draft00);
@@ -329,17 +286,6 @@ fn shared_memory_and_memory_of_the_call_itself_are_fetched_as_well() {
     let mut spec = CallSpec::short().argument(item);
     caller.client.call(BOUNCE, Token(1), &mut spec, |args| args.bulk()).unwrap();
     assert!(is_pattern(8, &caller.reply().unwrap()));
-}
-
-#[test]
-fn an_opaque_of_a_fetched_reply_may_be_a_read_chunk() {
-    let server = server(raw(Profile::Draft03));
-    let raw = client_raw(Profile::Draft03);
-    let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
-    let bytes = caller.call(SHARED, |args| args.u32(100_003)).unwrap();
-    assert!(is_pattern(common::program::SHARED_SEED, &bytes));
-    let sent = pattern(4, 3000);
-    assert_eq!(caller.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);
 }
 
 #[test]
@@ -369,19 +315,6 @@ fn deferred_replies_are_fetched_as_well() {
         }
         server.wait_for("four RDMA_DONEs", |stats| stats.dones_received == 4);
     }
-}
-
-#[test]
-fn a_blocking_client_fetches_replies() {
-    let server = server(raw(Profile::Draft03));
-    let raw = common::valid(client_raw(Profile::Draft03));
-    let mut client =
-        blocking::Client::connect_with(raw, &server.address, PROGRAM, VERSION).unwrap();
-    let encode = |args: &mut spinrpc::Encoder<'_>| args.u32(60_001);
-    let bytes = client
-        .call(SHARED, encode, |results| results.data(1 << 20).map(|item| item.bytes().to_vec()));
-    assert!(is_pattern(common::program::SHARED_SEED, &bytes.unwrap()));
-    client.call(NULL, |_| {}, |_| Ok(())).unwrap();
 }
 
 #[test]

@@ -323,17 +323,6 @@ fn with_arena_of(mib: usize) -> ShmConnector {
     ShmConnector::new(ShmConfig { arena, ..ShmConfig::default() }).unwrap()
 }
 
-#[test]
-fn larger_arenas_than_configured_are_refused() {
-    let server = Server::with(small_with(|raw| {
-        (raw.mem.conn_arena_mib, raw.limits.peer_arena_mib) = (4, 6);
-    }));
-    let connect = |mib| with_arena_of(mib).connect(&ConnectRequest::new(&server.address, SOON));
-    connect(5).unwrap();
-    let error = connect(7).unwrap_err().to_string();
-    assert!(error.contains("limits.peer_arena_mib"), "{error}");
-}
-
 /// Rings larger than the listener's are not used, and the smaller ones take the listener's
 /// messages.
 #[test]
@@ -351,25 +340,6 @@ fn rings_are_as_large_as_the_listener_has_configured() {
     });
     let largest = sizes.max().expect("rings of this process");
     assert!(largest < 1024, "{largest} KiB, and 256 slots of 256 bytes take 64 a ring");
-}
-
-#[test]
-fn memory_of_a_process_and_of_a_core_is_bounded_and_given_back() {
-    for peer in [true, false] {
-        let server = Server::with(small_with(|raw| {
-            raw.mem.conn_arena_mib = 4;
-            let limit = if peer { &mut raw.limits.peer_mib } else { &mut raw.limits.core_mib };
-            // Two connections of four and five, and their rings.
-            *limit = 20;
-        }));
-        let connector = with_arena_of(5);
-        let connect = || connector.connect(&ConnectRequest::new(&server.address, SOON));
-        let (first, _second) = (connect().unwrap(), connect().unwrap());
-        let error = connect().unwrap_err().to_string();
-        assert!(error.contains("limits.peer_mib, limits.core_mib"), "{error}");
-        drop(first);
-        wait_until("memory given back", || connect().is_ok());
-    }
 }
 
 #[test]

@@ -152,18 +152,6 @@ fn data_items_go_both_ways_expect_their_bytes() {
     assert!(is_pattern(201, results.opaque(5).unwrap()));
 }
 
-/// RFC 5531 section 9: the call was taken, and failed.
-#[test]
-fn errors_come_to_the_caller() {
-    let pair = Pair::start();
-    let error = pair.client.call(DROP, nothing, |_| Ok(())).unwrap_err();
-    assert_eq!(error, CallError::Accepted(AcceptStatus::SystemErr));
-    let error = pair.client.call(Procedure(99), nothing, |_| Ok(())).unwrap_err();
-    assert_eq!(error, CallError::Accepted(AcceptStatus::ProcUnavail));
-    let error = pair.client.call(NULL, nothing, |results| results.u32().map(drop)).unwrap_err();
-    assert!(matches!(error, CallError::Decode(_)), "{error}");
-}
-
 #[test]
 fn a_call_that_differs_from_its_spec_is_refused_at_once() {
     let pair = Pair::start();
@@ -314,19 +302,6 @@ fn tokio_awaits_many_calls_expect_all_answers() {
     assert_eq!(sum, 63 * 64 / 2);
 }
 
-/// As above.
-#[cfg(not(sanitized))]
-#[test]
-fn tokio_gives_a_call_up_expect_its_place_free() {
-    let pair = Pair::with(|raw| raw.fixed.handle_calls = 1, &ConnectOptions::new());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
-        let call = pair.later(1);
-        assert!(tokio::time::timeout(Duration::from_millis(5), call).await.is_err());
-    });
-    wait_until("a place", || echo(&pair.client, b"next").is_ok());
-}
-
 #[test]
 fn answers_come_to_a_queue_expect_their_tokens_and_a_readable_descriptor() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -451,17 +426,6 @@ fn a_core_that_waits_for_itself_is_told() {
     assert!(matches!(told, Some(CallError::NotStarted(Backpressure::Misuse(_)))), "{told:?}");
     assert_eq!(echo(&pair.client, b"another").unwrap(), b"another");
     assert_eq!(pair.calls(), 2, "what was not started is not executed");
-}
-
-#[test]
-fn calls_are_made_as_the_user_that_was_set() {
-    let pair = Pair::start();
-    let groups = Groups::new(&[7]).unwrap();
-    let user = AuthSys { stamp: 1, machine_name: b"host", uid: 2, gid: 3, groups };
-    pair.client.set_auth_sys(Some(&user)).unwrap();
-    assert_eq!(pair.client.call(WHO, nothing, |results| results.u32()).unwrap(), 1);
-    pair.client.set_auth_sys(None).unwrap();
-    assert_eq!(pair.client.call(WHO, nothing, |results| results.u32()).unwrap(), 0);
 }
 
 /// A call that waits keeps the user that it was started as.
@@ -711,14 +675,4 @@ fn buffers_of_calls_that_end_go_back() {
     let error = pair.client.start(NULL, spec, |args| args.bulk()).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::Accepted(AcceptStatus::GarbageArgs)), "{error}");
     wait_until("the buffer", || count() == before);
-}
-
-#[test]
-fn handles_cross_threads() {
-    fn check<T: Send + Sync + Clone>() {}
-    fn moves<T: Send>() {}
-    check::<ClientHandle>();
-    check::<AnswerQueue>();
-    moves::<spinrpc::PendingCall>();
-    moves::<spinrpc::Answer>();
 }

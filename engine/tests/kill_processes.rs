@@ -362,23 +362,3 @@ fn free_blocks(core: &mut spinrpc::Core, (client, heard): &mut Counter, size: u3
     run_core(core, "a count", || !heard.borrow().replies.is_empty());
     heard.borrow_mut().replies.pop().unwrap().1.unwrap()[0]
 }
-
-#[test]
-fn the_address_of_a_killed_server_can_be_used_again() {
-    let _alone = alone();
-    let path = format!("{}/spinrpc-test-{}", std::env::temp_dir().display(), std::process::id());
-    for address in [unique_address(), format!("shm:{path}")] {
-        let mut victim = start("server", &address);
-        victim.kill();
-        let _next = start("server", &address);
-        let mut caller = Caller::connect(&address, one_opaque);
-        assert_eq!(caller.call(ECHO, |args| args.opaque(b"next")).unwrap(), b"next");
-    }
-    // The file left after SIGKILL; a server that shuts down gracefully removes its file.
-    fs::remove_file(&path).unwrap();
-    let engine = Engine::new(valid(small())).unwrap();
-    engine.listen(&format!("shm:{path}")).unwrap();
-    assert!(fs::exists(&path).unwrap());
-    engine.shutdown();
-    wait_until("the socket file to go", || !fs::exists(&path).unwrap());
-}

@@ -122,21 +122,6 @@ fn a_deferred_call_is_measured_until_its_answer() {
     assert!(u128::from(sum_ns) > HELD.as_nanos() * 3, "{sum_ns}");
 }
 
-/// Defer, and close the connection before the answer, which goes nowhere. Expect the call not counted.
-#[test]
-fn a_deferred_call_whose_connection_has_gone_does_not_count() {
-    let it = Measured::start(Server::start());
-    it.counts();
-    it.caller.start(LATER, 1, |args| args.u32(1)).unwrap();
-    let Measured { server, control, mut caller } = it;
-    caller.core.run_until(|| server.shared.waiting() == 1);
-    drop(caller);
-    wait_until("the end of the connection", || server.shared.downs() == 1);
-    server.shared.pop().unwrap().1.reply(|_| {});
-    server.wait_for("the answer", |stats| stats.stale == 1);
-    assert_eq!(latency_counts(&ask(&control, "latency")), []);
-}
-
 const PANICS: Procedure = Procedure(1);
 const DEFERS_AND_PANICS: Procedure = Procedure(2);
 const ANSWERS_AND_PANICS: Procedure = Procedure(3);
@@ -210,44 +195,4 @@ fn cores_that_do_not_move_are_told_of_and_measure_once_they_do() {
     drop(core_0);
     let answer = parse(&ask(&control, "latency"));
     assert_eq!(answer["cores"][0], core(0, false, false));
-}
-
-/// Answers a call in the poll after it, with the number of connections that it has heard of.
-#[derive(Default)]
-struct Polls {
-    deferred: Option<Deferred>,
-    connections: u32,
-}
-
-impl Service for Polls {
-    fn call(&mut self, call: Call<'_>) {
-        self.deferred = call.defer();
-    }
-
-    fn polls(&self) -> bool {
-        true
-    }
-
-    fn poll(&mut self) -> Progress {
-        let Some(deferred) = self.deferred.take() else { return Progress::default() };
-        deferred.reply(|results| results.u32(self.connections));
-        Progress { events: 1, is_waiting: false }
-    }
-
-    fn on_event(&mut self, event: &ConnectionEvent) {
-        self.connections += u32::from(matches!(event, ConnectionEvent::Up { .. }));
-    }
-}
-
-#[test]
-fn a_service_that_is_measured_polls_and_hears_of_connections() {
-    let engine = Engine::new(valid(small())).unwrap();
-    engine.serve(PROGRAM, VERSION, |_| Polls::default()).unwrap();
-    let mut it = Measured::start(Server::started(engine, Default::default()));
-    it.counts();
-    let other = Caller::connect(&it.server.address, all_words);
-    assert_eq!(it.call(ECHO, 1)[0].as_ref().unwrap(), &[2]);
-    // With the first call of the other connection.
-    it.expect(&[("0", 1), ("1", 1)]);
-    drop(other);
 }

@@ -7,7 +7,7 @@ mod common;
 use common::prelude::*;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
-use spinrpc::sys::affinity::{CpuSet, allowed, pin_current_thread};
+use spinrpc::sys::affinity::{allowed, pin_current_thread};
 use std::error::Error;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,26 +39,6 @@ fn a_blocking_client_gives_its_threads_cpus_back() {
     server.stop();
 }
 
-/// Also one that does not come up, and the first of two that live at a time.
-#[test]
-fn cores_of_one_thread_end_in_any_order_and_give_its_cpus_back() {
-    let _alone = alone();
-    let (before, after) = on_a_thread(|| {
-        let before = allowed().unwrap();
-        let failed = blocking::Client::connect_with(valid(small()), "shm:absent", PROGRAM, VERSION);
-        assert!(failed.is_err());
-        let (one, two) =
-            (Engine::new(valid(small())).unwrap(), Engine::new(valid(small())).unwrap());
-        let first = one.core(0).unwrap();
-        let second = two.core(0).unwrap();
-        drop(first);
-        assert_eq!(allowed().unwrap().len(), 1, "the second core lives");
-        drop(second);
-        (before, allowed().unwrap())
-    });
-    assert_eq!(after, before);
-}
-
 #[test]
 fn a_thread_that_was_pinned_elsewhere_since_stays_there() {
     let _alone = alone();
@@ -71,35 +51,6 @@ fn a_thread_that_was_pinned_elsewhere_since_stays_there() {
         allowed().unwrap()
     });
     assert_eq!(after.iter().collect::<Vec<_>>().last(), Some(&last));
-}
-
-fn cpus_of_factory_threads(config: spinrpc::Config) -> CpuSet {
-    let engine = Engine::new(config).unwrap();
-    let (report, reports) = mpsc::channel();
-    engine
-        .serve(PROGRAM, VERSION, move |_| {
-            let report = report.clone();
-            thread::spawn(move || report.send(allowed().unwrap()).unwrap());
-            |call: Call<'_>| call.reply(|_| {})
-        })
-        .unwrap();
-    let running = engine.start().unwrap();
-    let cpus = reports.recv().unwrap();
-    engine.shutdown();
-    running.join().unwrap();
-    cpus
-}
-
-/// With a single CPU they have no other.
-#[test]
-fn threads_of_a_factory_keep_off_the_cores_that_poll() {
-    let _alone = alone();
-    let all = allowed().unwrap();
-    let cpu = all.iter().next().unwrap();
-    let config = valid(small_with(|raw| raw.cores.list = CoreList::Cpus(vec![cpu])));
-    let cpus = cpus_of_factory_threads(config);
-    // On a NUMA host with one node for each CPU, no other CPU is near.
-    assert_eq!(cpus.contains(cpu), all.len() == 1, "{cpus}");
 }
 
 #[test]
@@ -169,21 +120,6 @@ fn helpers_of_a_handler_keep_off_the_cores_that_poll() {
     assert_eq!(cpus.unwrap().iter().eq([cpu]), all.len() == 1, "its core's CPU alone");
 }
 
-/// Claim two CPUs that no host has, so that engines elsewhere on this one do not matter.
-#[test]
-fn engines_of_one_host_take_cpus_of_their_own_by_default() {
-    let _alone = alone();
-    let first = 100_000 + 2 * std::process::id() as usize;
-    let host = Host { allowed: vec![first, first + 1], ..Host::default() };
-    let make = || Engine::new(small().validate_for(&host).unwrap()).unwrap();
-    let (server, client) = (make(), make());
-    assert_eq!((server.config().cpus(), client.config().cpus()), (&[first][..], &[first + 1][..]));
-    let third = make();
-    assert_eq!(third.config().cpus(), [first], "the only one");
-    drop((server, third));
-    assert_eq!(make().config().cpus(), [first]);
-}
-
 /// A listener that never says a word, as one that is stopped.
 fn silent_listener() -> (OwnedFd, String) {
     let address = unique_address();
@@ -223,31 +159,6 @@ fn a_listener_that_does_not_answer_delays_neither_other_connections_nor_the_end(
 fn mapped_rings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|mapping| mapping.contains("spinrpc-connection")).count()
-}
-
-fn addresses_of_rings() -> Vec<usize> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    // From the first byte of the file: with several NUMA nodes, each has two parts or more.
-    let rings = maps
-        .lines()
-        .filter(|line| line.contains(" 00000000 ") && line.contains("spinrpc-connection"));
-    let starts = rings.filter_map(|mapping| mapping.split_once('-').map(|(start, _)| start));
-    starts.map(|start| usize::from_str_radix(start, 16).unwrap()).collect()
-}
-
-/// Elsewhere there would be the arenas of connections between their rings, some 8 MiB each.
-#[test]
-fn rings_of_a_cores_connections_lie_side_by_side() {
-    let _alone = alone();
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    let more = [(); 3].map(|()| open(&mut caller.core, &server.address, all_words).unwrap());
-    let addresses = addresses_of_rings();
-    let is_near = |pair: &&[usize]| pair[1] - pair[0] < 1 << 20;
-    let near = addresses.windows(2).filter(is_near).count();
-    assert!(near >= 2 * 3, "four at both ends: {addresses:x?}");
-    drop(more);
-    server.stop();
 }
 
 #[test]

@@ -315,27 +315,6 @@ fn calls_with_chunks_are_sent_again_with_every_byte() {
     }
 }
 
-/// Padding is written for the first connection of a call; the stream that is kept has none.
-#[test]
-fn padded_calls_are_sent_again_with_every_byte() {
-    let padding = |raw: &mut RawConfig| {
-        raw.rpc.protocol = Profile::Rfc5666;
-        raw.rpc.msgp_align_bytes = 1024;
-        raw.fixed.msgp_threshold_bytes = 512;
-    };
-    let mut raw = client_config();
-    padding(&mut raw);
-    let call = MixCall {
-        seed: 6,
-        arguments: vec![700, 900],
-        results: vec![600],
-        offers: vec![],
-        tail: 800,
-        reply_bytes_max: 0,
-    };
-    send_again(Server::with(small_with(padding)), raw, &call);
-}
-
 fn send_again(server: Server, raw: RawConfig, call: &MixCall) {
     let mut caller: Caller<MixAnswer> =
         lasting_with(raw, &server.address, &at_once(), MixCall::read);
@@ -514,46 +493,4 @@ fn connections_that_break_at_once_cost_no_resends() {
     assert_eq!(server.hear(), call);
     server.reply(&call, 8);
     assert!(server.caller.reply().is_ok());
-}
-
-#[test]
-fn lose_a_thousand_connections_expect_no_slot_key_or_block_lost() {
-    let server = Server::start();
-    let mut caller: Caller<MixAnswer> = lasting(&server.address, MixCall::read);
-    let call = MixCall {
-        seed: 9,
-        arguments: vec![30_000],
-        results: vec![20_000],
-        offers: vec![20_000],
-        reply_bytes_max: 9000,
-        ..MixCall::default()
-    };
-    let blocks = |caller: &Caller<MixAnswer>| {
-        std::iter::from_fn(|| caller.core.bulk(4096)).collect::<Vec<_>>().len()
-    };
-    let before = (caller.free_blocks(4096), blocks(&caller));
-    for round in 0..1000 {
-        let resend = if round % 2 == 0 { Resend::AtLeastOnce } else { Resend::Never };
-        for token in 0..3 {
-            call.start_as(&caller.client, token, resend).unwrap();
-        }
-        for _ in 0..round % 4 {
-            caller.core.poll_once();
-        }
-        caller.client.reconnect();
-        let wanted = round + 2;
-        caller.run_until("another connection", |heard| ups(heard) == wanted);
-        let replies = caller.replies(3);
-        for (token, reply) in &replies {
-            let ended = reply.is_ok() || (resend == Resend::Never && is_disconnected(reply));
-            assert!(ended, "round {round}, call {token}: {:?}", reply.as_ref().err());
-        }
-        assert_eq!(caller.client.in_flight(), 0);
-    }
-    drop(std::mem::take(&mut caller.heard.borrow_mut().replies));
-    assert_eq!((caller.free_blocks(4096), blocks(&caller)), before);
-    for token in 0..64 {
-        caller.client.call(NULL, Token(token), &mut CallSpec::short(), |_| {}).unwrap();
-    }
-    assert_eq!(caller.replies(64).len(), 64, "every slot is there");
 }

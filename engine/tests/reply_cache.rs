@@ -364,46 +364,6 @@ fn a_call_that_is_still_executed_is_waited_for() {
     }
 }
 
-/// The connection goes at random moments under load.
-#[test]
-fn lose_connections_at_random_expect_every_call_executed_once() {
-    const SEED: u64 = 0x5eed;
-    let mut random = spinrpc::sys::random::Random::seeded(SEED);
-    let mut pair = Lockstep::new();
-    let mut number = 0;
-    for round in 0..150 {
-        let calls = 1 + random.at_most(7) as usize;
-        for _ in 0..calls {
-            number += 1;
-            let procedure = if random.at_most(3) == 0 { ADD_LATER } else { ADD };
-            let bytes = [0, 4, 900, 9000][random.at_most(3) as usize];
-            pair.start(procedure, number, bytes, Resend::AtMostOnce);
-        }
-        for _ in 0..=random.at_most(2) {
-            for _ in 0..random.at_most(6) {
-                if random.at_most(1) == 0 {
-                    pair.caller.core.poll_once();
-                } else {
-                    pair.server.poll_once();
-                }
-            }
-            pair.caller.client.reconnect();
-            if random.at_most(1) == 0 {
-                pair.seen.answer_deferred();
-            }
-        }
-        let context = format!("seed {SEED:#x}, round {round}");
-        pair.run_until(&context, |pair| {
-            pair.seen.answer_deferred();
-            pair.caller.heard.borrow().replies.len() >= calls && pair.caller.client.is_up()
-        });
-        for (token, reply) in pair.replies(calls) {
-            let (count, _) = reply.unwrap_or_else(|error| panic!("{context}: {error}"));
-            assert_eq!((count, pair.seen.executed(token as u32)), (1, 1), "{context}");
-        }
-    }
-}
-
 /// A server on separate threads.
 struct Threads {
     engine: Started,

@@ -507,32 +507,6 @@ fn a_client_that_takes_no_calls_in_reverse_goes_on_when_called() {
     assert_eq!((pair.near.downs(), pair.far.downs()), (0, 0));
 }
 
-#[test]
-fn a_call_in_reverse_ends_by_its_deadline_and_its_late_reply_is_nobodys() {
-    let mut pair = pair();
-    pair.open_window();
-    let mut spec = CallSpec::short().deadline(Duration::from_millis(20));
-    pair.far.client.call(LATER, Token(3), &mut spec, |args| args.u32(0)).unwrap();
-    pair.until("the deadline", |pair| pair.far.reply_count() == 1);
-    assert!(matches!(pair.far.take()[0], (3, Err(CallError::TimedOut))));
-    assert_eq!(pair.far.client.in_flight(), 1, "the client may still answer");
-    pair.until("the call", |pair| pair.near.shared.waiting() == 1);
-    pair.near.shared.pop().unwrap().1.reply(|_| {});
-    pair.until("the late reply", |pair| pair.far.client.in_flight() == 0);
-    null(&pair.far.client, 4);
-    pair.until("the next reply", |pair| pair.far.reply_count() == 1);
-    assert_eq!(tokens(&pair.far.take()), [4]);
-}
-
-#[test]
-fn a_call_in_reverse_is_cancelled() {
-    let mut pair = pair();
-    let call = later(&pair.far.client, 3).unwrap();
-    assert_eq!(pair.far.client.cancel(call), Ok(()));
-    pair.until("its end", |pair| pair.far.reply_count() == 1);
-    assert!(matches!(pair.far.take()[0], (3, Err(CallError::Cancelled))));
-}
-
 /// Every call in flight ends once, in both directions, before its handler hears of the end.
 #[test]
 fn a_lost_connection_ends_the_calls_of_both_directions() {

@@ -179,17 +179,6 @@ fn more_bytes_of_slabs_than_the_server_accepts_are_refused_with_its_key() {
 }
 
 #[test]
-fn slabs_count_toward_the_memory_of_a_process() {
-    let server =
-        Server::with(small_with(|raw| (raw.mem.conn_arena_mib, raw.limits.peer_mib) = (4, 24)));
-    if !server.address.starts_with("shm:") {
-        return common::not_tested("limits of slabs: they are of shared memory");
-    }
-    let reason = refusal(&server.address, 1, 16 << 20);
-    assert!(reason.contains("limits.peer_mib"), "{reason}");
-}
-
-#[test]
 fn more_slabs_than_a_connection_can_have_are_refused_at_once() {
     let engine = Engine::new(valid(client_config())).unwrap();
     let slab = engine.slab(SlabLayout::new().block_bytes(4096).blocks(1)).unwrap();
@@ -355,53 +344,4 @@ fn results_out_of_a_slab_that_the_server_lends_go_where_the_client_wants_them() 
         expect_client_copies(&mut caller, &own, 6);
     }
     common::wait_until("the blocks of the server", || server.slab.free() == 4);
-}
-
-/// Nor is anything lent by a server that is configured to copy.
-#[test]
-fn a_client_that_accepts_no_slabs_gets_the_results_all_the_same() {
-    let slab_mib = client_config().limits.peer_slab_mib;
-    for (bulk, accepted_mib) in
-        [(BulkView::Lent, 0), (BulkView::Lent, 3), (BulkView::Copy, slab_mib)]
-    {
-        let server = LendingServer::start(small_with(|raw| {
-            (raw.mem.arena_mib, raw.mem.bulk) = (32, bulk);
-        }));
-        let mut raw = client_config();
-        raw.limits.peer_slab_mib = accepted_mib;
-        let (mut caller, own) = reader(raw, &server.address);
-        read(&mut caller, &own, OF_SLAB, (1, 70_001));
-        if server.is_shm() {
-            expect_client_copies(&mut caller, &own, 2);
-        }
-    }
-}
-
-#[test]
-fn a_client_that_goes_away_gives_the_blocks_of_the_server_back() {
-    let server = LendingServer::start(small_with(|raw| raw.mem.arena_mib = 32));
-    let (mut caller, own) = reader(client_config(), &server.address);
-    read(&mut caller, &own, OF_SLAB, (1, ANSWER_BYTES));
-    for token in 0..3 {
-        let mut spec = CallSpec::short().result_into(own.take(ANSWER_BYTES).unwrap());
-        let encode = |args: &mut spinrpc::Encoder<'_>| args.u32(ANSWER_BYTES as u32);
-        caller.client.call(OF_SLAB, Token(token), &mut spec, encode).unwrap();
-    }
-    caller.core.poll_once();
-    if server.is_shm() {
-        // The client does not look, so it does not fetch.
-        common::wait_until("the answers", || server.slab.free() == 1);
-    }
-    drop(caller);
-    common::wait_until("the end", || server.slab.free() == 4);
-    assert_eq!(own.free(), 4);
-}
-
-#[test]
-fn more_slabs_than_a_listener_can_lend_are_an_error() {
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let slab = engine.slab(SlabLayout::new().block_bytes(4096).blocks(1)).unwrap();
-    let options = (0..5).fold(ListenOptions::new(), |options, _| options.lend(&slab));
-    let refused = engine.listen_with(&common::unique_address(), &options).unwrap_err();
-    assert!(refused.to_string().contains("at most 4"), "{refused}");
 }

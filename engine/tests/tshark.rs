@@ -362,50 +362,6 @@ fn transfers_match(capture: &Recorded, reads: &[RemoteSlice], writes: &[RemoteSl
     }
 }
 
-/// The messages of RFC 5666 that RFC 8166 took away or that only answers have, sent to a captured
-/// server as a client would get or send them. Expect each in tshark's output as it was emitted.
-#[test]
-fn padded_messages_dones_and_errors_decode_as_they_were_emitted() {
-    let mut studio = Studio::open("types");
-    let mut peer = RawPeer::connect(&studio.server.address);
-    let echo = rpc_call(0x201, PROGRAM, ECHO, &[&[8], &[0x6162_6364, 0x6566_6768][..]].concat());
-    let (align, thresh) = (64, 1024);
-    let plain = Body::Msgp { align, thresh, lists: Lists::EMPTY };
-    studio.send(&mut peer, &message(0x201, plain, &echo));
-
-    let slice = |handle| Segment { handle, length: 4096, offset: 0x7f00_0000_1000 };
-    let reads = [ReadSegment { position: 44, target: slice(0xabcd_0001) }];
-    let (writes, reply) = ([slice(0xabcd_0002), slice(0xabcd_0003)], [slice(0xabcd_0004)]);
-    let lists = Lists { reads: &reads, writes: &[&writes, &reply], reply: Some(&reply) };
-    let mut other = RawPeer::connect(&studio.server.address);
-    let errors = [RdmaError::Chunk, RdmaError::Version { low: 1, high: 1 }];
-    let mut sent = vec![message(0x301, Body::Done, &[])];
-    sent.extend(errors.into_iter().zip(0x302..).map(|(error, xid)| {
-        let mut bytes = [0; 28];
-        let length = emit_error(&mut bytes, Xid(xid), 1, CREDITS, error);
-        words_of(&bytes[..length])
-    }));
-    // Last, as these keys do not exist and the connection ends when the server uses them.
-    let chunked = rpc_call(0x202, PROGRAM, ECHO, &[4096]);
-    sent.push(message(0x202, Body::Msgp { align, thresh, lists }, &chunked));
-    sent.iter().for_each(|words| studio.send(&mut other, words));
-    settle(&mut peer, 0x201);
-    settle(&mut other, 0x202);
-
-    let capture = studio.close();
-    nothing_is_wrong(&capture);
-    // The server's answers to these are covered by other tests.
-    let inbound = fields(&capture, "rpcordma", &Header::FIELDS, &[]);
-    let found: Vec<_> =
-        inbound.iter().map(|columns| Header::printed(columns)).filter(|h| h.inbound).collect();
-    assert_eq!(found, capture.headers);
-    let told = ["-o", "rpc.dissect_unknown_programs:TRUE"];
-    let names = ["rpc.xid", "rpc.program"];
-    let calls = fields(&capture, "rpcordma.msg_type == 2 && rpc.msgtyp == 0", &names, &told);
-    let expected = [0x201, 0x202].map(|xid| [vec![xid], vec![PROGRAM.0.into()]]);
-    assert_eq!(calls, expected, "the RPC message behind the header of RDMA_MSGP");
-}
-
 /// A client and its server, both captured, call after call. Expect every call with its reply, in
 /// both files, and the private data of RFC 8797 in the messages that made the connection.
 #[test]
