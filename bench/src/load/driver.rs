@@ -1,5 +1,6 @@
 //! The client's loop. Closed: every slot of every lane has one call in flight; its reply starts the
-//! next, and one clock read per reply is the end of one call and the start of the next. Open: calls
+//! next, and one clock read per reply is the end of one call and the start of the next. It comes when the
+//! next call has left, so that it delays none: what a call takes to leave counts for the one before. Open: calls
 //! start when a [`Pacer`](super::schedule::Pacer) says, which is checked in every turn of the core.
 //!
 //! A call counts if it starts in the measured time, whenever it ends. Calls in flight at the end of
@@ -90,7 +91,7 @@ pub(super) enum Calls {
 }
 
 impl Lane {
-    #[inline]
+    #[inline(always)]
     fn call(&mut self, slot: usize) -> Result<(), Backpressure> {
         let token = Token(slot as u64);
         match &mut self.calls {
@@ -446,20 +447,22 @@ impl Driver {
         counts
     }
 
-    /// Starts the next call of a slot, whose start time is set.
-    #[inline]
+    /// Starts the next call of a slot.
+    #[inline(always)]
     fn issue(&mut self, index: usize, slot: usize, counts: bool) {
         if self.workload.verify != Verify::Off {
             self.last_seed += 1;
         }
-        let sent = self.sent();
         let Some(lane) = self.lanes.get_mut(index) else { return };
         let next = &mut lane.slots[slot];
         if let Some(mixer) = &mut self.mixer {
             next.part = mixer.pick();
         }
         next.renew(self.last_seed);
-        (next.counts, next.is_pending, next.sent) = (counts, true, sent);
+        (next.counts, next.is_pending) = (counts, true);
+        if self.open.is_some() {
+            next.sent = self.clock.now().0;
+        }
         let is_first = lane.waiting.is_empty();
         let is_started = is_first && {
             let called = lane.call(slot);
@@ -472,16 +475,12 @@ impl Driver {
 
     /// Retries the prepared call of a slot; returns `false` if it has to wait on, or has failed.
     fn attempt(&mut self, index: usize, slot: usize) -> bool {
-        let sent = self.sent();
         let Some(lane) = self.lanes.get_mut(index) else { return false };
-        lane.slots[slot].sent = sent;
+        if self.open.is_some() {
+            lane.slots[slot].sent = self.clock.now().0;
+        }
         let called = lane.call(slot);
         self.on_called(index, slot, called)
-    }
-
-    #[inline]
-    fn sent(&self) -> u64 {
-        if self.open.is_some() { self.clock.now().0 } else { 0 }
     }
 
     #[inline]
@@ -539,8 +538,10 @@ impl Driver {
         now.0.saturating_sub(since.0) > self.clock.from_duration(STARVED_AFTER)
     }
 
+    /// By reference: a copy of the reply would be read from stores that have just been made, some of them in parts,
+    /// and so wait until the last call is in shared memory.
     #[inline]
-    fn on_reply(&mut self, lane: usize, token: Token, reply: Result<Reply<'_>, CallError>) {
+    fn on_reply(&mut self, lane: usize, token: Token, reply: &mut Result<Reply<'_>, CallError>) {
         let is_late = reply.as_ref().is_err_and(is_late);
         self.on_end(lane, token, is_late, |slot| slot.take_reply(reply));
     }
@@ -564,7 +565,8 @@ impl Driver {
         is_late: bool,
         take: impl FnOnce(&mut Slot) -> Result<(), Failure>,
     ) {
-        let now = self.clock.now().0;
+        // An open loop's calls do not follow one another: none waits for the clock.
+        let ended_at = self.open.is_some().then(|| self.clock.now().0);
         let slot_index = token.0 as usize;
         self.in_flight -= 1;
         let Some(slot) = self.lanes.get_mut(lane).and_then(|lane| lane.slots.get_mut(slot_index))
@@ -575,31 +577,43 @@ impl Driver {
             return self.fail(failure);
         }
         slot.is_pending = false;
-        let ended = Ended {
-            share: slot.part,
-            started: std::mem::replace(&mut slot.started, now),
-            counts: std::mem::take(&mut slot.counts),
-            is_late,
+        let (share, started, sent) = (slot.part, slot.started, slot.sent);
+        let ended = Ended { share, started, counts: std::mem::take(&mut slot.counts), is_late };
+        let now = match (&mut self.open, ended_at) {
+            (Some(open), Some(now)) => {
+                open.free((lane, slot_index));
+                if ended.counts && !is_late {
+                    open.record_service(now.saturating_sub(sent));
+                }
+                now
+            }
+            _ => self.repeat(lane, slot_index),
         };
-        if let Some(open) = &mut self.open {
-            open.free((lane, slot_index));
-            if ended.counts && !is_late {
-                open.record_service(now.saturating_sub(slot.sent));
-            }
-        } else {
-            if self.schedule.is_due(now) {
-                self.cross(now);
-            }
-            if self.schedule.phase != Phase::Over {
-                let counts = self.next_counts(now);
-                self.issue(lane, slot_index, counts);
-            }
-        }
         // After the next call has left: recording is not part of the round trip.
         self.count(&ended, now);
     }
 
-    #[inline]
+    /// Starts the next call of a closed loop's slot, unless the drive is over. Returns the time.
+    #[inline(always)]
+    fn repeat(&mut self, lane: usize, slot: usize) -> u64 {
+        let goes_on = self.schedule.phase != Phase::Over;
+        if goes_on {
+            self.issue(lane, slot, false);
+        }
+        let now = self.clock.now().0;
+        if self.schedule.is_due(now) {
+            self.cross(now);
+        }
+        if goes_on {
+            let counts = self.next_counts(now);
+            if let Some(slot) = self.lanes.get_mut(lane).and_then(|lane| lane.slots.get_mut(slot)) {
+                (slot.started, slot.counts) = (now, counts);
+            }
+        }
+        now
+    }
+
+    #[inline(always)]
     fn count(&mut self, ended: &Ended, now: u64) {
         let &Ended { share, started, counts, is_late } = ended;
         if !counts {
@@ -642,8 +656,8 @@ pub(super) struct LaneHandler {
 
 impl ReplyHandler for LaneHandler {
     #[inline]
-    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
-        self.driver.borrow_mut().on_reply(self.lane, token, reply);
+    fn on_reply(&mut self, token: Token, mut reply: Result<Reply<'_>, CallError>) {
+        self.driver.borrow_mut().on_reply(self.lane, token, &mut reply);
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {

@@ -94,29 +94,54 @@ impl Slot {
     #[inline]
     pub(super) fn renew(&mut self, seed: u64) {
         let part = &mut self.parts[self.part];
-        part.seed = seed;
-        self.is_prepared = !part.needs_preparing;
+        if part.needs_preparing {
+            part.seed = seed;
+            self.is_prepared = false;
+        }
     }
 
     /// Starts the next call: fills the data to send, if it is verified, and lends memory. A call
     /// that is rejected is retried unchanged.
-    #[inline]
+    #[inline(always)]
     pub(super) fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
+        let part = &mut self.parts[self.part];
+        // The others in functions of their own: a call without data does not pay for their stack.
+        match part.share.op {
+            Operation::Null => client.call(NULL, token, &mut part.spec, |_| {}).map(drop),
+            Operation::Echo => self.call_echo(client, token),
+            Operation::Read | Operation::Write => self.call_bulk(client, token),
+        }
+    }
+
+    #[inline(never)]
+    fn call_echo(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
+        self.prepare(client)?.echo(client, token)
+    }
+
+    #[inline(never)]
+    fn call_bulk(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
+        self.prepare(client)?.call(client, token)
+    }
+
+    #[inline]
+    fn prepare(&mut self, client: &Client) -> Result<&mut Part, Backpressure> {
         let part = &mut self.parts[self.part];
         if !self.is_prepared {
             part.prepare(client)?;
             self.is_prepared = true;
         }
-        part.call(client, token)
+        Ok(part)
     }
 
     #[inline]
     pub(super) fn take_reply(
         &mut self,
-        reply: Result<Reply<'_>, CallError>,
+        reply: &mut Result<Reply<'_>, CallError>,
     ) -> Result<(), Failure> {
-        let reply = self.ended(reply)?;
-        self.parts[self.part].take_reply(reply)
+        match reply {
+            Ok(reply) => self.parts[self.part].take_reply(reply),
+            Err(error) => Err(call_failed(self.parts[self.part].share.op, error)),
+        }
     }
 
     #[inline]
@@ -223,21 +248,26 @@ impl Part {
     }
 
     #[inline]
+    fn echo(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
+        let check = Check::new(self.verify, self.seed);
+        let started = client.call(ECHO, token, &mut self.spec, |args| {
+            args.u32(self.share.reply_bytes as u32);
+            args.u32(check.to_wire());
+            args.opaque(&self.payload);
+        });
+        started.map(drop)
+    }
+
+    /// Starts a call that lends memory.
     fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
-        let Share { op, call_bytes, reply_bytes, .. } = self.share;
+        let Share { op, call_bytes, .. } = self.share;
         let check = Check::new(self.verify, self.seed);
         let started = match op {
-            Operation::Null => client.call(NULL, token, &mut self.spec, |_| {}),
-            Operation::Echo => client.call(ECHO, token, &mut self.spec, |args| {
-                args.u32(reply_bytes as u32);
-                args.u32(check.to_wire());
-                args.opaque(&self.payload);
-            }),
             Operation::Read => client.call(READ, token, &mut self.spec, |args| {
                 args.u32(read_offset(self.seed) as u32);
                 args.u32(call_bytes as u32);
             }),
-            Operation::Write => client.call(WRITE, token, &mut self.spec, |args| {
+            _ => client.call(WRITE, token, &mut self.spec, |args| {
                 args.u32(check.to_wire());
                 args.bulk();
             }),
@@ -246,12 +276,12 @@ impl Part {
     }
 
     #[inline]
-    fn take_reply(&mut self, mut reply: Reply<'_>) -> Result<(), Failure> {
+    fn take_reply(&mut self, reply: &mut Reply<'_>) -> Result<(), Failure> {
         match self.share.op {
             Operation::Null => Ok(()),
-            Operation::Echo => self.take_echo(&mut reply),
-            Operation::Read => self.take_read(&mut reply),
-            Operation::Write => self.take_write(&mut reply),
+            Operation::Echo => self.take_echo(reply),
+            Operation::Read => self.take_read(reply),
+            Operation::Write => self.take_write(reply),
         }
     }
 
