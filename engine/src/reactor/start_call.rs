@@ -65,7 +65,10 @@ impl CoreCell {
         (message, bytes): (&Short, usize),
         head: impl FnOnce(Xid, u32, &Short) -> H,
     ) -> Option<CallId> {
-        let ends = lane.ends().filter(|_| self.lets(lane, Way::SendCalls))?;
+        let ends = lane.ends()?;
+        if !self.lets(lane, Way::SendCalls) {
+            return None;
+        }
         let mut proto = lane.proto();
         let next = proto.requester.next_call().ok()?;
         if !ends.send(head(next.xid, next.requested(), message), message, bytes) {
