@@ -2,8 +2,8 @@
 //!
 //! The engine takes a checked [`Config`] and never opens a file; this crate finds, reads, merges
 //! and explains the files. The data flows one way: a name -> documents (`include` chain)
-//! -> layers over the defaults -> [`Profile`]. In addition, [`host`] reads the facts of a host,
-//! [`rdma`] lists its devices, [`doctor`] judges whether it suits a profile, [`fit`] changes it to
+//! -> layers over the defaults -> [`Profile`]. In addition, `host` reads the facts of a host,
+//! `rdma` lists its devices, `doctor` judges whether it suits a profile, `fit` changes it to
 //! fit one, [`thread_pair`] measures between two CPUs, [`keytab`] tells which keytab a server uses,
 //! [`printable`] makes untrusted text safe to print, and [`manual`] writes man pages and completions
 //! of programs.

@@ -12,8 +12,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Each call with the attempt to make it.
-const CALLS: [(&str, fn() -> io::Result<()>); 3] = [
+type Attempt = fn() -> io::Result<()>;
+
+const CALLS: [(&str, Attempt); 3] = [
     ("memfd_create", || memory().map(drop)),
     ("pidfd_open", || Ok(pidfd_open(getpid(), PidfdFlags::empty()).map(drop)?)),
     ("sendmsg with SCM_RIGHTS", pass),
