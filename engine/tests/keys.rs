@@ -56,10 +56,10 @@ verbs.connect_timeout_ms src/api/engine/tests.rs::keys_of_queue_pairs_reach_the_
 limits.conns             tests/api_calls.rs::more_connections_than_configured_are_refused_until_one_goes
 limits.handshakes        tests/keys/messages.rs::one_handshake_more_than_configured_ends_the_oldest
 limits.host_conns        src/api/engine/tests.rs::keys_of_connections_reach_the_driver_of_rdma_devices
-limits.peer_arena_mib    tests/doors.rs::larger_arenas_than_configured_are_refused
+limits.peer_arena_mib    src/api/engine/tests.rs::keys_of_shared_memory_reach_its_driver
 limits.peer_slab_mib     tests/slabs.rs::more_bytes_of_slabs_than_the_server_accepts_are_refused_with_its_key
-limits.peer_mib          tests/doors.rs::memory_of_a_process_and_of_a_core_is_bounded_and_given_back
-limits.core_mib          tests/doors.rs::memory_of_a_process_and_of_a_core_is_bounded_and_given_back
+limits.peer_mib          src/api/engine/tests.rs::keys_of_shared_memory_reach_its_driver
+limits.core_mib          src/api/engine/tests.rs::keys_of_shared_memory_reach_its_driver
 host.cpu_dma_latency_us  tests/keys/host.rs::a_limit_of_wake_ups_is_held_as_long_as_the_engine_or_refused_by_name
 stats.export             tests/control.rs::an_engine_that_exports_nothing_has_no_control_socket
 ";

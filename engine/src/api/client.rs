@@ -297,6 +297,17 @@ impl Client {
 
     /// As [`Client::bulk`], in memory of the connection, which the server can write at any time: there is no copy,
     /// and no reference to the bytes. Also returns `None` if `mem.bulk` is not `lent`.
+    ///
+    /// ```
+    /// use spinrpc::{CallSpec, Client, ExposedBulk};
+    ///
+    /// fn to_send(client: &Client, data: &[u8]) -> Option<CallSpec> {
+    ///     let mut memory: ExposedBulk = client.exposed_bulk(data.len())?;
+    ///     memory.set_len(data.len());
+    ///     memory.copy_from(0, data);
+    ///     Some(CallSpec::new().exposed_argument(memory))
+    /// }
+    /// ```
     pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
         self.0.ops.exposed_bulk(self.conn()?, bytes)
     }

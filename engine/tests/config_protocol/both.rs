@@ -81,6 +81,16 @@ fn under_the_drafts_a_connection_is_configured_unless_it_is_switched_off() {
     }
 }
 
+#[test]
+fn a_client_with_a_weaker_flavor_goes_on_unconfigured() {
+    let (_server, mut caller) = pair(
+        |raw| raw.rpc.ccp = ConfigRole::Serve,
+        |raw| (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(Protection::None)),
+    );
+    assert!(!up(&caller).is_configured());
+    expect_traffic(&mut caller);
+}
+
 /// The values of RFC 8797 and of this protocol come from the same configuration: neither raises the
 /// values of the other, and both ends see the same.
 #[test]

@@ -14,8 +14,9 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 const INSIDE: &str = "SPINRPC_GSS_REALM";
 /// Set in child processes: the encryption type of the realm.
 const ENCTYPE: &str = "SPINRPC_GSS_ENCTYPE";
-/// Realm of the tests.
+/// Realm of the tests, and the one whose users may be trusted.
 const REALM: &str = "SPIN.TEST";
+const OTHER: &str = "OTHER.TEST";
 const KDC_LOG: &str = "kdc.log";
 /// Ports for a KDC, of which others may take each before it does.
 const PORTS_TRIED: usize = 10;
@@ -212,6 +213,29 @@ impl Home {
         let arguments = [options, &["-c", &cache, principal]].concat();
         self.run_with("kinit", &arguments, &format!("{principal}\n"));
         cache
+    }
+
+    /// Starts another realm with a KDC of its own, `OTHER.TEST`, whose users this one believes: they get tickets for its
+    /// services, and its own users get none there. The names of `users` are their passwords, with the realm. To be called
+    /// before the library has read the file.
+    pub(crate) fn trust_another(&self, users: &[&str]) -> Realm {
+        let enctype = std::env::var(ENCTYPE).unwrap();
+        let home = Self { directory: self.directory.join("other"), realm: OTHER };
+        let mut other = Realm::create(home, &enctype);
+        for user in users {
+            other.home.kadmin(&format!("addprinc -pw {user}@{OTHER} {user}"));
+        }
+        for realm in [self, &other.home] {
+            realm.kadmin(&format!("addprinc -pw trust krbtgt/{REALM}@{OTHER}"));
+        }
+        other.serve(&enctype);
+        let text = fs::read_to_string(other.home.path("krb5.conf")).unwrap();
+        let (_, realm) = text.split_once("[realms]\n").unwrap();
+        self.edit(
+            "[realms]\n",
+            &format!("[domain_realm]\n localhost = {REALM}\n[realms]\n{realm}"),
+        );
+        other
     }
 
     /// Adds a line to `[libdefaults]`. To be called before the library has read the file.
