@@ -192,6 +192,43 @@ fn any_combination_arrives_as_it_was_sent() {
 }
 
 #[test]
+fn ten_thousand_calls_leave_no_block_behind() {
+    let server = Server::start();
+    let mut caller = mix_caller(&server);
+    let mut count = Caller::connect(&server.address, common::caller::all_words);
+    let sizes = [8000_u32, 100_000, 1 << 20];
+    let mut at_server =
+        || sizes.map(|size| count.call(FREE_BLOCKS, |args| args.u32(size)).unwrap()[0]);
+    let before = (sizes.map(|size| caller.free_blocks(size as usize)), at_server());
+    assert!(before.0.iter().chain(&[]).all(|free| *free > 0), "{before:?}");
+    let calls = [
+        MixCall { seed: 1, arguments: vec![8000], ..MixCall::default() },
+        MixCall { seed: 2, results: vec![8000], offers: vec![8000], ..MixCall::default() },
+        MixCall { seed: 3, tail: 5000, reply_bytes_max: 6000, ..MixCall::default() },
+        MixCall {
+            seed: 4,
+            arguments: vec![5000, 7],
+            results: vec![600],
+            offers: vec![600, 600],
+            tail: 5000,
+            reply_bytes_max: 6000,
+        },
+        // Refused: result beyond its room.
+        MixCall { results: vec![2000], offers: vec![100], ..MixCall::default() },
+    ];
+    for round in 0..10_000 {
+        let call = &calls[round % calls.len()];
+        call.start(&caller.client, 1).unwrap();
+        match caller.reply() {
+            Ok(answer) => call.check(&answer),
+            Err(error) => assert!(matches!(error, CallError::Rdma(_)), "{error:?}"),
+        }
+    }
+    let after = (sizes.map(|size| caller.free_blocks(size as usize)), at_server());
+    assert_eq!(before, after);
+}
+
+#[test]
 fn one_block_is_sent_by_many_replies_at_once() {
     let server = Server::start();
     let mut caller = Caller::connect(&server.address, one_item);

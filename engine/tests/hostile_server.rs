@@ -124,6 +124,22 @@ fn messages_that_answer_no_call_are_dropped() {
     run_core(&mut pair.caller.core, "15 drops", || engine.stats(0).unwrap().messages_dropped == 15);
 }
 
+#[test]
+fn a_reply_that_cannot_be_decoded_fails_its_call_only() {
+    let mut pair = Pair::new();
+    let bodies: [&[u32]; 7] =
+        [&[], &[0], &[2, PROGRAM.0], &[7], &[0, 0, 404], &[0, 0, 0, 99], &[1, 5]];
+    for body in bodies {
+        let xid = pair.call(1)[0];
+        let reply = [&[xid, 1], body].concat();
+        pair.peer.send_words(&message(xid, MSG, &NO_LISTS, &reply));
+        let error = pair.caller.reply().unwrap_err();
+        assert!(matches!(error, CallError::Decode(_)), "{body:?}: {error:?}");
+        let next = pair.call(2)[0];
+        pair.expect_alive("the next call", next);
+    }
+}
+
 /// RFC 8166 sections 4.3.1 to 4.3.3: a reply brings back the lists that its call offered.
 #[test]
 fn lists_that_were_not_offered_cost_the_connection() {

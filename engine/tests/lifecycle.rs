@@ -53,6 +53,30 @@ fn a_thread_that_was_pinned_elsewhere_since_stays_there() {
     assert_eq!(after.iter().collect::<Vec<_>>().last(), Some(&last));
 }
 
+/// With a single CPU they have no other.
+#[test]
+fn threads_of_a_factory_keep_off_the_cores_that_poll() {
+    let _alone = alone();
+    let all = allowed().unwrap();
+    let cpu = all.iter().next().unwrap();
+    let config = valid(small_with(|raw| raw.cores.list = CoreList::Cpus(vec![cpu])));
+    let engine = Engine::new(config).unwrap();
+    let (report, reports) = mpsc::channel();
+    engine
+        .serve(PROGRAM, VERSION, move |_| {
+            let report = report.clone();
+            thread::spawn(move || report.send(allowed().unwrap()).unwrap());
+            |call: Call<'_>| call.reply(|_| {})
+        })
+        .unwrap();
+    let running = engine.start().unwrap();
+    let cpus = reports.recv().unwrap();
+    engine.shutdown();
+    running.join().unwrap();
+    // On a NUMA host with one node for each CPU, no other CPU is near.
+    assert_eq!(cpus.contains(cpu), all.len() == 1, "{cpus}");
+}
+
 #[test]
 fn a_core_goes_on_when_the_last_handle_of_its_engine_is_dropped() {
     let _alone = alone();
@@ -118,6 +142,21 @@ fn helpers_of_a_handler_keep_off_the_cores_that_poll() {
     let (name, cpus) = reports.recv().unwrap();
     assert_eq!(name.as_deref(), Some("helper"));
     assert_eq!(cpus.unwrap().iter().eq([cpu]), all.len() == 1, "its core's CPU alone");
+}
+
+/// Claim two CPUs that no host has, so that engines elsewhere on this one do not matter.
+#[test]
+fn engines_of_one_host_take_cpus_of_their_own_by_default() {
+    let _alone = alone();
+    let first = 100_000 + 2 * std::process::id() as usize;
+    let host = Host { allowed: vec![first, first + 1], ..Host::default() };
+    let make = || Engine::new(small().validate_for(&host).unwrap()).unwrap();
+    let (server, client) = (make(), make());
+    assert_eq!((server.config().cpus(), client.config().cpus()), (&[first][..], &[first + 1][..]));
+    let third = make();
+    assert_eq!(third.config().cpus(), [first], "the only one");
+    drop((server, third));
+    assert_eq!(make().config().cpus(), [first]);
 }
 
 /// A listener that never says a word, as one that is stopped.

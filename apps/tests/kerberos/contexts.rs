@@ -186,3 +186,15 @@ fn assert_closed(stream: &mut TcpStream) {
     let reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
     assert!(matches!(ended, Ok(0)) || ended.as_ref().is_err_and(reset), "{ended:?}");
 }
+
+#[test]
+fn clients_of_exports_without_kerberos_get_no_connection() {
+    let test = "contexts::clients_of_exports_without_kerberos_get_no_connection";
+    in_realm(test, AES256, |home| {
+        let place = Place::new("krb5-tcp-clients").unwrap();
+        let others =
+            ["--memory=m:client=127.0.0.1,sec=sys", "--memory=k:client=127.0.0.9,sec=krb5"];
+        let (_server, address) = start_with(&place, home, &others);
+        assert_closed(&mut connect(address));
+    });
+}

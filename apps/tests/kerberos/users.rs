@@ -2,8 +2,8 @@
 
 use crate::realm::in_realm;
 use crate::server::{Place, file};
-use crate::{AES256, ALICE, assert_refused, done, owner, serve, with_cache};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use crate::{AES256, ALICE, assert_refused, done, owner, private_file, serve, with_cache};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 const NOBODY: u32 = 65_534;
 
@@ -62,5 +62,40 @@ fn a_user_who_is_not_allowed_to_is_refused() {
         assert_eq!(path.metadata().unwrap().uid(), ALICE);
         let refused = with_cache(&bob, &["cat", &target, "--sec", "krb5i"]);
         assert_refused(&refused, 4, &["NFS3ERR_ACCES"]);
+    });
+}
+
+/// AUTH_SYS carries 16 groups, and a context as many as its user has.
+#[test]
+fn all_groups_of_a_user_count() {
+    const FIRST: u32 = 7000;
+    const GROUPS: u32 = 100;
+    in_realm("users::all_groups_of_a_user_count", AES256, |home| {
+        if !rustix::process::geteuid().is_root() {
+            println!("NOT TESTED: rights of groups, which takes root");
+            return;
+        }
+        let place = Place::new("krb5-groups").unwrap();
+        let map = place.path("map");
+        let ids: Vec<String> = (FIRST..FIRST + GROUPS).map(|id| id.to_string()).collect();
+        private_file(&map, &format!("alice@SPIN.TEST {ALICE} {ALICE},{}\n", ids.join(",")));
+        let options = [format!("--keytab={}", home.path("nfs.keytab")), format!("--gss-map={map}")];
+        let export = place.export(",sec=krb5i");
+        let _server = place.serve(&[&options[0][..], &options[1], &export]).unwrap();
+        let (alice, bob) = (home.kinit("alice", &["-l", "3h"]), home.kinit("bob", &["-l", "3h"]));
+        for group in [FIRST, FIRST + 16, FIRST + GROUPS - 1, FIRST + GROUPS] {
+            let path = place.data().join(group.to_string());
+            let content = file(&path, 1000).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o040)).unwrap();
+            chown(&path, Some(0), Some(group)).unwrap();
+            let target = place.target(&format!("/{group}"));
+            let read = |cache: &str| with_cache(cache, &["cat", &target, "--sec", "krb5i"]);
+            if group < FIRST + GROUPS {
+                assert_eq!(done(&read(&alice)), content, "{group}");
+            } else {
+                assert_refused(&read(&alice), 4, &["NFS3ERR_ACCES"]);
+            }
+            assert_refused(&read(&bob), 4, &["NFS3ERR_ACCES"]);
+        }
     });
 }

@@ -138,6 +138,22 @@ fn receive_less_stable_than_asked_for_expect_no_figures() -> io::Result<()> {
 }
 
 #[test]
+fn it_ends_after_its_duration() -> io::Result<()> {
+    let server = server("duration", Faults::default())?;
+    let more = ["--duration", "100ms", "--warmup", "10ms"];
+    let target = server.target("/file");
+    // A thread that is paused for all of it makes no call.
+    for _ in 0..5 {
+        let json = json(&[&["bench", "getattr", &target][..], &more].concat())?;
+        assert!((json["seconds"].as_f64().unwrap() - 0.1).abs() < 0.001, "{json}");
+        if json["calls"].as_u64() > Some(0) {
+            return Ok(());
+        }
+    }
+    Err(io::Error::other("no calls"))
+}
+
+#[test]
 fn ctrl_c_ends_it_with_the_figures_and_the_code_of_an_interruption() -> io::Result<()> {
     let server = server("signal", Faults::default())?;
     let mut command = Command::new(PROGRAM);

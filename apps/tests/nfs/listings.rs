@@ -115,6 +115,22 @@ fn a_file_is_listed_as_itself() -> io::Result<()> {
 }
 
 #[test]
+fn a_server_without_readdirplus_is_asked_name_by_name() -> io::Result<()> {
+    let server = Server::start("ls-readdir")?;
+    fill(&server, 25);
+    let operation = NFS_PROGRAM::NFSPROC3_READDIRPLUS as u32;
+    server.state().faults.status.insert(operation, nfsstat3::NFS3ERR_NOTSUPP);
+    server.state().faults.page_entries = Some(10);
+    let listing = text(&["ls", &server.target("")])?;
+    assert_eq!(names(&listing), expected(25));
+    assert!(!listing.contains('?'), "with attributes: {listing}");
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIRPLUS), 1);
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_READDIR), 3);
+    assert_eq!(server.calls(NFS_PROGRAM::NFSPROC3_LOOKUP), 25);
+    Ok(())
+}
+
+#[test]
 fn what_a_server_need_not_give_is_asked_for() -> io::Result<()> {
     let server = Server::start("ls-options")?;
     fill(&server, 5);

@@ -33,6 +33,16 @@ fn replies_that_come_slowly_have_a_line_each() -> io::Result<()> {
 }
 
 #[test]
+fn it_ends_after_its_duration() -> io::Result<()> {
+    let server = Server::start("ping-duration")?;
+    let shown = text(&["ping", server.address(), "-w", "0.1", "-i", "0"])?;
+    let seconds = shown.split(" 0 without, ").nth(1).and_then(|rest| rest.split(' ').next());
+    let seconds: f64 = seconds.and_then(|seconds| seconds.parse().ok()).unwrap();
+    assert!((0.1..30.0).contains(&seconds), "{shown}");
+    Ok(())
+}
+
+#[test]
 fn ctrl_c_ends_it_with_the_summary() -> io::Result<()> {
     let server = Server::start("ping-signal")?;
     let mut command = Command::new(PROGRAM);

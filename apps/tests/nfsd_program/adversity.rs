@@ -2,10 +2,11 @@
 
 use crate::common::{fails, spin_nfs};
 use crate::mount::status_of_mnt;
+use crate::scale::{Count, SMALL, connect, engine};
 use crate::server::{PROGRAM, Place, Server, answer, file};
 use rustix::process::Signal;
 use std::fs;
-use std::io::{self};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -60,6 +61,32 @@ fn log_lines_without_a_reader_end_no_thread() -> io::Result<()> {
         assert_eq!(status_of_mnt(server.mount_address(), "/others")?, 13);
     }
     answer(&["ls", &place.target("")]).map(drop)
+}
+
+/// Standard error is a pipe that is full, and never read.
+#[test]
+fn a_log_that_is_not_read_stops_no_connection() -> io::Result<()> {
+    const CONNECTIONS: usize = 400;
+    let place = Place::new("full-log")?;
+    let others = "--memory=others:client=192.0.2.1";
+    let export = place.export(",client=127.0.0.1");
+    let sets = SMALL.map(|value| format!("--set={value}"));
+    let mut command = place.command(&[&export, others, "--mount=127.0.0.1:0"]);
+    let (unread, mut theirs) = io::pipe()?;
+    theirs.write_all(&[b'.'; 64_000])?;
+    let server = Server::start(command.args(sets).env_remove("RUST_LOG").stderr(theirs))?;
+    let engine = engine();
+    let mut core = engine.core(0).unwrap();
+    for _ in 0..CONNECTIONS {
+        drop(connect(&mut core, &place.address(), &Count::default()));
+        assert_eq!(status_of_mnt(server.mount_address(), "/others")?, 13);
+    }
+    answer(&["null", &place.target("")])?;
+    answer(&["ls", &place.target("")])?;
+    // The end waits for the log, but not for long.
+    assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
+    drop(unread);
+    Ok(())
 }
 
 /// Paths come from clients: they are quoted, with control characters escaped.

@@ -96,6 +96,13 @@ fn the_request_goes_first_and_nothing_follows_before_its_reply() {
     assert_eq!(negotiated.msgp_align_bytes(), Some(64));
 }
 
+#[test]
+fn a_client_of_a_server_without_flavor_asks_as_nobody() {
+    let mut opening = Opening::with(|raw| raw.rpc.ccp_auth = Some(Protection::None));
+    let words = opening.hear();
+    assert_eq!(words[13..], [0, 0, 0, 0, 4096, 4096, 16]);
+}
+
 /// R5666-70: what protects nothing is not asked with, unless it is chosen.
 #[test]
 fn a_client_without_a_choice_and_without_a_context_asks_nothing() {

@@ -193,6 +193,13 @@ fn without_a_choice_the_protocol_is_protected_where_the_document_asks_for_it() {
     }
 }
 
+#[test]
+fn a_server_that_demands_no_flavor_takes_auth_none() {
+    let server = serving_with(|raw| raw.rpc.ccp_auth = Some(Protection::None));
+    let answer = Asker::of(&server).ask(CONF_RDMA, NOBODY, &[4096, 4096, 16]);
+    assert_eq!(answer[..4], [0, 0, 0, SUCCESS]);
+}
+
 /// RFC 5666 section 6.2: maxreply_sendsize is "the maximum size of an inline RPC message that the
 /// client will accept". A connection may be configured again, which raises nothing above what the
 /// server is configured for.

@@ -2,9 +2,10 @@
 //! is gone.
 
 use crate::common::caller::{Caller, run_core};
-use crate::common::pattern;
+use crate::common::{pattern, wait_until};
 use crate::{
     DATA, ECHO, LATER, SERVICES, Server, call, connect, connect_to_read, keys, one_item, options,
+    small,
 };
 use spinrpc::gss::mechanism::GivenKeys;
 use spinrpc::gss::{Enctype, GssAcceptor, GssService};
@@ -15,9 +16,30 @@ use spinrpc::{
     RejectStatus, Resend, Token,
 };
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 const FORGOTTEN: CallError = CallError::Rejected(RejectStatus::AuthError(AuthStat::GssCredProblem));
+
+#[test]
+fn a_context_that_no_call_has_used_ends_first() {
+    for (unused_ms, ends) in [(1, true), (86_400_000, false)] {
+        let mut raw = small();
+        raw.fixed.gss_unused_ms = unused_ms;
+        let server = Server::start_as(raw, Some(GssAcceptor::new(keys(ENCTYPE, "server"))));
+        for service in SERVICES {
+            let mut caller = connect(&server, &options(keys(ENCTYPE, "alice"), service));
+            let up = Instant::now();
+            // The clock of contexts is exact to some milliseconds.
+            wait_until("a tick", || up.elapsed() > Duration::from_millis(50));
+            // Sent again, under a context that may have ended as soon.
+            let answer = call(&mut caller, ECHO, b"data");
+            let denied = caller.engine.gss_stats().calls_denied;
+            assert_eq!(denied > 0, ends, "{service:?}: {answer:?}");
+            assert!(answer.is_ok() || ends, "{service:?}: {answer:?}");
+        }
+    }
+}
 
 fn text(answer: &Result<Vec<u8>, CallError>) -> String {
     answer.as_ref().err().map_or_else(|| "a reply".to_owned(), ToString::to_string)

@@ -27,6 +27,8 @@ const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
 const SUCCESS: Answer = Answer::Verified(AcceptStatus::Success);
 const GARBAGE: Answer = Answer::Verified(AcceptStatus::GarbageArgs);
 const MSGP: u32 = 2;
+/// The words of an RDMA_MSGP before its RPC message.
+const PADDED_HEADER_BYTES: usize = 36;
 
 fn server_with(profile: Profile, change: impl FnOnce(&mut RawConfig)) -> Server {
     let raw = small_with(|raw| {
@@ -261,6 +263,34 @@ fn a_padded_call_is_served() {
             foe.is_served();
         }
     }
+}
+
+#[test]
+fn a_padded_call_with_any_flipped_byte_reaches_no_handler_as_the_clients() {
+    let server = server(Profile::Rfc5666);
+    let mut foe = Foe::connect(&server);
+    for service in PROTECTED {
+        let alignment = Alignment::new(32, 8);
+        let with = foe.credential(service);
+        let whole = padded(&foe.message(with, ECHO, &opaque(b"some data")), alignment);
+        assert_eq!(foe.ask(with.0, &whole), SUCCESS);
+        let executed = server.proved();
+        // Behind the XID and the word that says CALL. Padding itself is nothing that anybody reads.
+        for at in PADDED_HEADER_BYTES + 8..whole.len() {
+            let with = foe.credential(service);
+            let mut message = padded(&foe.message(with, ECHO, &opaque(b"some data")), alignment);
+            let is_padding = message[at] == 0;
+            message[at] ^= 0x41;
+            let answer = foe.ask(with.0, &message);
+            assert_ne!(answer, Answer::Down, "{service:?} {at}");
+            if !is_padding {
+                assert_ne!(answer, SUCCESS, "{service:?} {at}");
+            }
+        }
+        let padding_only = server.proved() - executed;
+        assert!(padding_only < 64, "{padding_only} were taken for whole");
+    }
+    foe.is_served();
 }
 
 #[test]

@@ -68,3 +68,23 @@ fn a_reply_has_waited_for_memory_expect_it_in_the_queue() {
     }
     pair.server.wait_for("all replies to be fetched", |stats| stats.replies_exported == 20);
 }
+
+#[test]
+fn no_memory_comes_until_the_deadline_expect_the_error_in_the_queue() {
+    if common::device().is_some() {
+        return common::not_tested(
+            "replies over RDMA, fetched into memory that handles cannot take",
+        );
+    }
+    let pair = fetching();
+    let queue = AnswerQueue::new(1).unwrap();
+    let taken = take_all(&pair);
+    // Before the core gives up waiting for memory.
+    let spec = CallSpec::short().deadline(Duration::from_secs(4));
+    start_fetch(&pair, &queue, 7, spec);
+    let (heard, answer) = next(&queue);
+    assert!(matches!(answer, Err(CallError::TimedOut)), "{answer:?}");
+    assert_eq!(heard, Token(7));
+    drop(taken);
+    assert_eq!(echo(&pair.client, b"next").unwrap(), b"next");
+}

@@ -167,6 +167,12 @@ mod tests {
     }
 
     #[test]
+    fn it_is_said_once_that_the_table_is_full() {
+        let said = AtomicBool::new(false);
+        assert_eq!([is_first(&said), is_first(&said), is_first(&said)], [true, false, false]);
+    }
+
+    #[test]
     fn the_groups_with_the_lowest_numbers_count_whatever_their_order() {
         let most = USER_GROUPS_MAX as u32;
         let ids: Vec<u32> = (0..most + 7).rev().collect();

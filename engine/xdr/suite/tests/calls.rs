@@ -255,6 +255,21 @@ fn a_value_goes_there_and_back_inline_and_by_direct_placement() {
     .unwrap();
 }
 
+/// The stub knows from the description how long the value may be.
+#[test]
+fn long_results_arrive_without_a_length_or_a_buffer_from_the_caller() {
+    let server = Started::store();
+    let mut client = server.client();
+    let value = vec![5; 70_000];
+    let args = PutArgs { name: key("k"), value: Placed::Inline(&value) };
+    client.store_put(&args, |status| assert_eq!(status, StoreStatus::StoreOk)).unwrap();
+    let got = client.store_get(&key("value"), |result| match result {
+        GetResult::StoreOk(value) => value.bytes().to_vec(),
+        GetResult::Default(status) => panic!("{status:?}"),
+    });
+    assert_eq!(got.map_err(|error| error.to_string()), Ok(value));
+}
+
 /// The caller gets SYSTEM_ERR, as from an untyped call.
 #[test]
 fn a_deferred_call_that_is_too_late_was_not_executed() {

@@ -327,6 +327,7 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spinrpc::sys::journal::{FLUSH_MAX, flush, tracing};
 
     fn key(byte: u8) -> FileKey {
         FileKey::new(&[MARK, byte]).unwrap()
@@ -364,5 +365,48 @@ mod tests {
         let mut search =
             Search { keys: &keys, mount_id: 0, wanted: &key(1), files_left: SEARCH_FILES_MAX };
         assert!(matches!(search.below(removed.as_fd(), &key(2), DEPTH_MAX), Ok(None)));
+    }
+
+    /// Counts events.
+    #[derive(Clone, Default)]
+    struct Count(std::sync::Arc<std::sync::atomic::AtomicU32>);
+
+    impl tracing::Subscriber for Count {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn each_limit_of_large_trees_is_logged_once() {
+        let (count, mut places) = (Count::default(), Places::default());
+        let place = Place { directory: &key(0), name: b"file" };
+        tracing::subscriber::with_default(count.clone(), || {
+            for number in 0..2 * PLACES_MAX as u32 + 2 {
+                let bytes = [&[MARK][..], &number.to_be_bytes()].concat();
+                places.note(&FileKey::new(&bytes).unwrap(), place);
+            }
+            assert!((0..2).all(|_| give_up() == Nfsstat3::Nfs3errStale));
+        });
+        assert!(places.has_gaps);
+        let counted = || count.0.load(std::sync::atomic::Ordering::Relaxed);
+        let until = Instant::now() + Duration::from_secs(60);
+        while counted() < 2 && Instant::now() < until {
+            flush(FLUSH_MAX); // which a pause of the thread that tells the events outlasts
+        }
+        assert_eq!(counted(), 2);
     }
 }

@@ -214,6 +214,20 @@ fn changes_of_names_are_synced_before_the_reply() {
 }
 
 #[test]
+fn a_file_that_was_removed_while_it_was_open_is_stale() {
+    both(|export, data| {
+        let file = export.create("file");
+        data.write_as(&ROOT, &file, (0, b"text"), StableHow::Unstable).unwrap();
+        data.read_as(&ROOT, &file, (0, 4)).unwrap();
+        fs::remove_file(export.local("file")).unwrap();
+        assert_eq!(status(data.read_as(&ROOT, &file, (0, 4))), Nfsstat3::Nfs3errStale);
+        let written = data.write_as(&ROOT, &file, (0, b"x"), StableHow::Unstable);
+        assert_eq!(status(written), Nfsstat3::Nfs3errStale);
+        assert_eq!(status(data.commit(&file)), Nfsstat3::Nfs3errStale);
+    });
+}
+
+#[test]
 fn many_requests_run_at_a_time_and_too_many_are_told_to_come_back() {
     for io in [IoMode::Auto, IoMode::Threads] {
         let options = DirectoryOptions { io, ring_depth: 8, ..DirectoryOptions::default() };

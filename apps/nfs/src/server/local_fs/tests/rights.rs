@@ -1,7 +1,10 @@
 //! Rights of callers: checked by the kernel, with their identity. Only root can test that.
 
 use super::*;
-use crate::protocol::{ACCESS3_READ, Ftype3, SetAtime, SetMtime, Specdata3};
+use crate::protocol::{
+    ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, Ftype3,
+    SetAtime, SetMtime, Specdata3,
+};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::UNIX_EPOCH;
 
@@ -20,6 +23,25 @@ fn of_ann(mode: u32) -> Option<(Export, FileKey)> {
     assert_eq!((file.attributes.uid, file.attributes.gid), (ANN, ANN));
     assert_eq!(file.attributes.mode, mode);
     Some((export, file.key))
+}
+
+#[test]
+fn access_says_what_the_mode_says() {
+    let Some((export, file)) = of_ann(0o640) else { return };
+    fs::set_permissions(&export.path, fs::Permissions::from_mode(0o755)).unwrap();
+    let of_group = Caller { groups: Groups::new(&[7, ANN]).unwrap().into(), ..user(BOB) };
+    let writes = ACCESS3_MODIFY | ACCESS3_EXTEND;
+    let all = ACCESS3_READ | ACCESS3_LOOKUP | ACCESS3_EXECUTE | writes;
+    for (caller, key, expected) in [
+        (user(ANN), &file, ACCESS3_READ | writes),
+        (of_group, &file, ACCESS3_READ),
+        (user(BOB), &file, 0),
+        (user(BOB), &export.root(), ACCESS3_READ | ACCESS3_LOOKUP),
+        // Root may, but no user may execute.
+        (ROOT, &file, ACCESS3_READ | writes),
+    ] {
+        assert_eq!(export.directory.access(&caller, key, all).unwrap(), expected, "{caller:?}");
+    }
 }
 
 #[test]
