@@ -208,7 +208,7 @@ fn sources_keep_the_rules() -> io::Result<()> {
 #[test]
 fn a_breach_of_each_rule_is_found() {
     let calls = Source::new(
-        "engine/src/reactor/client/chunked_calls.rs",
+        "engine/src/reactor/client/place.rs",
         "\nimpl CoreCell {\n    fn high(&self) {}\n}",
     );
     let core = "engine/src/reactor/state/core.rs";

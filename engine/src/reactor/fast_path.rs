@@ -590,7 +590,7 @@ impl Reactor {
     ) -> Option<&'m [u8]> {
         let ReplyStream::Inline { header_bytes } = reply.stream else { return None };
         let c = self.conn(conn)?;
-        if !is_plain(header_bytes) || c.calls.has_hold(reply.slot.index) {
+        if !is_plain(header_bytes) || c.calls.has_any(reply.slot.index) {
             return None;
         }
         self.stats().replies_received += 1;

@@ -45,7 +45,10 @@ impl CoreCell {
             count += 1;
             match body.then {
                 Then::Reply { .. } => self.finish_sealed(body, end.is_ok()),
-                Then::Send { slot, .. } => self.take_sealed_call(body, slot, end.is_ok()),
+                Then::Send { slot, .. } => {
+                    let message = Some(body.message).filter(|_| end.is_ok());
+                    self.reactor().take_sealed_call((body.conn, slot), message);
+                }
                 Then::Serve { .. } | Then::Deliver { .. } => {
                     up.on_event(CoreEvent::Opened(&mut Some((body, end))));
                 }
@@ -54,8 +57,8 @@ impl CoreCell {
         if count == budget {
             self.reactor().wake_by(Instant(0));
         }
-        self.go_on_with_sealed();
-        self.end_denied();
+        self.reactor().go_on_with_sealed();
+        self.reactor().end_denied();
         count
     }
 

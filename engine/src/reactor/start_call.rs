@@ -197,10 +197,7 @@ impl CoreCell {
         let stream = &mut message[MSG_HEADER_BYTES..];
         target.header.write_without_credential(target.procedure, stream);
         let token = target.token;
-        if let Some(call) = self.reactor().emit_plain_call(conn, token, spec, stream)? {
-            return Ok(call);
-        }
-        self.place_or_keep_call(conn, token, spec, &Draft::plain(stream))
+        self.reactor().send_call(conn, token, spec, &Draft::plain(stream))
     }
 
     /// Starts a call that is not plain or has a credential, or whose driver sends nothing by value.
@@ -237,12 +234,6 @@ impl CoreCell {
         if draft.cuts().count() != items {
             return Err(ITEMS_DIFFER);
         }
-        let (token, is_plain) = (target.token, spec.is_plain());
-        if is_plain
-            && let Some(call) = self.reactor().emit_plain_call(conn, token, spec, draft.stream())?
-        {
-            return Ok(call);
-        }
-        self.place_or_keep_call(conn, token, spec, &draft)
+        self.reactor().send_call(conn, target.token, spec, &draft)
     }
 }

@@ -13,6 +13,7 @@ use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, Progress, SlotToken};
+use crate::reactor::types::kept::Kept;
 use crate::reactor::types::receive_event::{Event, EventSink};
 use crate::sys::journal::event;
 use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved, SlotId};
@@ -347,10 +348,10 @@ impl CoreCell {
                 }
             }
             Event::Reply(reply) => {
-                let hold = reactor.arrive_reply(qp, reply, invalidated);
+                let call = reactor.arrive_reply(qp, reply, invalidated);
                 drop(reactor);
-                match hold {
-                    Ok(hold) => self.deliver_reply(qp, message, reply, hold, up),
+                match call {
+                    Ok(call) => self.deliver_reply(qp, message, reply, call, up),
                     Err(why) => self.put_aside(qp, message, reply, (why, invalidated), up),
                 }
             }
@@ -411,8 +412,7 @@ impl CoreCell {
             .on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
         for (slot, token) in ended {
             // One that is sent again may have been executed on a connection before.
-            let is_unknown =
-                gone.calls.lasting.as_ref().is_some_and(|before| before.is_unknown(slot));
+            let is_unknown = gone.calls.kept(slot).is_some_and(Kept::is_unknown);
             let end = CallEnd::of(unsent.contains(&slot) && !is_unknown, &cause);
             up.on_event(CoreEvent::CallFailed(conn, SlotToken { slot, token }, end));
         }
@@ -548,11 +548,11 @@ impl Reactor {
         if let (Some(gss), Some(slot)) = (c.gss_mut(), slot) {
             gss.forget(slot.xid());
         }
-        let hold = slot.and_then(|slot| c.end_call(slot, core.fabric_mut()));
-        let own = |handle| hold.as_ref().is_some_and(|hold| hold.handles().contains(&handle));
+        let call = slot.and_then(|slot| c.end_call(slot, core.fabric_mut()));
+        let own = |handle| call.as_ref().is_some_and(|call| call.lent.handles().contains(&handle));
         let allowed = invalidated.is_none_or(own);
-        if let Some(hold) = hold {
-            c.calls.recycle(hold);
+        if let Some(call) = call {
+            c.calls.recycle(call);
         }
         allowed
     }

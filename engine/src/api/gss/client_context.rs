@@ -20,6 +20,7 @@ use crate::reactor::in_flight::gss_calls::{InUse, SentCall};
 use crate::reactor::types::calls::{
     Backpressure, CallSpec, CallTarget, HeaderTemplate, ReplyFrame,
 };
+use crate::reactor::types::kept::Kept;
 use crate::reactor::types::protection::{ClientContext, now, now_at_most};
 use crate::reactor::types::rfc5666::Padded;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -523,11 +524,13 @@ impl Dispatch {
                     securing.count_error(&error);
                 }
                 let again = sent.as_mut().filter(|_| says_forgotten(&error));
-                let call = (conn, frame.token);
-                match again.and_then(|sent| sent.deny(call, frame.buffers)) {
+                let (call, mut buffers) = ((conn, frame.token), frame.buffers);
+                let buffers_again = buffers.as_mut().map(|buffers| &mut **buffers);
+                match again.and_then(|sent| sent.deny(call, buffers_again)) {
                     Some(denied) => entry.link.ops.await_context(denied),
                     None => {
-                        let is_unclear = sent.as_ref().is_some_and(SentCall::is_unclear);
+                        let kept = buffers.and_then(|buffers| buffers.kept.as_ref());
+                        let is_unclear = kept.is_some_and(Kept::is_unknown);
                         let error = end_of(entry, conn, is_unclear, error.clone());
                         entry.handler.on_reply(token, Err(error));
                     }
@@ -539,7 +542,7 @@ impl Dispatch {
             padded.start += results_at;
         }
         if let Some(sent) = &mut sent {
-            sent.let_go();
+            sent.kept = None;
             sent.context.is_answered.store(true, Ordering::Relaxed);
         }
         let whole = gathered.ok().flatten();
@@ -615,7 +618,7 @@ impl Dispatch {
     /// Sends calls again that were denied under a context before.
     fn retry_denied(entry: &mut ClientEntry, conn: ConnId) {
         for denied in entry.link.ops.take_denied(conn) {
-            let is_unclear = denied.is_unclear();
+            let is_unclear = denied.kept.is_unknown();
             let Err((token, is_late)) = entry.link.ops.retry_denied(conn, denied) else { continue };
             let error = match is_late {
                 true => CallError::TimedOut,
@@ -656,7 +659,7 @@ impl Dispatch {
         securing.core.shared.forget(&securing.wanted);
         (securing.last_words, securing.is_behind, securing.token) = (None, false, None);
         for denied in entry.link.ops.take_denied(conn) {
-            let error = match (denied.is_unclear(), cause) {
+            let error = match (denied.kept.is_unknown(), cause) {
                 (true, _) => CallError::Disconnected(cause.clone()),
                 // Says more than that the server has forgotten the context.
                 (false, DownCause::Security(_)) => CallError::NotExecuted(cause.clone()),

@@ -43,7 +43,9 @@ impl CoreCell {
             let ended = self.reactor().ended().pop_front();
             let Some((conn, call, end)) = ended else { return };
             #[cfg(feature = "gss")]
-            self.keep_no_more(conn, call.slot);
+            if let Some(gss) = self.reactor().conn(conn).and_then(|c| c.gss_mut()) {
+                gss.keep_no_more(call.slot.xid());
+            }
             up.on_event(CoreEvent::CallFailed(conn, call, end));
         }
     }
@@ -58,8 +60,25 @@ impl CoreCell {
         return is_requested;
     }
 
+    /// Gives up a call of which the requester knows nothing, or knows by another slot. Its memory is private.
+    #[cfg(feature = "gss")]
+    fn cancel_secured(&self, conn: ConnId, slot: SlotId) -> bool {
+        let mut reactor = self.reactor();
+        let work = reactor.gss_work();
+        let token = work.forget_denied(conn, slot).or_else(|| work.take_opening(conn, slot));
+        if let Some(token) = token {
+            let (call, end) = (SlotToken { slot, token }, CallEnd::Failed(CallFailure::Cancelled));
+            reactor.end_call(conn, call, end);
+            return true;
+        }
+        let gss = reactor.conn(conn).and_then(|c| c.gss());
+        let again = gss.and_then(|gss| gss.sent_again(slot)).filter(|again| *again != slot);
+        drop(reactor);
+        again.is_some_and(|again| self.cancel_requested(conn, again))
+    }
+
     /// The same of a call that the requester knows by this slot.
-    pub(in crate::reactor) fn cancel_requested(&self, conn: ConnId, slot: SlotId) -> bool {
+    fn cancel_requested(&self, conn: ConnId, slot: SlotId) -> bool {
         let mut reactor = self.reactor();
         let (conns, core) = reactor.split();
         let (interrupted, ended) = core.interrupted_and_ended();
@@ -80,8 +99,8 @@ impl Reactor {
         let (conns, core) = self.split();
         for c in conns.iter_mut() {
             while let Some(slot) = c.calls.canary.pop() {
-                if let Some(hold) = c.end_call(slot, core.fabric_mut()) {
-                    c.calls.recycle(hold);
+                if let Some(call) = c.end_call(slot, core.fabric_mut()) {
+                    c.calls.recycle(call);
                 }
             }
         }

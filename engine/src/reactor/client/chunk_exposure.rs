@@ -3,14 +3,14 @@
 
 use crate::fabric::{Access, ConnId, ExposeError};
 use crate::mem::{Bulk, Lease};
-use crate::reactor::in_flight::call_table::CallHold;
+use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::state::core::Core;
-use crate::reactor::types::calls::{Backpressure, CallSpec};
+use crate::reactor::types::calls::Backpressure;
 use crate::reactor::types::header_bytes::{no_block, put_xid};
 use crate::reactor::types::memory::longest_block_bytes;
 use spinrpc_proto::chunking::{CallChunks, ChunkOffer, Encoded};
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
+use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::version::TransportVersion;
 use spinrpc_proto::xdr::roundup4;
 
@@ -20,7 +20,7 @@ pub(in crate::reactor) struct ChunkExposure<'a> {
     conn: ConnId,
     version: TransportVersion,
     chunks: CallChunks,
-    hold: &'a mut CallHold,
+    call: &'a mut Outgoing,
 }
 
 impl<'a> ChunkExposure<'a> {
@@ -28,9 +28,9 @@ impl<'a> ChunkExposure<'a> {
         core: &'a mut Core,
         conn: ConnId,
         version: TransportVersion,
-        hold: &'a mut CallHold,
+        call: &'a mut Outgoing,
     ) -> Self {
-        Self { core, conn, version, chunks: CallChunks::EMPTY, hold }
+        Self { core, conn, version, chunks: CallChunks::EMPTY, call }
     }
 
     /// The chunks that were exposed.
@@ -45,33 +45,33 @@ impl<'a> ChunkExposure<'a> {
         inline_bytes_max: usize,
         encoded: &Encoded,
         whole: &mut Option<Bulk>,
-        spec: &mut CallSpec,
     ) -> Result<(), Backpressure> {
-        self.offer_results(inline_bytes_max, spec)?;
-        let Some(message) = whole else { return self.offer_reads(encoded, spec) };
+        self.offer_results(inline_bytes_max)?;
+        let Some(message) = whole else { return self.offer_reads(encoded) };
         // The stream's first word is the XID, which must be right before the peer may look.
         put_xid(message.bytes_mut(), xid);
         let (offer, copy) = self.expose_item(message, Access::RemoteRead)?;
         require_room(self.chunks.push_read(0, offer))?;
-        self.hold.message = copy;
+        self.call.lent.message = copy;
         Ok(())
     }
 
-    fn offer_results(
-        &mut self,
-        inline_bytes_max: usize,
-        spec: &mut CallSpec,
-    ) -> Result<(), Backpressure> {
-        for (index, result) in spec.results.iter_mut().enumerate() {
-            let Some(result) = result else { continue };
-            let (offer, copy) = self.expose_item(result, Access::RemoteWrite)?;
-            self.hold.note_result(index, offer.handle, copy);
+    fn offer_results(&mut self, inline_bytes_max: usize) -> Result<(), Backpressure> {
+        let count = if self.call.is_sealed { 0 } else { ITEMS_MAX };
+        for index in 0..count {
+            let Some(mut result) = self.call.results[index].take() else { continue };
+            let exposed = self.expose_item(&mut result, Access::RemoteWrite);
+            self.call.results[index] = Some(result);
+            let (offer, copy) = exposed?;
+            self.call.lent.note_result(index, offer.handle, copy);
             require_room(self.chunks.push_write(offer))?;
         }
-        let write_list_bytes = spec.write_list_bytes(self.core.config().segment_bytes());
-        if let Some(bytes) = spec.reply_chunk_bytes(write_list_bytes, inline_bytes_max) {
+        let write_list_bytes = self.call.write_list_bytes(self.core.config().segment_bytes());
+        if let Some(bytes) = self.call.reply_chunk_bytes(write_list_bytes, inline_bytes_max) {
             self.offer_reply(bytes).map_err(|refused| match refused {
-                Backpressure::NoBuffer if spec.is_reply_assumed => Backpressure::NoReplyRoom,
+                Backpressure::NoBuffer if self.call.terms.is_reply_assumed => {
+                    Backpressure::NoReplyRoom
+                }
                 refused => refused,
             })?;
         }
@@ -82,7 +82,7 @@ impl<'a> ChunkExposure<'a> {
         let mut reply = self.lend(bytes)?;
         let offer = self.expose(&mut reply, Access::RemoteWrite, None)?;
         require_room(self.chunks.set_reply(offer))?;
-        self.hold.reply = Some(reply);
+        self.call.lent.reply = Some(reply);
         Ok(())
     }
 
@@ -139,12 +139,16 @@ impl<'a> ChunkExposure<'a> {
         self.chunks.reply().map_or(0, |offer| roundup4(offer.length as usize))
     }
 
-    fn offer_reads(&mut self, encoded: &Encoded, spec: &mut CallSpec) -> Result<(), Backpressure> {
+    fn offer_reads(&mut self, encoded: &Encoded) -> Result<(), Backpressure> {
         for item in encoded.reduced() {
-            let argument = spec.arguments.iter_mut().flatten().nth(usize::from(item.index));
-            let Some(argument) = argument else { continue };
-            let (offer, copy) = self.expose_item(argument, Access::RemoteRead)?;
-            self.hold.argument_copies[usize::from(item.index)] = copy;
+            let given = self.call.arguments.iter().enumerate();
+            let mut given = given.filter(|(_, argument)| argument.is_some());
+            let Some((index, _)) = given.nth(usize::from(item.index)) else { continue };
+            let Some(mut argument) = self.call.arguments[index].take() else { continue };
+            let exposed = self.expose_item(&mut argument, Access::RemoteRead);
+            self.call.arguments[index] = Some(argument);
+            let (offer, copy) = exposed?;
+            self.call.lent.argument_copies[usize::from(item.index)] = copy;
             require_room(self.chunks.push_read(item.position, offer))?;
         }
         Ok(())
@@ -199,7 +203,7 @@ impl<'a> ChunkExposure<'a> {
             Err(ExposeError::NoKey) => return Err(Backpressure::NoBuffer),
             Err(ExposeError::Down) => return Err(Backpressure::Down),
         };
-        self.hold.add_handle(remote.handle);
+        self.call.lent.add_handle(remote.handle);
         let offer = ChunkOffer {
             handle: remote.handle,
             length: remote.length,

@@ -3,8 +3,8 @@
 
 use crate::fabric::ConnId;
 use crate::mem::Bulk;
-use crate::reactor::in_flight::retransmit_table::Retransmit;
-use crate::reactor::types::calls::{CallSpec, Deadline, ReplyBuffers, Resend, SlotToken};
+use crate::reactor::types::calls::{ReplyBuffers, Resend, SlotToken};
+use crate::reactor::types::kept::Kept;
 use crate::reactor::types::protection::ClientContext;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Instant, Xid};
@@ -31,11 +31,10 @@ pub(crate) struct SentCall {
     slot: SlotId,
     pub(crate) context: Arc<ClientContext>,
     pub(crate) sequence: u32,
-    deadline: Instant,
     /// The slot in which it was denied before, under another context: the application knows it by that.
     denied_as: Option<SlotId>,
-    /// Data to send it again. For a call that outlives its connection it is only present once its reply has arrived.
-    pub(in crate::reactor) kept: Option<Retransmit>,
+    /// What it is sent again from, if that is not in its slot: for a call that is an inline stream only.
+    pub(crate) kept: Option<Kept>,
 }
 
 /// Calls under a context are in flight.
@@ -47,23 +46,14 @@ pub(crate) struct DeniedCall {
     pub(in crate::reactor) conn: ConnId,
     /// Its token, and the slot that it had.
     pub(crate) key: SlotToken,
-    kept: Retransmit,
-    pub(in crate::reactor) deadline: Instant,
-    arguments: [Option<Bulk>; ITEMS_MAX],
-    results: [Option<Bulk>; ITEMS_MAX],
+    pub(crate) kept: Kept,
+    pub(in crate::reactor) arguments: [Option<Bulk>; ITEMS_MAX],
+    pub(in crate::reactor) results: [Option<Bulk>; ITEMS_MAX],
 }
 
 impl DeniedCall {
-    /// Returns true if an earlier connection was lost on which it may have been executed.
-    pub(crate) fn is_unclear(&self) -> bool {
-        self.kept.is_unknown()
-    }
-
-    /// The spec and the stored state with which it is sent again.
-    pub(in crate::reactor) fn into_spec(self, deadline: Deadline) -> (CallSpec, Retransmit) {
-        let Self { kept, arguments, results, .. } = self;
-        let spec = CallSpec { deadline, arguments, results, ..kept.spec() };
-        (spec, kept)
+    pub(in crate::reactor) fn deadline(&self) -> Instant {
+        self.kept.terms.deadline
     }
 }
 
@@ -76,22 +66,24 @@ impl SentCall {
         (conn, token): (ConnId, u64),
         buffers: Option<&mut ReplyBuffers<'_>>,
     ) -> Option<DeniedCall> {
-        let is_unclear =
-            |kept: &Retransmit| kept.is_unknown() && kept.resend() == Resend::AtMostOnce;
-        let was_denied = self.denied_as.is_some();
-        let kept = self.kept.take_if(|kept| !was_denied && !is_unclear(kept))?;
-        let (mut arguments, mut results) = Default::default();
-        if let Some(buffers) = buffers {
-            arguments = take_all(buffers.arguments);
-            results = take_all(buffers.results);
+        let may_repeat =
+            |kept: &mut Kept| !kept.is_unknown() || kept.terms.resend != Resend::AtMostOnce;
+        if self.denied_as.is_some() {
+            return None;
         }
-        for (result, bytes) in results.iter_mut().zip(*kept.result_bytes()) {
-            if let Some(result) = result {
-                result.set_len(bytes);
+        let (key, mut own) = (SlotToken { slot: self.slot, token }, self.kept.take());
+        let (mut arguments, mut results) = Default::default();
+        let Some(buffers) = buffers else {
+            return Some(DeniedCall { conn, key, kept: own?, arguments, results });
+        };
+        let kept = own.take().or_else(|| buffers.kept.take_if(may_repeat))?;
+        (arguments, results) = (take_all(buffers.arguments), take_all(buffers.results));
+        for (result, bytes) in results.iter_mut().zip(kept.result_bytes()) {
+            if let (Some(result), Some(bytes)) = (result, bytes) {
+                result.set_len(*bytes);
             }
         }
-        let (key, deadline) = (SlotToken { slot: self.slot, token }, self.deadline);
-        Some(DeniedCall { conn, key, kept, deadline, arguments, results })
+        Some(DeniedCall { conn, key, kept, arguments, results })
     }
 
     /// The slot that the application knows the call by.
@@ -101,16 +93,6 @@ impl SentCall {
 
     fn xid(&self) -> Xid {
         self.slot.xid()
-    }
-
-    /// Returns true if an earlier connection was lost on which it may have been executed.
-    pub(crate) fn is_unclear(&self) -> bool {
-        self.kept.as_ref().is_some_and(Retransmit::is_unknown)
-    }
-
-    /// Drops all state of the call except the protection of its reply.
-    pub(crate) fn let_go(&mut self) {
-        self.kept = None;
     }
 }
 
@@ -160,8 +142,7 @@ impl GssCalls {
         &mut self,
         (slot, sequence): (SlotId, u32),
         context: Arc<ClientContext>,
-        deadline: Instant,
-        kept: Option<Retransmit>,
+        kept: Option<Kept>,
     ) {
         let slots = self.sent.len();
         let Some(place) = self.sent.get_mut(usize::from(slot.index)) else { return };
@@ -172,7 +153,7 @@ impl GssCalls {
             }
             self.earlier.push_back(before);
         }
-        *place = Some(SentCall { slot, context, sequence, deadline, denied_as: None, kept });
+        *place = Some(SentCall { slot, context, sequence, denied_as: None, kept });
     }
 
     /// This call is not sent again.
@@ -180,7 +161,7 @@ impl GssCalls {
         let place = self.sent.get_mut(usize::from(index_of(xid))).and_then(Option::as_mut);
         let mut all = place.into_iter().chain(&mut self.earlier);
         if let Some(sent) = all.find(|sent| sent.xid() == xid) {
-            sent.let_go();
+            sent.kept = None;
         }
     }
 

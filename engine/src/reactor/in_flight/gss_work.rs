@@ -7,7 +7,7 @@ use crate::mem::{Bulk, BulkPool};
 use crate::reactor::in_flight::gss_calls::{DeniedCall, SentCall};
 use crate::reactor::in_flight::gss_threads::{BodyThreads, Spawn};
 use crate::reactor::in_flight::mailbox::Inbox;
-use crate::reactor::types::calls::{CallSpec, SlotToken};
+use crate::reactor::types::calls::SlotToken;
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::protection::{
     ClientContext, LaidOut, Protection, Unprotected, open, seal,
@@ -54,14 +54,8 @@ pub(crate) enum Then {
     },
     /// The answer to a call is sent. Its items are in the body.
     Reply { slot: SlotId, protection: Protection, data: ReplyData },
-    /// A call is sent that has its slot, with this spec of the application, whose buffers are in the slot.
-    Send {
-        slot: SlotId,
-        context: Arc<ClientContext>,
-        sequence: u32,
-        deadline: Instant,
-        spec: CallSpec,
-    },
+    /// A call is sent that has its slot, and the rest of it there.
+    Send { slot: SlotId, context: Arc<ClientContext>, sequence: u32 },
 }
 
 /// Use of a body, without what it needs.
@@ -85,8 +79,8 @@ pub(crate) struct GssWork {
     opening: Vec<(ConnId, SlotToken)>,
     /// Bodies back from the threads.
     finished: VecDeque<Finished>,
-    /// Sealed calls that could not be sent yet.
-    sealed: VecDeque<Body>,
+    /// Sealed calls that could not be sent yet, which lie in their slots.
+    sealed: VecDeque<(ConnId, SlotId)>,
     /// Calls that were denied, and wait for another context.
     denied: Vec<DeniedCall>,
     /// Most bodies that the threads have: each holds memory that calls and replies need.
@@ -141,11 +135,11 @@ impl GssWork {
         self.sealed.len()
     }
 
-    pub(in crate::reactor) fn push_sealed(&mut self, call: Body) {
+    pub(in crate::reactor) fn push_sealed(&mut self, call: (ConnId, SlotId)) {
         self.sealed.push_back(call);
     }
 
-    pub(in crate::reactor) fn take_sealed(&mut self) -> Option<Body> {
+    pub(in crate::reactor) fn take_sealed(&mut self) -> Option<(ConnId, SlotId)> {
         self.sealed.pop_front()
     }
 
@@ -155,7 +149,7 @@ impl GssWork {
 
     /// The earliest deadline of a denied call.
     pub(in crate::reactor) fn denied_until(&self) -> Option<Instant> {
-        self.denied.iter().map(|call| call.deadline).min()
+        self.denied.iter().map(DeniedCall::deadline).min()
     }
 
     /// Takes denied calls out, those for which `is_meant` returns true.
@@ -177,8 +171,9 @@ impl GssWork {
 
     /// Returns true if there may be another body of the connection. Those that are finished or wait to be sent hold memory, too.
     pub(in crate::reactor) fn has_room(&self, conn: ConnId) -> bool {
-        let back = self.finished.iter().map(|(body, _)| body).chain(&self.sealed);
-        let all = self.out.iter().map(|(conn, _)| *conn).chain(back.map(|body| body.conn));
+        let back = self.finished.iter().map(|(body, _)| body.conn);
+        let sealed = self.sealed.iter().map(|(conn, _)| *conn);
+        let all = self.out.iter().map(|(conn, _)| *conn).chain(back).chain(sealed);
         let (count, own) =
             all.fold((0, 0), |(count, own), other| (count + 1, own + usize::from(other == conn)));
         count < self.bodies_max && own < self.bodies_max.div_ceil(CONN_SHARE)

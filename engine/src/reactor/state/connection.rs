@@ -4,13 +4,14 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, FabricError, Peer, QpId, SHORT_BYTES_MAX};
 use crate::mem::{Buf, BufPool, Region, Share};
-use crate::reactor::in_flight::call_table::{CallHold, CallTable, FencedReply};
+use crate::reactor::in_flight::call_table::{CallTable, FencedReply};
 use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::deferred::Caller;
 #[cfg(feature = "gss")]
 use crate::reactor::in_flight::gss_calls::GssCalls;
 use crate::reactor::in_flight::observation::Moved;
 use crate::reactor::in_flight::origins::OriginIndex;
+use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::roles::{ReverseState, Roles};
 use crate::reactor::in_flight::stalls::Outstanding;
@@ -24,7 +25,6 @@ use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Connection;
 use spinrpc_proto::events::SlotId;
-use spinrpc_proto::limits::INLINE_THRESHOLD_MIN_BYTES;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::version::{Negotiation, Stage, TransportVersion};
@@ -71,8 +71,6 @@ pub(crate) struct Conn {
     sends_left_by_calls: u32,
     /// Restrictions of calls in reverse.
     pub(in crate::reactor) reverse: ReverseState,
-    /// The RPC message of the first call, while it may have to be sent in another version.
-    pub(in crate::reactor) offer: Option<Vec<u8>>,
     /// Answers without a slot that wait for a buffer; at most one for each slot, and at least one.
     pub(crate) answers_owed: usize,
     /// Cause for which this side began to close it; the first one is kept.
@@ -129,7 +127,6 @@ impl Conn {
             sends_promised: 0,
             sends_left_by_calls: u32::from(roles.reverse_calls > 0),
             reverse: ReverseState::default(),
-            offer: None,
             answers_owed: 0,
             closing: None,
             #[cfg(feature = "gss")]
@@ -201,33 +198,23 @@ impl Conn {
         self.sends.available() > self.sends_promised
     }
 
-    /// Takes the memory of an ended call out of its slot and kills its keys: only the caller can access it then,
-    /// unless the device is still using it ([`CallHold::is_dying`]). `None` for a call that had no chunks.
+    /// Takes an ended call out of its slot and kills its keys: only the caller can access its memory then,
+    /// unless the device is still using it ([`Lent::is_dying`](crate::reactor::in_flight::outgoing::Lent::is_dying)). `None` for
+    /// a call that has nothing there.
     #[inline(always)]
     pub(crate) fn end_call(
         &mut self,
         slot: SlotId,
         fabric: &mut AnyFabric,
-    ) -> Option<Box<CallHold>> {
-        let mut hold = self.calls.take(slot)?;
-        self.kill_keys(&mut hold, fabric);
-        Some(hold)
-    }
-
-    /// As [`Conn::end_call`], for a call that continues until its reply is fetched.
-    pub(crate) fn suspend_call(
-        &mut self,
-        slot: SlotId,
-        fabric: &mut AnyFabric,
-    ) -> Option<Box<CallHold>> {
-        let mut hold = self.calls.take_hold(slot)?;
-        self.kill_keys(&mut hold, fabric);
-        Some(hold)
+    ) -> Option<Box<Outgoing>> {
+        let mut call = self.calls.take(slot)?;
+        self.kill_keys(&mut call, fabric);
+        Some(call)
     }
 
     #[inline(never)]
-    fn kill_keys(&self, hold: &mut CallHold, fabric: &mut AnyFabric) {
-        hold.kill_keys(|handle| fabric.revoke(self.id, handle));
+    fn kill_keys(&self, call: &mut Outgoing, fabric: &mut AnyFabric) {
+        call.lent.kill_keys(|handle| fabric.revoke(self.id, handle));
     }
 
     /// Returns true if its calls and replies may be plain. Calls under RPCSEC_GSS are not plain, and neither are the
@@ -296,12 +283,9 @@ impl Conn {
     /// Sets the negotiation of a new connection, before its first call.
     pub(in crate::reactor) fn negotiate(&mut self, negotiation: Negotiation) {
         self.lane.proto().requester.negotiate(negotiation);
-        (self.offer, self.negotiated) = match negotiation.stage() {
-            Stage::Settled => (None, self.negotiated.settled(negotiation.version())),
-            _ => (
-                Some(Vec::with_capacity(INLINE_THRESHOLD_MIN_BYTES as usize)),
-                self.negotiated.offering(),
-            ),
+        self.negotiated = match negotiation.stage() {
+            Stage::Settled => self.negotiated.settled(negotiation.version()),
+            _ => self.negotiated.offering(),
         };
     }
 
@@ -309,7 +293,6 @@ impl Conn {
     /// two section 5.2).
     pub(in crate::reactor) fn settle(&mut self) -> Settled {
         let version = self.lane.proto().requester.negotiation().version();
-        self.offer = None;
         self.negotiated = self.negotiated.settled(version);
         Settled { negotiated: self.negotiated, verdict: self.lane.proto().requester.verdict() }
     }

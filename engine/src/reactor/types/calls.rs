@@ -3,6 +3,8 @@
 
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
+#[cfg(feature = "gss")]
+use crate::reactor::types::kept::Kept;
 use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::events::{CallFailure, DeliveredReply, SlotId};
@@ -420,6 +422,9 @@ pub(crate) struct ReplyBuffers<'a> {
     /// The whole reply in private memory, in the place of the stream of the frame, if its body is to be opened.
     #[cfg(feature = "gss")]
     pub(crate) whole: Option<Bulk>,
+    /// What the call is sent again from if it was denied.
+    #[cfg(feature = "gss")]
+    pub(crate) kept: &'a mut Option<Kept>,
 }
 
 /// Cause that ended a call without a reply.

@@ -35,7 +35,7 @@ pub(crate) fn once(
 pub(crate) struct Draft<'a> {
     stream: &'a [u8],
     cuts: Cuts,
-    /// RPC header of a reply with a verifier, in the place of the plain one.
+    /// RPC header with a verifier, in the place of the plain one.
     #[cfg(feature = "gss")]
     head: Option<&'a [u8]>,
 }
@@ -55,16 +55,22 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The RPC header that a reply has in the place of the plain one.
+    /// It has an RPC header in the place of the plain one.
     #[inline(always)]
-    pub(in crate::reactor) fn head(&self) -> Option<&'a [u8]> {
+    pub(in crate::reactor) fn has_head(&self) -> bool {
         #[cfg(feature = "gss")]
-        return self.head;
+        return self.head.is_some();
         #[cfg(not(feature = "gss"))]
-        return None;
+        return false;
     }
 
-    /// The same results behind the RPC header `head`.
+    /// The part from this offset on, which is before all items, without padding.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn from(&self, offset: usize) -> Self {
+        Self::new(&self.stream[offset..], self.cuts.from(offset))
+    }
+
+    /// The same arguments or results behind the RPC header `head`.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) fn behind(self, head: &'a [u8]) -> Self {
         Self { head: Some(head), ..self }
@@ -80,8 +86,12 @@ impl<'a> Draft<'a> {
         &self.cuts
     }
 
-    /// Writes the stream, and the items given to `writer` where they belong.
+    /// Writes the stream behind its header, if it has one, and the items given to `writer` where they belong.
     pub(in crate::reactor) fn write(&self, writer: &mut StreamWriter<'_>) {
+        #[cfg(feature = "gss")]
+        if let Some(head) = self.head {
+            writer.fixed(head);
+        }
         self.cuts.write(self.stream, writer);
     }
 }
@@ -138,11 +148,10 @@ impl Cuts {
         cuts
     }
 
-    /// The same items in a stream whose first `from` bytes are replaced by `to` bytes, without padding.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn moved(&self, from: usize, to: usize) -> Self {
+    fn from(&self, offset: usize) -> Self {
         let mut moved = Self { at: self.at, count: self.count, ..Self::NONE };
-        moved.at[..self.count()].iter_mut().for_each(|at| *at = *at - from as u32 + to as u32);
+        moved.at[..self.count()].iter_mut().for_each(|at| *at -= offset as u32);
         moved
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod encode_buffer;
 pub(crate) mod fast_path_flags;
 pub(crate) mod header_bytes;
 pub(crate) mod idle;
+pub(crate) mod kept;
 pub(crate) mod latency;
 pub(crate) mod memory;
 pub(crate) mod negotiate;

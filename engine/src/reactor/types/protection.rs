@@ -13,7 +13,7 @@ use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
 use spinrpc_gss::{MIC_MAX_BYTES, Mic, content_at, open_body, seal_body, sealed_bytes};
 use spinrpc_proto::chunking::{Item, Placement, StreamWriter};
 use spinrpc_proto::ids::{Instant, Program, Version, Xid};
-use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, CallHeader, GssCredential, GssProcedure, GssService, OpaqueAuth,
     ReplyBody, ReplyHeader,
@@ -32,7 +32,7 @@ const REPLY_HEAD_BYTES: usize = 24 + roundup4(MIC_MAX_BYTES);
 pub(in crate::reactor) const CALL_HEAD_BYTES: usize = 40 + 400 + roundup4(MIC_MAX_BYTES);
 /// Longest frame around a body: lengths, token header, confounder, sequence number, encrypted header, checksum and
 /// roundup.
-pub(in crate::reactor) const FRAME_BYTES: usize = 4 + 16 + 16 + 4 + 16 + 24 + 4;
+const FRAME_BYTES: usize = 4 + 16 + 16 + 4 + 16 + 24 + 4;
 
 /// Longest message of a call that is kept regardless of its context: the size of the shortest blocks of a core's
 /// memory.
@@ -242,23 +242,16 @@ impl ClientContext {
         bytes <= KEPT_BYTES_MAX || !self.is_answered.load(Ordering::Relaxed)
     }
 
-    /// Signs the call in `draft`, whose body is not protected, and passes the signed draft to `start`.
-    pub(in crate::reactor) fn sign<T>(
+    /// Signs the call in `draft`, whose body is not protected: returns it behind the header that this writes to `head`.
+    pub(in crate::reactor) fn sign<'a>(
         &self,
-        pool: &BulkPool,
         numbers: (Xid, u32),
-        draft: &Draft<'_>,
-        start: impl FnOnce(&Draft<'_>) -> T,
-    ) -> Result<T, Unprotected> {
+        draft: &Draft<'a>,
+        head: &'a mut [u8],
+    ) -> Result<Draft<'a>, Unprotected> {
         let (plain, at) = PlainHead::of(draft.stream())?;
-        let mut head = [0; CALL_HEAD_BYTES];
-        let length = self.emit_head(GssProcedure::Data, numbers, plain, &mut head)?;
-        let rest = &draft.stream()[at..];
-        let mut stream = take(pool, length + rest.len())?;
-        let (place, behind) = stream.bytes_mut().split_at_mut(length);
-        place.copy_from_slice(&head[..length]);
-        behind.copy_from_slice(rest);
-        Ok(start(&Draft::new(stream.bytes(), draft.cuts().moved(at, length))))
+        let length = self.emit_head(GssProcedure::Data, numbers, plain, head)?;
+        Ok(draft.from(at).behind(&head[..length]))
     }
 
     /// Bytes of the RPC header that [`ClientContext::emit_head`] writes.
@@ -337,13 +330,26 @@ fn lay_out<'i>(
     start.copy_from_slice(head);
     let content = &mut body[content_at(service)..][..content_bytes];
     let mut writer = StreamWriter::new(content, &places[..count]);
-    let cuts = draft.cuts().moved(at, 0);
-    Draft::new(&draft.stream()[at..], cuts).write(&mut writer);
+    draft.from(at).write(&mut writer);
     let encoded = writer.finish();
     if !encoded.fits || encoded.items_missing || encoded.stream_bytes != content_bytes {
         return Err(Unprotected::Failed);
     }
     Ok(message)
+}
+
+/// Room for a reply that has its data in it, and a frame around it.
+pub(in crate::reactor) fn protected_reply_bytes(
+    reply_bytes_max: usize,
+    results: &[Option<Bulk>; ITEMS_MAX],
+) -> usize {
+    let results = results.iter().flatten();
+    let data_bytes: usize = results.map(|result| 4 + roundup4(result.len())).sum();
+    if reply_bytes_max == 0 && data_bytes == 0 {
+        return 0;
+    }
+    let rest_bytes = reply_bytes_max.max(INLINE_THRESHOLD_MIN_BYTES as usize);
+    (rest_bytes + data_bytes + FRAME_BYTES).min(u32::MAX as usize / 2)
 }
 
 /// Seals a body that is laid out.

@@ -340,9 +340,8 @@ impl ReplyPlan {
             None => StreamWriter::new(stream, items),
             Some(padding) => StreamWriter::aligned(stream, items, padding),
         };
-        match draft.head() {
-            None => ReplyHeader::success(Xid(0)).write(writer.xdr()),
-            Some(head) => writer.fixed(head),
+        if !draft.has_head() {
+            ReplyHeader::success(Xid(0)).write(writer.xdr());
         }
         draft.write(&mut writer);
         writer.finish()

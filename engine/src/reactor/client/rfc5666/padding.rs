@@ -4,8 +4,9 @@
 //! Padding counts from the start of the Send, so the transport header has to be known before the stream is written.
 //! Padding is never the reason for a chunk: a message that fits inline only without padding is not padded.
 
-use crate::reactor::client::chunked_calls::{Shape, Stage};
-use crate::reactor::types::calls::{Backpressure, CallSpec};
+use crate::reactor::client::place::{Shape, Stage};
+use crate::reactor::in_flight::outgoing::Outgoing;
+use crate::reactor::types::calls::Backpressure;
 use crate::reactor::types::draft::Draft;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{CallChunks, Encoded, Placement};
@@ -17,7 +18,7 @@ impl Stage {
     /// connection has no padding, or the call fits inline without it only.
     pub(in crate::reactor) fn encode_padded(
         &mut self,
-        spec: &CallSpec,
+        call: &Outgoing,
         draft: &Draft<'_>,
         segment_bytes: usize,
     ) -> Option<Encoded> {
@@ -25,7 +26,7 @@ impl Stage {
             return None;
         }
         self.padded_header_bytes = self.header_bytes + MSGP_FIELDS_BYTES;
-        let first = self.encode_as(spec, draft, &self.shape([Placement::InlineIfRoom; 4]));
+        let first = self.encode_as(call, draft, &self.shape([Placement::InlineIfRoom; 4]));
         if first.fits && first.reduced().is_empty() {
             return Some(first);
         }
@@ -40,7 +41,7 @@ impl Stage {
             placements[usize::from(item.index)] = Placement::Chunk;
         }
         self.padded_header_bytes += Self::read_list_bytes(&first, segment_bytes);
-        let second = self.encode_as(spec, draft, &self.shape(placements));
+        let second = self.encode_as(call, draft, &self.shape(placements));
         (second.fits && second.padded).then_some(second)
     }
 

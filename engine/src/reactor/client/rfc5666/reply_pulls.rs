@@ -8,8 +8,9 @@
 use crate::fabric::ConnId;
 use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
-use crate::reactor::in_flight::call_table::{CallHold, FencedReply};
+use crate::reactor::in_flight::call_table::FencedReply;
 use crate::reactor::in_flight::deadlines::MessageWait;
+use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_buffers::Sinks;
 use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::rfc5666::ReplyPull;
@@ -50,9 +51,9 @@ impl CoreCell {
     }
 
     fn deliver_pulled(&self, conn: ConnId, pull: ReplyPull, up: &mut impl Upcalls) {
-        let ReplyPull { message, reply, hold, mut sinks, .. } = pull;
+        let ReplyPull { message, reply, call, mut sinks, .. } = pull;
         self.reactor().stats().copies += sinks.take_home();
-        self.deliver_other_reply(conn, message, &reply, (hold, Some(&mut sinks)), up);
+        self.deliver_other_reply(conn, message, &reply, (call, Some(&mut sinks)), up);
     }
 }
 
@@ -73,15 +74,15 @@ impl Reactor {
             return false;
         }
         core.stats().replies_received += 1;
-        match c.suspend_call(reply.slot, core.fabric_mut()) {
-            Some(hold) if hold.is_dying() => {
+        match c.end_call(reply.slot, core.fabric_mut()) {
+            Some(call) if call.lent.is_dying() => {
                 self.fence(
                     conn,
-                    FencedReply { message, reply, hold, invalidated, is_partial: true },
+                    FencedReply { message, reply, call, invalidated, is_partial: true },
                 );
                 false
             }
-            hold => self.hold_reply(conn, message, reply, hold, invalidated),
+            call => self.hold_reply(conn, message, reply, call, invalidated),
         }
     }
 
@@ -91,13 +92,13 @@ impl Reactor {
         conn: ConnId,
         message: Buf,
         reply: DeliveredReply,
-        mut hold: Option<Box<CallHold>>,
+        mut call: Option<Box<Outgoing>>,
         invalidated: Option<u32>,
     ) -> bool {
-        let fetched = self.fetch_results(conn, &reply, hold.as_deref_mut(), invalidated);
+        let fetched = self.fetch_results(conn, &reply, call.as_deref_mut(), invalidated);
         let Some(c) = self.conn(conn) else { return false };
         let (sinks, wait) = (Sinks::default(), MessageWait::default());
-        let pull = ReplyPull { message, reply, hold, sinks, wait };
+        let pull = ReplyPull { message, reply, call, sinks, wait };
         if !c.dialect.put_pull(reply.slot, pull) {
             return false;
         }
@@ -142,15 +143,14 @@ impl Reactor {
             return None;
         };
         let end = c.lane.proto().requester.end_pull(slot, done.whole_mut())?;
-        c.calls.forget(slot);
         let pull = c.dialect.take_pull(slot);
         done.set_range(0..DONE_BYTES);
         self.post(conn, done, Posted::Done);
         match end {
             PullEnd::Deliver { .. } => pull,
             PullEnd::Release => {
-                let ReplyPull { message, hold, .. } = pull?;
-                self.finish_reply(conn, message, hold);
+                let ReplyPull { message, call, .. } = pull?;
+                self.finish_reply(conn, message, call);
                 None
             }
         }

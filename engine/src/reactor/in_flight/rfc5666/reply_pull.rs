@@ -1,8 +1,8 @@
 //! A reply with a Read list, from its arrival until its chunks were fetched (RFC 5666 section 3.8).
 
 use crate::mem::Buf;
-use crate::reactor::in_flight::call_table::CallHold;
 use crate::reactor::in_flight::deadlines::MessageWait;
+use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_buffers::Sinks;
 use spinrpc_proto::events::DeliveredReply;
 
@@ -10,8 +10,8 @@ use spinrpc_proto::events::DeliveredReply;
 pub(crate) struct ReplyPull {
     pub(in crate::reactor) message: Buf,
     pub(in crate::reactor) reply: DeliveredReply,
-    /// The memory of its call, whose keys are dead.
-    pub(in crate::reactor) hold: Option<Box<CallHold>>,
+    /// Its call, whose keys are dead.
+    pub(in crate::reactor) call: Option<Box<Outgoing>>,
     /// Memory for its chunks.
     pub(in crate::reactor) sinks: Sinks,
     pub(in crate::reactor) wait: MessageWait,
@@ -20,6 +20,6 @@ pub(crate) struct ReplyPull {
 impl ReplyPull {
     /// Blocks of registered memory that it holds.
     pub(in crate::reactor) fn blocks(&self) -> usize {
-        self.hold.as_ref().map_or(0, |hold| hold.blocks()) + self.sinks.blocks()
+        self.call.as_ref().map_or(0, |call| call.blocks()) + self.sinks.blocks()
     }
 }

@@ -21,7 +21,7 @@ impl ReplyPlan {
         room: usize,
         draft: &Draft<'_>,
     ) -> Option<(usize, Padding)> {
-        if self.alignment() == Alignment::NONE || draft.head().is_some() {
+        if self.alignment() == Alignment::NONE || draft.has_head() {
             return None;
         }
         let start = self.stream_at();

@@ -1,0 +1,409 @@
+//! Replies that arrive: their calls get the memory back that they have lent, and handlers the results.
+//!
+//! Some devices need a work request to kill a key. A call is complete only when its memory is no longer reachable (RFC 8166
+//! section 8.1), so a reply that arrives before that waits, and others overtake it.
+
+use crate::config::BulkView;
+use crate::fabric::ConnId;
+use crate::mem::{Buf, Bulk, BulkPool, ExposedBulk};
+use crate::reactor::in_flight::call_table::FencedReply;
+use crate::reactor::in_flight::outgoing::Outgoing;
+use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::types::calls::{CallEnd, ReplyBuffers, ReplyFrame, SlotToken};
+use crate::reactor::types::header_bytes::{is_plain, version_of};
+use crate::reactor::types::rfc5666::{Padded, PulledChunks};
+use spinrpc_proto::events::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream};
+use std::cell::Cell;
+
+/// Reason why an arrived reply is not delivered.
+pub(in crate::reactor) enum Undelivered {
+    /// The call fails despite the reply.
+    Failed(CallFailure),
+    /// Keys of its call are still being killed.
+    Fenced(Box<Outgoing>),
+}
+
+impl CoreCell {
+    /// Memory for the application's arguments and results: memory of the connection if its peer cannot write it at
+    /// any time and the configuration allows it; otherwise private memory, which is copied to and from the
+    /// connection's memory.
+    pub(crate) fn conn_bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        if self.reactor().config().bulk_view() == BulkView::Lent {
+            return self.private_bulk(conn, bytes);
+        }
+        self.reactor().arena().take(bytes)
+    }
+
+    /// Memory of the connection for the application, if the configuration allows it.
+    pub(crate) fn exposed_bulk(&self, conn: ConnId, bytes: usize) -> Option<ExposedBulk> {
+        let is_lent = self.reactor().config().bulk_view() == BulkView::Lent;
+        self.bulk_of(conn, bytes).filter(|_| is_lent).map(ExposedBulk::new)
+    }
+
+    /// The same memory as a pool, for other threads.
+    pub(crate) fn exposed_memory(&self, conn: ConnId) -> Option<BulkPool> {
+        let mut reactor = self.reactor();
+        reactor.conn(conn)?;
+        let memory = reactor.fabric().memory(conn).arena.unwrap_or(reactor.arena());
+        Some(memory.clone()).filter(|_| reactor.config().bulk_view() == BulkView::Lent)
+    }
+
+    pub(in crate::reactor) fn bulk_of(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
+        let mut reactor = self.reactor();
+        reactor.conn(conn)?;
+        reactor.fabric_mut().bulk(conn, bytes)
+    }
+
+    /// Passes a reply to its handler, then frees its memory.
+    #[inline]
+    pub(in crate::reactor) fn deliver_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        call: Option<Box<Outgoing>>,
+        up: &mut impl Upcalls,
+    ) {
+        match reply.stream {
+            ReplyStream::Inline { header_bytes } if call.is_none() && is_plain(header_bytes) => {
+                let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
+                let stream = &message.bytes()[header_bytes..];
+                let (buffers, padded) = (None, None);
+                up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
+                self.reactor().finish_reply(conn, message, None);
+            }
+            _ => self.deliver_other_reply(conn, message, reply, (call, None), up),
+        }
+    }
+
+    /// Delivers a reply with buffers, chunks or padding, and its Read chunks that were fetched.
+    #[inline(never)]
+    pub(in crate::reactor) fn deliver_other_reply(
+        &self,
+        conn: ConnId,
+        mut message: Buf,
+        reply: &DeliveredReply,
+        (mut call, fetched): (Option<Box<Outgoing>>, Option<&mut Sinks>),
+        up: &mut impl Upcalls,
+    ) {
+        #[cfg(feature = "gss")]
+        let whole = match fetched {
+            None => self.reactor().take_whole(conn, reply, call.as_deref_mut()),
+            Some(_) => None,
+        };
+        let brought = message.bytes().first_chunk::<8>().copied().unwrap_or_default();
+        let (has_buffers, own) = (call.is_some() || fetched.is_some(), Cell::new(false));
+        let mut pulled = PulledChunks::default();
+        let mut joined = &own;
+        if let Some(sinks) = fetched {
+            let (chunks, bulks) = (&sinks.chunks[..sinks.count], &mut sinks.bulks[..sinks.count]);
+            pulled = PulledChunks { chunks, bulks, base: 0 };
+            joined = &sinks.joined;
+        }
+        let (mut arguments, mut results): (&mut [Option<Bulk>], &mut [Option<Bulk>]) =
+            (&mut [], &mut []);
+        let mut from_chunk: &[u8] = &[];
+        #[cfg(feature = "gss")]
+        let mut kept = &mut None;
+        if let Some(call) = call.as_deref_mut() {
+            from_chunk = call.lent.private_reply();
+            (arguments, results) = (&mut call.arguments, &mut call.results);
+            #[cfg(feature = "gss")]
+            {
+                kept = &mut call.kept;
+            }
+        }
+        let mut padded = None;
+        let stream = match reply.stream {
+            ReplyStream::Inline { header_bytes } => {
+                let (head, said) = Padded::of(&mut message, header_bytes, joined);
+                padded = said;
+                &head[header_bytes..]
+            }
+            #[cfg(feature = "gss")]
+            ReplyStream::ReplyChunk { .. } if whole.is_some() => &[],
+            ReplyStream::ReplyChunk { length } => &from_chunk[..length as usize],
+            ReplyStream::Pulled => pulled.take_stream(),
+        };
+        #[cfg(feature = "gss")]
+        let begins = whole.as_ref().map_or(stream, Bulk::bytes);
+        #[cfg(not(feature = "gss"))]
+        let begins = stream;
+        if !self.is_of(&brought, begins) {
+            return self.refuse_foreign_reply(conn, message, reply, call, up);
+        }
+        let mut buffers = ReplyBuffers {
+            arguments,
+            results,
+            pulled,
+            #[cfg(feature = "gss")]
+            whole,
+            #[cfg(feature = "gss")]
+            kept,
+        };
+        let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
+        let buffers = has_buffers.then_some(&mut buffers);
+        up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
+        let mut reactor = self.reactor();
+        reactor.stats().joins += u64::from(joined.get());
+        reactor.finish_reply(conn, message, call);
+    }
+}
+
+impl Reactor {
+    /// Takes a long reply whose body is protected out of the memory of its call: the server cannot write to that any more, and
+    /// the client opens the reply there.
+    #[cfg(feature = "gss")]
+    fn take_whole(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        call: Option<&mut Outgoing>,
+    ) -> Option<Bulk> {
+        let ReplyStream::ReplyChunk { length } = reply.stream else { return None };
+        let gss = self.conn(conn).and_then(|c| c.gss());
+        let is_protected = gss.is_some_and(|gss| gss.protects_body(reply.slot.xid()));
+        let mut message =
+            call.filter(|_| is_protected)?.lent.reply.take_if(|memory| !memory.is_exposed())?;
+        message.set_len(message.len().min(length as usize));
+        Some(message)
+    }
+
+    /// A reply matched a call: kills the keys of the call and takes its memory, if it has any, out
+    /// of the slot. If the peer invalidated a key of another call, the call fails and the
+    /// connection ends (RFC 8797 section 4.1).
+    #[inline]
+    pub(in crate::reactor) fn arrive_reply(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        invalidated: Option<u32>,
+    ) -> Result<Option<Box<Outgoing>>, Undelivered> {
+        let call = self
+            .conn_and_core(conn)
+            .and_then(|(c, core)| c.end_call(reply.slot, core.fabric_mut()));
+        self.stats().replies_received += 1;
+        if call.is_none() && invalidated.is_none() {
+            return Ok(None);
+        }
+        match call {
+            Some(call) if call.lent.is_dying() => Err(Undelivered::Fenced(call)),
+            call => self.check_memory(conn, reply, call, invalidated).map_err(Undelivered::Failed),
+        }
+    }
+
+    /// On a failure the memory has been released.
+    pub(in crate::reactor) fn check_memory(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        mut call: Option<Box<Outgoing>>,
+        invalidated: Option<u32>,
+    ) -> Result<Option<Box<Outgoing>>, CallFailure> {
+        let fetched = self.fetch_results(conn, reply, call.as_deref_mut(), invalidated);
+        if let Err(failure) = fetched {
+            self.recycle_call(conn, call);
+            return Err(failure);
+        }
+        Ok(call)
+    }
+
+    pub(in crate::reactor) fn fetch_results(
+        &mut self,
+        conn: ConnId,
+        reply: &DeliveredReply,
+        call: Option<&mut Outgoing>,
+        invalidated: Option<u32>,
+    ) -> Result<(), CallFailure> {
+        if let Some(handle) = invalidated
+            && !call.as_ref().is_some_and(|call| call.lent.handles().contains(&handle))
+        {
+            self.close_misbehaving(conn, PeerMisbehaved::ForeignKey);
+            return Err(CallFailure::Misbehaved(PeerMisbehaved::ForeignKey));
+        }
+        let Some(call) = call else { return Ok(()) };
+        let Some(copies) = call.take_results(&reply.placed) else {
+            self.close_misbehaving(conn, PeerMisbehaved::ResultNotFetched);
+            return Err(CallFailure::Misbehaved(PeerMisbehaved::ResultNotFetched));
+        };
+        self.stats().copies += copies;
+        let is_exposed = call.lent.reply.as_ref().is_some_and(Bulk::is_exposed);
+        if is_exposed || self.config().bulk_view() == BulkView::Copy {
+            return self.copy_reply_chunk(call, reply);
+        }
+        Ok(())
+    }
+
+    pub(in crate::reactor) fn recycle_call(&mut self, conn: ConnId, call: Option<Box<Outgoing>>) {
+        if let (Some(c), Some(call)) = (self.conn(conn), call) {
+            c.calls.recycle(call);
+        }
+    }
+
+    /// Copies a reply from memory that the peer can still write to memory that it cannot.
+    fn copy_reply_chunk(
+        &mut self,
+        call: &mut Outgoing,
+        reply: &DeliveredReply,
+    ) -> Result<(), CallFailure> {
+        let ReplyStream::ReplyChunk { length } = reply.stream else { return Ok(()) };
+        let Some(shared) = call.lent.reply.take() else { return Ok(()) };
+        let length = (length as usize).min(shared.len());
+        let Some(mut private) = self.arena().take(length) else {
+            self.stats().no_buffer += 1;
+            return Err(CallFailure::NoMemory);
+        };
+        private.copy_from_bulk(&shared, length);
+        self.stats().copies += 1;
+        call.lent.reply = Some(private);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn finish_reply(
+        &mut self,
+        conn: ConnId,
+        message: Buf,
+        call: Option<Box<Outgoing>>,
+    ) {
+        let Some(c) = self.conn(conn) else { return };
+        if let Some(call) = call {
+            c.calls.recycle(call);
+        }
+        self.repost(conn, message);
+    }
+}
+
+impl CoreCell {
+    /// The RPC message in `stream` begins with the XID of the message that brought it (RFC 8166 section 4.2), or is one of
+    /// the drafts of RFC 5666, whose XID counts less (section 4.1).
+    pub(crate) fn is_of(&self, message: &[u8], stream: &[u8]) -> bool {
+        let (brought, begins) = (message.first_chunk::<4>(), stream.first_chunk::<4>());
+        let profile = || self.reactor().config().protocol().under(version_of(message));
+        brought == begins || (begins.is_some() && profile().prefers_header_xid())
+    }
+}
+
+impl CoreCell {
+    /// A key is dead; a reply may have waited for it.
+    #[cold]
+    pub(in crate::reactor) fn on_revoked(&self, conn: ConnId, handle: u32, up: &mut impl Upcalls) {
+        let freed = self.reactor().free_fenced(conn, handle);
+        if let Some(fenced) = freed {
+            self.go_on_with_fenced(conn, fenced, up);
+        }
+    }
+
+    /// The queue pair is gone, and all keys with it: waiting replies are delivered.
+    pub(in crate::reactor) fn end_fences(&self, conn: ConnId, up: &mut impl Upcalls) {
+        loop {
+            let next = self.reactor().conn(conn).and_then(|c| c.fenced.pop_front());
+            let Some(fenced) = next else { return };
+            self.go_on_with_fenced(conn, fenced, up);
+        }
+    }
+
+    fn go_on_with_fenced(&self, conn: ConnId, fenced: FencedReply, up: &mut impl Upcalls) {
+        let FencedReply { message, reply, call, invalidated, is_partial } = fenced;
+        if is_partial {
+            if self.reactor().hold_reply(conn, message, reply, Some(call), invalidated) {
+                self.go_on_with_reply(conn, reply.slot, up);
+            }
+            return;
+        }
+        self.reactor().release_credit(conn);
+        let checked = self.reactor().check_memory(conn, &reply, Some(call), invalidated);
+        match checked {
+            Ok(call) => self.deliver_reply(conn, message, &reply, call, up),
+            Err(failure) => self.lose_reply(conn, message, SlotToken::of(&reply), failure, up),
+        }
+    }
+}
+
+impl Reactor {
+    /// A whole reply keeps its receive, and so its credit; the credit of a reply with more to fetch stays taken
+    /// anyway, for RDMA_DONE.
+    pub(in crate::reactor) fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
+        let Some(c) = self.conn(conn) else { return };
+        if !fenced.is_partial {
+            c.lane.proto().requester.keep_credit();
+        }
+        if c.fenced.capacity() == 0 {
+            // Most connections have none; the first one takes memory for all that there may be.
+            c.fenced.reserve_exact(c.calls.slots());
+        }
+        c.fenced.push_back(fenced);
+    }
+
+    /// The application gets the reply in this turn, and the driver its receive, before any message that the
+    /// application sends now is posted.
+    fn release_credit(&mut self, conn: ConnId) {
+        if let Some(c) = self.conn(conn) {
+            c.lane.proto().requester.release_credit();
+        }
+    }
+
+    /// The reply that waited for this key only.
+    fn free_fenced(&mut self, conn: ConnId, handle: u32) -> Option<FencedReply> {
+        let c = self.conn(conn)?;
+        let at = c.fenced.iter().position(|fenced| fenced.call.lent.handles().contains(&handle))?;
+        if c.fenced[at].call.lent.key_died() { c.fenced.remove(at) } else { None }
+    }
+}
+
+impl CoreCell {
+    /// Handles an arrived reply that is not delivered, or not yet.
+    #[cold]
+    pub(in crate::reactor) fn put_aside(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        (why, invalidated): (Undelivered, Option<u32>),
+        up: &mut impl Upcalls,
+    ) {
+        match why {
+            Undelivered::Failed(failure) => {
+                self.lose_reply(conn, message, SlotToken::of(reply), failure, up);
+            }
+            Undelivered::Fenced(call) => {
+                let (reply, is_partial) = (*reply, false);
+                let fenced = FencedReply { message, reply, call, invalidated, is_partial };
+                self.reactor().fence(conn, fenced);
+            }
+        }
+    }
+
+    /// The reply in a chunk belongs to another call: a handler would take it for its own.
+    #[cold]
+    pub(in crate::reactor) fn refuse_foreign_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        reply: &DeliveredReply,
+        call: Option<Box<Outgoing>>,
+        up: &mut impl Upcalls,
+    ) {
+        let why = PeerMisbehaved::ForeignReply;
+        self.reactor().recycle_call(conn, call);
+        self.reactor().close_misbehaving(conn, why);
+        self.lose_reply(conn, message, SlotToken::of(reply), CallFailure::Misbehaved(why), up);
+    }
+
+    /// A reply arrived whose call fails anyway: its receive goes back to the driver.
+    pub(in crate::reactor) fn lose_reply(
+        &self,
+        conn: ConnId,
+        message: Buf,
+        call: SlotToken,
+        failure: CallFailure,
+        up: &mut impl Upcalls,
+    ) {
+        self.reactor().repost(conn, message);
+        #[cfg(feature = "gss")]
+        self.forget_sent(conn, call.slot.xid());
+        up.on_event(CoreEvent::CallFailed(conn, call, CallEnd::Failed(failure)));
+    }
+}

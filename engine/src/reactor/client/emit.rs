@@ -1,0 +1,228 @@
+//! Emits a call: exposes its memory, takes its slot, writes its transport header, and posts it.
+
+use crate::fabric::ConnId;
+use crate::mem::{Buf, Bulk};
+use crate::reactor::client::chunk_exposure::ChunkExposure;
+use crate::reactor::client::place::Stage;
+use crate::reactor::common::sends::Posted;
+use crate::reactor::in_flight::outgoing::{Lent, Outgoing};
+use crate::reactor::state::connection::Conn;
+use crate::reactor::state::core::Reactor;
+use crate::reactor::types::calls::{Backpressure, CallSpec, Deadline};
+use crate::reactor::types::draft::Draft;
+use crate::reactor::types::header_bytes::{NO_CHUNKS, put_xid};
+use crate::reactor::types::stats::StatsSnapshot;
+use spinrpc_proto::chunking::{CallChunks, Encoded};
+use spinrpc_proto::events::SlotId;
+use spinrpc_proto::ids::Instant;
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
+
+/// Slot of a call that is not plain.
+#[derive(Clone, Copy)]
+pub(in crate::reactor) enum Start {
+    /// A new one, for a call with this token.
+    New(u64),
+    /// The one it has kept.
+    Again(SlotId),
+    /// The one it has, with a credit.
+    #[cfg(feature = "gss")]
+    Reserved(SlotId),
+}
+
+impl Start {
+    /// The slot that the call has already.
+    pub(in crate::reactor::client) fn slot(self) -> Option<SlotId> {
+        match self {
+            Self::New(_) => None,
+            Self::Again(slot) => Some(slot),
+            #[cfg(feature = "gss")]
+            Self::Reserved(slot) => Some(slot),
+        }
+    }
+
+    /// Before anything of the call is lent.
+    fn check(self, requester: &Requester<Box<[CallSlot]>>) -> Result<(), CallRefused> {
+        match self {
+            #[cfg(feature = "gss")]
+            Self::Reserved(slot) => requester.check_reserved(slot),
+            Self::New(_) => requester.check_room(),
+            Self::Again(slot) => requester.check_resend(slot),
+        }
+    }
+
+    /// The call has its slot, and is checked before it leaves.
+    pub(in crate::reactor::client) const fn has_slot(self) -> bool {
+        !matches!(self, Self::New(_))
+    }
+}
+
+impl Reactor {
+    /// Starts a call that consists of its stream only, and whose reply fits inline on any connection: most calls that the lane
+    /// does not send. `None` when it does not go inline; then nothing has happened.
+    pub(in crate::reactor) fn emit_plain_call(
+        &mut self,
+        conn: ConnId,
+        token: u64,
+        spec: &CallSpec,
+        draft: &Draft<'_>,
+    ) -> Result<Option<SlotId>, Backpressure> {
+        #[cfg(feature = "gss")]
+        if self.conns().find_for_lane(conn).is_some_and(|c| c.gss().is_some()) {
+            return self.emit_signed_call(conn, token, spec, draft);
+        }
+        let stream = draft.stream();
+        self.emit_stream(conn, token, spec, |_, place| {
+            let place = place.get_mut(..stream.len());
+            Ok(place.map(|place| place.copy_from_slice(stream)).map(|()| stream.len()))
+        })
+    }
+
+    /// Starts such a call with the stream that `write` puts where the message is sent from.
+    #[inline]
+    pub(in crate::reactor) fn emit_stream(
+        &mut self,
+        conn: ConnId,
+        token: u64,
+        spec: &CallSpec,
+        write: impl FnOnce(&mut Conn, &mut [u8]) -> Result<Option<usize>, Backpressure>,
+    ) -> Result<Option<SlotId>, Backpressure> {
+        let deadline = self.deadline(spec);
+        let (mut message, c) = self.take_send_buffer(conn)?;
+        let version = c.lane.proto().requester.negotiation().version();
+        let header_bytes = version.plain_header_bytes();
+        let (header, place) = message.whole_mut().split_at_mut(header_bytes);
+        let room = c.negotiated.plain_bytes_max(version).saturating_sub(header_bytes);
+        let Some(stream_bytes) = write(c, &mut place[..room])? else { return Ok(None) };
+        let started = c.lane.proto().requester.start_call(token, deadline, &NO_CHUNKS, header);
+        let (started, _) = started.map_err(|refused| self.stats().refuse(refused))?;
+        put_xid(place, started.xid);
+        message.set_range(0..header_bytes + stream_bytes);
+        self.wake_by(deadline);
+        self.post(conn, message, Posted::Call);
+        Ok(Some(started.slot))
+    }
+
+    #[inline]
+    pub(in crate::reactor) fn take_send_buffer(
+        &mut self,
+        conn: ConnId,
+    ) -> Result<(Buf, &mut Conn), Backpressure> {
+        self.take_buffer(conn, false)
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn take_buffer(
+        &mut self,
+        conn: ConnId,
+        has_slot: bool,
+    ) -> Result<(Buf, &mut Conn), Backpressure> {
+        let Some((c, core)) = self.conn_and_core(conn) else { return Err(Backpressure::Down) };
+        if c.closing.is_some() {
+            return Err(Backpressure::Down);
+        }
+        if !has_slot && let Err(refused) = c.lane.proto().requester.check_room() {
+            return Err(core.stats().refuse(refused));
+        }
+        if c.queue_room(core.fabric()) == 0 {
+            core.stats().queue_full += 1;
+            return Err(Backpressure::SendQueueFull);
+        }
+        let Some(message) = c.take_for_call() else {
+            core.stats().no_buffer += 1;
+            return Err(Backpressure::NoBuffer);
+        };
+        Ok((message, c))
+    }
+
+    /// Deadline of a call that starts now. The turn's time stamp is not used: it may be old if the application was
+    /// busy for long.
+    #[inline(always)]
+    pub(in crate::reactor) fn deadline(&self, spec: &CallSpec) -> Instant {
+        let ticks = match spec.deadline {
+            Deadline::Default => self.default_timeout_ticks(),
+            Deadline::After(time) => self.ticks(time),
+            Deadline::None => return Instant(u64::MAX),
+        };
+        self.in_ticks(ticks)
+    }
+
+    /// Sends a call that is placed. On an error nothing is lent, and the message, if it is to be a chunk of its own, is still in
+    /// `whole`. The caller puts the call into its slot.
+    pub(in crate::reactor) fn emit_call(
+        &mut self,
+        conn: ConnId,
+        mut stage: Stage,
+        encoded: &Encoded,
+        whole: &mut Option<Bulk>,
+        start: Start,
+        call: &mut Outgoing,
+    ) -> Result<SlotId, Backpressure> {
+        let Some((c, core)) = self.conn_and_core(conn) else { return Err(Backpressure::Down) };
+        let may_start = start.check(&c.lane.proto().requester);
+        may_start.map_err(|refused| core.stats().refuse(refused))?;
+        let next_xid = || c.lane.proto().requester.next_xid();
+        let xid = start.slot().map_or_else(next_xid, SlotId::xid);
+        let mut offering = ChunkExposure::new(core, conn, stage.version, call);
+        let offered = offering
+            .offer_all(xid, c.negotiated.reply_bytes_max(stage.version), encoded, whole)
+            .and_then(|()| offering.check(stage.threshold_bytes))
+            .and_then(|()| stage.check_padding(encoded, offering.chunks()));
+        let chunks = *offering.chunks();
+        if let Err(refused) = offered {
+            // The peer does not know them yet: each is killed at once, if the last one goes first.
+            for handle in call.lent.handles().iter().rev() {
+                core.fabric_mut().revoke(conn, *handle);
+            }
+            call.lent = Lent::default();
+            return Err(refused);
+        }
+        call.lent.message = call.lent.message.take().or(whole.take());
+        core.stats().copies += call.inlined_items(encoded);
+        let stream_bytes = if call.lent.message.is_some() { 0 } else { encoded.stream_bytes };
+        let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
+        let deadline = call.terms.deadline;
+        let started =
+            take_slot_for(&mut c.lane.proto().requester, start, deadline, &chunks, header);
+        let (started, header_bytes) = started.map_err(|refused| core.stats().refuse(refused))?;
+        put_xid(stream, started.xid);
+        let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
+        let mut message = stage.message;
+        message.set_range(header_at..stage.stream_at + stream_bytes);
+        c.lane.proto().requester.lend(started.slot);
+        core.wake_by(c.lane.proto().requester.next_deadline());
+        self.post(conn, message, Posted::Call);
+        Ok(started.slot)
+    }
+}
+
+/// Starts a call with chunks, or one that is sent again, in the state of the protocol.
+fn take_slot_for(
+    requester: &mut Requester<Box<[CallSlot]>>,
+    start: Start,
+    deadline: Instant,
+    chunks: &CallChunks,
+    header: &mut [u8],
+) -> Result<(StartedCall, usize), CallRefused> {
+    match start {
+        Start::New(token) => requester.start_call(token, deadline, chunks, header),
+        Start::Again(slot) => requester.resend(slot, chunks, header),
+        #[cfg(feature = "gss")]
+        Start::Reserved(slot) => requester.send_reserved(slot, chunks, header),
+    }
+}
+
+impl StatsSnapshot {
+    #[cold]
+    pub(in crate::reactor) fn refuse(&mut self, refused: CallRefused) -> Backpressure {
+        match refused {
+            CallRefused::NoCredit => {
+                self.credit_stalls += 1;
+                Backpressure::NoCredit
+            }
+            CallRefused::NoSlot => {
+                self.no_buffer += 1;
+                Backpressure::NoBuffer
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Protects calls under RPCSEC_GSS. Each is protected when it is sent, with a sequence number of its own, so that a repeated
+//! call has another one (RFC 2203 section 5.3.3.1).
+//!
+//! A thread of the core seals a long body. Such a call has its slot at once, because the XID is a part of what is signed, and its
+//! sequence number; it is sent when it is sealed. Until then its end by a deadline or its owner leaves nothing behind, as nothing
+//! of it was lent.
+
+use crate::fabric::{ConnId, DownCause};
+use crate::mem::Bulk;
+use crate::reactor::client::emit::Start;
+use crate::reactor::in_flight::gss_calls::{GssCalls, InUse, SentCall};
+use crate::reactor::in_flight::gss_work::{Body, Then};
+use crate::reactor::in_flight::outgoing::Outgoing;
+use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::types::calls::{Backpressure, CallSpec, Resend};
+use crate::reactor::types::draft::Draft;
+use crate::reactor::types::header_bytes::no_block;
+use crate::reactor::types::kept::{Kept, Terms};
+use crate::reactor::types::memory::longest_block_bytes;
+use crate::reactor::types::protection::{
+    CALL_HEAD_BYTES, ClientContext, LaidOut, PlainHead, Unprotected, seal,
+};
+use spinrpc_proto::events::SlotId;
+use spinrpc_proto::ids::{Program, Version, Xid};
+use spinrpc_proto::limits::ITEMS_MAX;
+use spinrpc_proto::requester::CallRefused;
+use spinrpc_proto::rpc::GssProcedure;
+use std::sync::Arc;
+
+/// Security context of a call.
+enum Under {
+    /// The connection has no context, and needs none.
+    Nothing,
+    /// The connection needs a context and has none.
+    Missing,
+    Context(Arc<ClientContext>),
+}
+
+/// The context has a handle that does not fit into a credential.
+const NOT_SIGNED: Backpressure = Backpressure::Misuse("a call that cannot be protected");
+
+impl CoreCell {
+    /// From now on the calls of a connection need a context, except those that prepare the connection.
+    pub(crate) fn require_context(&self, conn: ConnId) {
+        self.set_context(conn, None);
+    }
+
+    /// Sets the context of calls from now on; `None` while another one is established.
+    pub(crate) fn set_context(&self, conn: ConnId, context: Option<Arc<ClientContext>>) {
+        if let Some(c) = self.reactor().conn(conn) {
+            c.set_context(context);
+        }
+    }
+
+    /// Tells the server of a connection that is about to close that its context is no longer needed. Does not wait
+    /// for the answer, and does nothing if there is no room for the call: the server forgets idle contexts.
+    pub(crate) fn destroy_context(
+        &self,
+        conn: ConnId,
+        called: (Program, Version),
+    ) -> Option<(SlotId, Xid)> {
+        let mut reactor = self.reactor();
+        let Under::Context(context) = reactor.under(conn) else { return None };
+        reactor.conn(conn)?.set_context(None);
+        let last_words = reactor.destroy(conn, &context, called).ok().flatten();
+        // A driver discards messages that it has not sent when the connection closes. In a handler, the receive of
+        // the reply is posted after that, which matters to this connection only.
+        reactor.fabric_mut().flush();
+        last_words
+    }
+
+    /// The same for a replaced context, once no call in flight uses it; the call leaves with the turn's messages. `Err`
+    /// while some use it, or have all credits.
+    pub(crate) fn destroy_replaced(
+        &self,
+        conn: ConnId,
+        context: &Arc<ClientContext>,
+        called: (Program, Version),
+    ) -> Result<Option<(SlotId, Xid)>, InUse> {
+        let mut reactor = self.reactor();
+        let gss = reactor.conn(conn).and_then(|c| c.gss());
+        match gss.is_some_and(|gss| gss.is_used(context)) {
+            true => Err(InUse),
+            false => reactor.destroy(conn, context, called),
+        }
+    }
+
+    /// Takes the protection that the reply with this XID must have.
+    #[inline]
+    pub(crate) fn take_sent(&self, conn: ConnId, xid: Xid) -> Option<SentCall> {
+        self.reactor().conn(conn)?.gss_mut()?.take(xid)
+    }
+
+    /// Cause of the loss of the previous connection, which may have executed a call.
+    pub(crate) fn lost_by(&self, conn: ConnId) -> DownCause {
+        let mut reactor = self.reactor();
+        let lasting = reactor.conn(conn).and_then(|c| c.calls.lasting.as_ref());
+        lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone())
+    }
+
+    /// A call ended without a checked reply: its protection is no longer needed.
+    pub(in crate::reactor) fn forget_sent(&self, conn: ConnId, xid: Xid) {
+        if let Some(gss) = self.reactor().conn(conn).and_then(|c| c.gss_mut()) {
+            gss.forget(xid);
+        }
+    }
+}
+
+impl Reactor {
+    /// `Ok(None)` where the call cannot be made.
+    fn destroy(
+        &mut self,
+        conn: ConnId,
+        context: &ClientContext,
+        (program, version): (Program, Version),
+    ) -> Result<Option<(SlotId, Xid)>, InUse> {
+        let not_now = |refused| match refused {
+            Backpressure::NoCredit => Err(InUse),
+            _ => Ok(None),
+        };
+        let xid = match self.next_xid(conn, Start::New(0)) {
+            Ok(xid) => xid,
+            Err(refused) => return not_now(refused),
+        };
+        let Ok(sequence) = context.context.peek_sequence(context.window) else { return Ok(None) };
+        let (procedure, plain) = (GssProcedure::Destroy, PlainHead::null(program, version));
+        let mut bytes = [0; CALL_HEAD_BYTES];
+        let emitted = context.emit_head(procedure, (xid, sequence), plain, &mut bytes);
+        let Ok(length) = emitted else { return Ok(None) };
+        let mut spec = CallSpec::short();
+        spec.open();
+        match self.send_call(conn, 0, &mut spec, &Draft::plain(&bytes[..length])) {
+            Ok(call) => {
+                context.context.take_sequence(sequence);
+                Ok(Some((call.slot(), xid)))
+            }
+            Err(refused) => not_now(refused),
+        }
+    }
+
+    fn under(&mut self, conn: ConnId) -> Under {
+        let gss = self.conns().find_for_lane(conn).and_then(|c| c.gss());
+        match gss.map(GssCalls::context) {
+            None => Under::Nothing,
+            Some(None) => Under::Missing,
+            Some(Some(context)) => Under::Context(Arc::clone(context)),
+        }
+    }
+
+    /// Protects a call as its connection needs, and places it. Results intended for direct placement in buffers come in a reply
+    /// that is sealed.
+    pub(in crate::reactor) fn protect_call(
+        &mut self,
+        conn: ConnId,
+        start: Start,
+        call: &mut Outgoing,
+        draft: &Draft<'_>,
+    ) -> Result<SlotId, Backpressure> {
+        call.is_sealed = false;
+        let context = match self.under(conn) {
+            // One that prepares another context goes without.
+            Under::Context(context) if !call.terms.is_opening => context,
+            Under::Missing if !call.terms.is_opening => return Err(Backpressure::Connecting),
+            _ => return self.place_call(conn, start, call, draft),
+        };
+        let numbers = (self.next_xid(conn, start)?, self.next_sequence(conn, &context)?);
+        self.keep_for_denial(conn, start, call, draft, &context);
+        let slot = match context.service.protects_body() {
+            true => self.seal_call(conn, start, call, draft, &context, numbers)?,
+            false => {
+                let mut head = [0; CALL_HEAD_BYTES];
+                let signed = context.sign(numbers, draft, &mut head).map_err(|_| NOT_SIGNED)?;
+                self.place_call(conn, start, call, &signed)?
+            }
+        };
+        self.note_sent(conn, (slot, numbers.1), context, None);
+        Ok(slot)
+    }
+
+    /// Starts a call that is only signed, and goes inline: header and verifier are written where the message is sent from. `None`
+    /// for any other; then nothing has happened.
+    pub(in crate::reactor) fn emit_signed_call(
+        &mut self,
+        conn: ConnId,
+        token: u64,
+        spec: &CallSpec,
+        draft: &Draft<'_>,
+    ) -> Result<Option<SlotId>, Backpressure> {
+        let Under::Context(context) = self.under(conn) else { return Ok(None) };
+        let Some((plain, arguments)) = PlainHead::split(draft.stream()) else { return Ok(None) };
+        if context.service.protects_body() || spec.is_opening {
+            return Ok(None);
+        }
+        let sequence = self.next_sequence(conn, &context)?;
+        let started = self.emit_stream(conn, token, spec, |c, place| {
+            if context.head_bytes() + arguments.len() > place.len() {
+                return Ok(None);
+            }
+            let numbers = (c.lane.proto().requester.next_xid(), sequence);
+            let at = context.emit_head(GssProcedure::Data, numbers, plain, place);
+            let at = at.map_err(|_| NOT_SIGNED)?;
+            place[at..][..arguments.len()].copy_from_slice(arguments);
+            Ok(Some(at + arguments.len()))
+        })?;
+        let Some(slot) = started else { return Ok(None) };
+        let may_keep = self.has_room_to_keep(draft.stream().len(), &context);
+        let terms = Terms::of(spec, self.deadline(spec), spec.reply_bytes_max);
+        let order = self.stats().calls_sent;
+        let none = [const { None }; ITEMS_MAX];
+        let kept = may_keep.then(|| Kept::new(self.arena(), draft, order, terms, &none)).flatten();
+        self.note_sent(conn, (slot, sequence), context, kept);
+        Ok(Some(slot))
+    }
+
+    /// Seals the body of a call, or has a thread do that, and places the call when it is sealed.
+    fn seal_call(
+        &mut self,
+        conn: ConnId,
+        start: Start,
+        call: &mut Outgoing,
+        draft: &Draft<'_>,
+        context: &Arc<ClientContext>,
+        (xid, sequence): (Xid, u32),
+    ) -> Result<SlotId, Backpressure> {
+        if call.arguments.iter().flatten().any(Bulk::is_exposed) {
+            return Err(Backpressure::Misuse("an exposed argument in a call that is protected"));
+        }
+        let (_, core) = self.conn_and_core(conn).ok_or(Backpressure::Down)?;
+        let memory = |bytes| {
+            let mut memory = core.private_bulk(conn, bytes).ok_or(Unprotected::NoMemory(bytes))?;
+            memory.set_len(bytes);
+            Ok(memory)
+        };
+        let items = call.arguments().map(Bulk::bytes);
+        let laid_out = context.lay_out(memory, (xid, sequence), items, draft);
+        let LaidOut { mut message, at } = laid_out.map_err(|why| self.not_protected(why))?;
+        call.is_sealed = true;
+        if let Start::New(token) = start
+            && self.leaves_call(conn, call, message.len())
+        {
+            // What would be refused later is refused now.
+            drop(self.stage_call(conn, start, call)?);
+            let (c, core) = self.conn_and_core(conn).ok_or(Backpressure::Down)?;
+            let reserved = c.lane.proto().requester.reserve(token, call.terms.deadline);
+            let slot = reserved.map_err(|refused| core.stats().refuse(refused))?;
+            core.wake_by(call.terms.deadline);
+            let then = Then::Send { slot, context: Arc::clone(context), sequence };
+            self.process_body(Body { conn, message, at, then });
+            return Ok(slot);
+        }
+        let (secured, body) = ((&context.context, context.service), &mut message.bytes_mut()[at..]);
+        let sealed = seal(secured, body, sequence, self.gss_work().crypto());
+        sealed.map_err(|why| self.not_protected(why))?;
+        call.sealed = Some(message);
+        self.place_sealed_call(conn, start, call).inspect_err(|_| drop(call.sealed.take()))
+    }
+
+    /// Returns true if a thread seals a call of this length. One that is not within all limits as a chunk, as its reply is, is
+    /// refused where it is made; so is each where the connection offers no Read chunks.
+    fn leaves_call(&mut self, conn: ConnId, call: &Outgoing, call_bytes: usize) -> bool {
+        let reply_bytes = call.reply_bytes_max() + CALL_HEAD_BYTES;
+        let longest = call_bytes.max(reply_bytes);
+        let config = self.config();
+        let may_be_chunks = call_bytes <= config.read_list_bytes_max()
+            && reply_bytes <= config.write_list_bytes_max()
+            && longest <= config.chunk_bytes_max().min(longest_block_bytes(config));
+        may_be_chunks
+            && self.gss_work().takes(conn, call_bytes)
+            && self.conn(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
+    }
+
+    /// The XID that the next call gets, if one can be started.
+    fn next_xid(&mut self, conn: ConnId, start: Start) -> Result<Xid, Backpressure> {
+        let (c, core) = self.conn_and_core(conn).ok_or(Backpressure::Down)?;
+        let requester = &c.lane.proto().requester;
+        match (start.slot(), requester.check_room()) {
+            (Some(slot), _) => Ok(slot.xid()),
+            (None, Ok(())) => Ok(requester.next_xid()),
+            (None, Err(refused)) => Err(core.stats().refuse(refused)),
+        }
+    }
+
+    /// Sequence number of the next call. It is used up once the call has been sent: refused attempts use none.
+    fn next_sequence(
+        &mut self,
+        conn: ConnId,
+        context: &ClientContext,
+    ) -> Result<u32, Backpressure> {
+        let number = context.context.peek_sequence(context.window);
+        let number = number.map_err(|_| Backpressure::Connecting)?;
+        let gss = self.conn(conn).and_then(|c| c.gss_mut());
+        if gss.is_some_and(|gss| gss.has_room(context, number)) {
+            return Ok(number);
+        }
+        Err(self.stats().refuse(CallRefused::NoCredit))
+    }
+
+    /// A call has its slot, and uses up its sequence number.
+    fn note_sent(
+        &mut self,
+        conn: ConnId,
+        (slot, sequence): (SlotId, u32),
+        context: Arc<ClientContext>,
+        kept: Option<Kept>,
+    ) {
+        if let Some(gss) = self.conn(conn).and_then(|c| c.gss_mut()) {
+            context.context.take_sequence(sequence);
+            gss.note((slot, sequence), context, kept);
+        }
+    }
+
+    /// Keeps a call that may be denied because the server has lost its context, unless it is kept anyway. Keeps nothing if memory
+    /// is short: the call then ends when it is denied.
+    fn keep_for_denial(
+        &mut self,
+        conn: ConnId,
+        start: Start,
+        call: &mut Outgoing,
+        draft: &Draft<'_>,
+        context: &ClientContext,
+    ) {
+        let is_lasting = self.conn(conn).is_some_and(|c| c.calls.lasting.is_some());
+        let is_kept = call.terms.resend != Resend::Never && is_lasting;
+        let is_exposed = call.arguments.iter().flatten().any(Bulk::is_exposed);
+        let is_new = matches!(start, Start::New(_));
+        if is_kept || is_exposed || !is_new || !self.has_room_to_keep(draft.stream().len(), context)
+        {
+            return;
+        }
+        let order = self.stats().calls_sent;
+        call.kept = Kept::new(self.arena(), draft, order, call.terms, &call.results);
+    }
+
+    fn has_room_to_keep(&self, bytes: usize, context: &ClientContext) -> bool {
+        let mut classes = self.arena().classes();
+        context.keeps_call(bytes)
+            && classes
+                .find(|class| class.block_bytes >= bytes)
+                .is_some_and(|class| class.free * 2 > class.total)
+    }
+
+    fn not_protected(&self, why: Unprotected) -> Backpressure {
+        match why {
+            Unprotected::NoMemory(bytes) => no_block(bytes, longest_block_bytes(self.config())),
+            _ => NOT_SIGNED,
+        }
+    }
+}
