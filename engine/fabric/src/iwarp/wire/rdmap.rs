@@ -27,10 +27,7 @@ impl Opcode {
             Self::Write => 0,
             Self::ReadRequest => 1,
             Self::ReadResponse => 2,
-            Self::Send { invalidates: false, solicited: false } => 3,
-            Self::Send { invalidates: true, solicited: false } => 4,
-            Self::Send { invalidates: false, solicited: true } => 5,
-            Self::Send { invalidates: true, solicited: true } => 6,
+            Self::Send { invalidates, solicited } => 3 + invalidates as u8 + 2 * solicited as u8,
             Self::Terminate => 7,
         };
         VERSION << 6 | opcode
@@ -44,10 +41,7 @@ impl Opcode {
             0 => Self::Write,
             1 => Self::ReadRequest,
             2 => Self::ReadResponse,
-            3 => Self::Send { invalidates: false, solicited: false },
-            4 => Self::Send { invalidates: true, solicited: false },
-            5 => Self::Send { invalidates: false, solicited: true },
-            6 => Self::Send { invalidates: true, solicited: true },
+            kind @ 3..=6 => Self::Send { invalidates: kind & 1 == 0, solicited: kind >= 5 },
             7 => Self::Terminate,
             _ => return Err(Fault::Opcode),
         })

@@ -122,17 +122,14 @@ impl Enhanced {
 
 /// Reason why bytes are not a frame. The driver closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
 pub enum FrameError {
-    /// Other bytes than the key.
     #[error("not an MPA frame")]
     Key,
-    /// A revision that this end does not know.
     #[error("MPA revision {0}, known are 1 and 2")]
     Revision(u8),
-    /// More private data than a frame may have.
     #[error("MPA frame with {0} bytes of private data, the maximum is 512")]
     PrivateData(u16),
-    /// The frame claims data of RFC 6581 and is too short for it.
     #[error("MPA frame without the IRD and ORD that it announces")]
     Enhanced,
 }
@@ -253,20 +250,16 @@ pub enum Answer<'a> {
 
 /// Reason why a Reply leads to no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
 pub enum ReplyError {
-    /// The peer refuses the connection.
     #[error("the peer rejected the connection")]
     Rejected,
-    /// The peer rejected the frame of revision 2, or answered in revision 1.
     #[error("the peer does not support MPA revision 2")]
     Revision,
-    /// The peer wants markers.
     #[error("the peer requires MPA markers, which are not supported")]
     Markers,
-    /// The peer will have more Reads outstanding than this end serves.
     #[error("the peer requires more RDMA Reads at a time than this side serves")]
     InsufficientIrd,
-    /// The peer takes none of the offered first FPDUs.
     #[error("the peer accepts none of the offered RTR messages")]
     NoMatchingRtr,
 }
