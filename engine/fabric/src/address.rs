@@ -1,4 +1,4 @@
-//! Addresses in text form: `shm:NAME` and `rdma://HOST:PORT`. The part before the name tells which
+//! Addresses in text form: `shm:NAME`, `rdma://HOST:PORT` and `iwarp://HOST:PORT`. The part before the name tells which
 //! driver an address belongs to.
 //!
 //! Pure functions over text, above the drivers, which take them apart with these. Programs call
@@ -13,9 +13,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 pub const RDMA_PORT: u16 = 20049;
 
 const RDMA_SCHEME: &str = "rdma://";
+const IWARP_SCHEME: &str = "iwarp://";
 const HOST_BYTES_MAX: usize = 253;
 const RDMA_FORMS: &str = "rdma://HOST:PORT or rdma://HOST (port 20049), where HOST is a name, \
-                          an IPv4 address or an IPv6 address in brackets";
+                          an IPv4 address or an IPv6 address in brackets, and the same with iwarp://";
 
 /// A rejected address, with the reason and the allowed forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +37,7 @@ pub struct AddressError {
 pub enum Address {
     /// An address of the shared-memory driver, as it was written.
     Shm(String),
-    /// An address of the driver of RDMA devices.
+    /// An address of the driver of RDMA devices, or of that of TCP sockets ([`RdmaAddress::is_over_socket`]).
     Rdma(RdmaAddress),
 }
 
@@ -49,14 +50,14 @@ impl Address {
         if text.starts_with("shm:") {
             return shm::check_address(text).map(|()| Self::Shm(text.to_owned()));
         }
-        if text.starts_with(RDMA_SCHEME) {
+        if text.starts_with(RDMA_SCHEME) || text.starts_with(IWARP_SCHEME) {
             return RdmaAddress::parse(text).map(Self::Rdma);
         }
         Err(AddressError {
             address: text.to_owned(),
             kind: "address",
-            reason: "it must start with shm: or rdma://",
-            forms: "shm:NAME, shm:/absolute/path and rdma://HOST:PORT",
+            reason: "it must start with shm: or rdma:// or iwarp://",
+            forms: "shm:NAME, shm:/absolute/path, rdma://HOST:PORT and iwarp://HOST:PORT",
         })
     }
 }
@@ -78,31 +79,49 @@ pub fn check_address(address: &str) -> Result<(), AddressError> {
     Address::parse(address).map(drop)
 }
 
-/// `rdma://HOST:PORT`; `Display` writes it so, always with the port.
+/// `rdma://HOST:PORT`, reached by an RDMA device, or `iwarp://HOST:PORT`, reached by a TCP socket; `Display` writes it
+/// so, always with the port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RdmaAddress {
     host: String,
     port: u16,
+    is_over_socket: bool,
 }
 
 impl RdmaAddress {
-    /// Reads `rdma://HOST:PORT`: the host is a name, an IPv4 address, or an IPv6 address in
+    /// Reads `rdma://HOST:PORT` or `iwarp://HOST:PORT`: the host is a name, an IPv4 address, or an IPv6 address in
     /// brackets, with a zone if it needs one (`[fe80::1%eth0]`); without a port it is [`RDMA_PORT`].
     ///
     /// # Errors
     /// [`AddressError`] when it is none.
     pub fn parse(address: &str) -> Result<Self, AddressError> {
-        let parsed = match address.strip_prefix(RDMA_SCHEME) {
+        let (device, socket) =
+            (address.strip_prefix(RDMA_SCHEME), address.strip_prefix(IWARP_SCHEME));
+        let parsed = match device.or(socket) {
             Some(rest) => host_and_port(rest),
             None if address.starts_with("shm:") => Err(SHM_ADDRESS),
-            None => Err("it must start with rdma://"),
+            None => Err("it must start with rdma:// or iwarp://"),
         };
-        parsed.map_err(|reason| AddressError {
-            address: address.to_owned(),
-            kind: "rdma address",
-            reason,
-            forms: RDMA_FORMS,
-        })
+        match parsed {
+            Ok((host, port)) => Ok(Self { host, port, is_over_socket: socket.is_some() }),
+            Err(reason) => Err(refused(address, reason)),
+        }
+    }
+
+    /// As [`parse`](Self::parse), for the driver of TCP sockets or that of devices.
+    pub(crate) fn of_driver(address: &str, is_over_socket: bool) -> Result<Self, AddressError> {
+        let parsed = Self::parse(address)?;
+        match (parsed.is_over_socket, is_over_socket) {
+            (true, false) => Err(refused(address, SOCKET_ADDRESS)),
+            (false, true) => Err(refused(address, DEVICE_ADDRESS)),
+            _ => Ok(parsed),
+        }
+    }
+
+    /// The address is reached by a TCP socket of this process, and needs no device.
+    #[must_use]
+    pub const fn is_over_socket(&self) -> bool {
+        self.is_over_socket
     }
 
     /// The host: a name, or an IP address without brackets.
@@ -139,18 +158,27 @@ impl RdmaAddress {
 
 impl fmt::Display for RdmaAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
+        let Self { host, port, is_over_socket } = self;
+        let scheme = if *is_over_socket { IWARP_SCHEME } else { RDMA_SCHEME };
         match host.contains(':') {
-            true => write!(f, "{RDMA_SCHEME}[{host}]:{port}"),
-            false => write!(f, "{RDMA_SCHEME}{host}:{port}"),
+            true => write!(f, "{scheme}[{host}]:{port}"),
+            false => write!(f, "{scheme}{host}:{port}"),
         }
     }
 }
 
 const SHM_ADDRESS: &str =
-    "it is for shared memory, and this engine's driver is verbs (fabric.driver)";
+    "it is for shared memory, and this engine's driver is another one (fabric.driver)";
+const SOCKET_ADDRESS: &str =
+    "it is for TCP sockets, and this engine's driver is verbs (fabric.driver)";
+const DEVICE_ADDRESS: &str =
+    "it is for RDMA devices, and this engine's driver is iwarp (fabric.driver)";
 
-fn host_and_port(rest: &str) -> Result<RdmaAddress, &'static str> {
+fn refused(address: &str, reason: &'static str) -> AddressError {
+    AddressError { address: address.to_owned(), kind: "rdma address", reason, forms: RDMA_FORMS }
+}
+
+fn host_and_port(rest: &str) -> Result<(String, u16), &'static str> {
     let (host, port) = match rest.strip_prefix('[') {
         Some(bracketed) => bracketed.split_once(']').ok_or("a bracket is not closed")?,
         None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
@@ -167,7 +195,7 @@ fn host_and_port(rest: &str) -> Result<RdmaAddress, &'static str> {
         None if port.is_empty() => RDMA_PORT,
         None => return Err("after a bracket comes nothing but a port"),
     };
-    Ok(RdmaAddress { host: host.to_owned(), port })
+    Ok((host.to_owned(), port))
 }
 
 /// Checks the characters that may be sent to the resolver: letters, digits and the separators
@@ -217,6 +245,7 @@ mod tests {
             ("rdma://h", "rdma://h:20049"),
             ("rdma://[::1]", "rdma://[::1]:20049"),
             ("rdma://1.2.3.4:5", "rdma://1.2.3.4:5"),
+            ("iwarp://[::1]", "iwarp://[::1]:20049"),
         ] {
             assert_eq!(RdmaAddress::parse(written).unwrap().to_string(), shown);
         }
@@ -257,7 +286,7 @@ mod tests {
         }
         for text in ["", "h:20049", "tcp:1", "rdma:h", "RDMA://h"] {
             let error = Address::parse(text).unwrap_err().to_string();
-            assert!(error.contains("must start with shm: or rdma://"), "{error}");
+            assert!(error.contains("must start with shm: or rdma:// or iwarp://"), "{error}");
         }
     }
 
@@ -267,11 +296,17 @@ mod tests {
         assert!(error.reason.contains("fabric.driver"), "{error}");
         let error = shm::check_address("rdma://h:1").unwrap_err();
         assert!(error.reason.contains("fabric.driver"), "{error}");
+        for (address, is_over_socket) in [("rdma://h:1", false), ("iwarp://h:1", true)] {
+            let parsed = RdmaAddress::of_driver(address, is_over_socket);
+            assert_eq!(parsed.map(|it| it.is_over_socket()), Ok(is_over_socket));
+            let error = RdmaAddress::of_driver(address, !is_over_socket).unwrap_err();
+            assert!(error.reason.contains("fabric.driver"), "{error}");
+        }
     }
 
     proptest! {
         #[test]
-        fn what_is_read_reads_back_as_it_is_shown(text in "rdma://[a-z0-9.:%\\[\\]-]{0,20}") {
+        fn what_is_read_reads_back_as_it_is_shown(text in "(rdma|iwarp)://[a-z0-9.:%\\[\\]-]{0,20}") {
             if let Ok(address) = RdmaAddress::parse(&text) {
                 prop_assert_eq!(RdmaAddress::parse(&address.to_string()), Ok(address));
             }

@@ -1,10 +1,12 @@
-//! Common parts of the drivers' control planes: an attempted operation, private data, and the cores.
+//! Common parts of the drivers' control planes: an attempted operation, private data, the cores, and limits of accepting.
 
-use super::FabricError;
+use super::{FabricError, Origin};
 use crate::sync::lock;
+use crate::sys::journal::event;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of private data of each end of a connection: as many as rdma_cm lets an application have. RFC 8797 needs fewer.
@@ -64,4 +66,59 @@ impl<T> Cores<T> {
 
 pub(crate) fn runs_already(core: usize) -> FabricError {
     FabricError::because(&format!("start core {core}"), "it runs already", None)
+}
+
+/// Hosts that can fill the room for handshakes only together.
+const HOSTS_AT_ONCE: usize = 4;
+
+/// True if one more handshake, with `peer`, is too many in addition to those with the `others`. A
+/// single host has at most a quarter of the room, so that it cannot keep all others out.
+pub(crate) fn is_crowded(others: impl Iterator<Item = Origin>, peer: Origin, most: usize) -> bool {
+    let (all, same) =
+        others.fold((0, 0), |(all, same), other| (all + 1, same + usize::from(other == peer)));
+    all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
+}
+
+/// Result of an acceptor's call; `None` if it panics, which ends this request, and not the thread
+/// that all connections depend on.
+pub(crate) fn guarded<T>(op: &str, call: impl FnOnce() -> T) -> Option<T> {
+    // State that the call leaves half changed belongs to the acceptor; nothing of this crate is
+    // changed in it.
+    let result = panic::catch_unwind(AssertUnwindSafe(call));
+    if result.is_err() {
+        event!(ERROR, ?op, "an acceptor has panicked; the connection request is refused");
+    }
+    result.ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Ask for connections from one host, then from others. Expect a quarter of the room for each,
+    /// and no more than all of it.
+    #[test]
+    fn one_host_does_not_take_the_room_of_others() {
+        let host = |number: u8| Origin::of([10, 0, 0, number].into());
+        let two_each = |hosts: u8| (0..hosts).flat_map(move |number| [host(number); 2]);
+        let crowded = |hosts, peer| is_crowded(two_each(hosts), host(peer), 8);
+        assert!(!crowded(0, 0));
+        assert!(crowded(1, 0), "it has its quarter");
+        assert!(!crowded(3, 3), "another one has none yet");
+        assert!(crowded(4, 4), "all room is taken");
+    }
+
+    #[test]
+    fn an_acceptor_that_panics_has_said_nothing() {
+        assert_eq!(guarded("listen", || Some(3)), Some(Some(3)));
+        let panicking = || std::panic::resume_unwind(Box::new("of the acceptor"));
+        assert_eq!(guarded::<Option<usize>>("listen", panicking), None);
+    }
+
+    #[test]
+    fn a_host_has_room_for_one_handshake_however_little_there_is() {
+        let host = Origin::of([10, 0, 0, 1].into());
+        assert!(!is_crowded([].into_iter(), host, 1));
+        assert!(is_crowded([host].into_iter(), host, 3));
+    }
 }

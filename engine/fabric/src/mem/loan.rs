@@ -296,6 +296,8 @@ impl fmt::Debug for SharedBulk {
 pub struct Lease {
     block: BlockRef,
     writable: bool,
+    /// Another lease of the bytes may be written meanwhile.
+    is_witness: bool,
     start: usize,
     len: usize,
 }
@@ -307,7 +309,8 @@ impl Lease {
             range.start <= range.end && range.end <= limit,
             "lease {range:?} is not within the {limit} bytes there are"
         );
-        Self { block: block.clone(), writable, start: range.start, len: range.len() }
+        let (start, len) = (range.start, range.len());
+        Self { block: block.clone(), writable, is_witness: false, start, len }
     }
 
     /// Bytes.
@@ -364,7 +367,22 @@ impl Lease {
     /// the holder of this one, or a device for it, writes them meanwhile. Copies then have old bytes or new ones.
     #[inline]
     pub(crate) fn witness(&self) -> Self {
-        Self { block: self.block.clone(), writable: false, start: self.start, len: self.len }
+        let (block, start, len) = (self.block.clone(), self.start, self.len);
+        Self { block, writable: false, is_witness: true, start, len }
+    }
+
+    /// The bytes, for a driver that hands them to the kernel and computes sums of them itself.
+    ///
+    /// # Panics
+    /// If a peer can write the memory at any time, or the lease is a witness.
+    #[inline]
+    pub(crate) fn stable_bytes(&self) -> &[u8] {
+        assert!(!self.block.is_exposed() && !self.is_witness, "another holder may write the bytes");
+        // SAFETY: `len` initialised bytes of the block, as `new` checked and `advance` keeps. While this lease lives they
+        // are written by `write_at` only, which `&self` keeps away while the slice lives: leases of a `Bulk` do not
+        // overlap, its owner creates no reference while one is out, and a `SharedBulk` has readers only. A witness
+        // copies, and does not write.
+        unsafe { slice::from_raw_parts(self.as_ptr().as_ptr(), self.len) }
     }
 
     /// Copies from byte `at` of the lease on, for a driver that moves bytes itself.
@@ -407,7 +425,8 @@ impl Lease {
     pub fn split_to(&mut self, n: usize) -> Self {
         let start = self.start;
         self.advance(n);
-        Self { block: self.block.clone(), writable: self.writable, start, len: n }
+        let (block, writable, is_witness) = (self.block.clone(), self.writable, self.is_witness);
+        Self { block, writable, is_witness, start, len: n }
     }
 
     /// Gives up the first `n` bytes, which are done.

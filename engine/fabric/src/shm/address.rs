@@ -98,8 +98,8 @@ fn users_of(name: &str, table: &str) -> Vec<u32> {
 }
 
 fn not_shm(address: &str) -> &'static str {
-    match address.starts_with("rdma://") {
-        true => "it is for RDMA devices, and this engine's driver is shm (fabric.driver)",
+    match address.starts_with("rdma://") || address.starts_with("iwarp://") {
+        true => "it is for a network, and this engine's driver is shm (fabric.driver)",
         false => "it must start with shm:",
     }
 }

@@ -1,10 +1,11 @@
 //! The process at the other end of a Unix socket, and the one rule by which every socket of this
 //! library and its programs trusts it or not.
 
+use super::socket_option::option;
 use rustix::net::sockopt;
 use rustix::process::{Uid, geteuid};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// User and process at the other end of a Unix socket, as the kernel recorded them when the peer
 /// connected or began to listen (`SO_PEERCRED`).
@@ -67,26 +68,9 @@ fn pidfd_inode(socket: BorrowedFd<'_>) -> Option<u64> {
 /// The kernel's error: before Linux 6.5 `ENOPROTOOPT`.
 pub fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
-    let [fd] = option(socket, SO_PEERPIDFD)?;
+    let [fd] = option(socket, (libc::SOL_SOCKET, SO_PEERPIDFD))?;
     // SAFETY: the kernel has just created this descriptor for this process.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
-}
-
-/// Asks the kernel for an option of a socket that is an array of words.
-fn option<const WORDS: usize>(
-    socket: BorrowedFd<'_>,
-    name: libc::c_int,
-) -> io::Result<[u32; WORDS]> {
-    let mut value = [0; WORDS];
-    let mut len = size_of_val(&value) as libc::socklen_t;
-    let at = (&raw mut value).cast();
-    // SAFETY: both results have places, and `len` says the size of the value.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, at, &raw mut len) };
-    match result == 0 && len as usize == size_of_val(&value) {
-        true => Ok(value),
-        false => Err(io::Error::last_os_error()),
-    }
 }
 
 impl Credentials {
@@ -96,7 +80,7 @@ impl Credentials {
     /// The kernel's error for a descriptor that is not a connected Unix socket.
     pub fn of_peer(socket: impl AsFd) -> io::Result<Self> {
         // Not by rustix, whose process ids are never 0.
-        let [pid, uid, _gid] = option(socket.as_fd(), libc::SO_PEERCRED)?;
+        let [pid, uid, _gid] = option(socket.as_fd(), (libc::SOL_SOCKET, libc::SO_PEERCRED))?;
         Ok(Self { pid, uid, process: ProcessIdentity::of_peer(socket.as_fd(), pid) })
     }
 

@@ -17,4 +17,5 @@ pub mod pinning;
 pub mod pm_qos;
 pub mod random;
 pub mod socket_file;
+pub(crate) mod socket_option;
 pub mod topology;

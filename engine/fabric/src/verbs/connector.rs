@@ -235,7 +235,7 @@ fn unanswered(attempt: &Attempt, error: RecvTimeoutError) -> FabricError {
 }
 
 fn resolve(attempt: &Attempt, address: &str) -> Result<Vec<SocketAddr>, FabricError> {
-    let address = RdmaAddress::parse(address);
+    let address = RdmaAddress::of_driver(address, false);
     let address = address.map_err(|error| FabricError::of_address(&attempt.op, error))?;
     address.resolve().map_err(|error| attempt.failed("the name is not known", Some(error)))
 }

@@ -11,13 +11,13 @@ use super::super::{
 };
 use super::config::VerbsConfig;
 use super::core::CoreShared;
-use super::iwarp_first_message::{self, Reminder};
 use super::link::Link;
 use super::objects::{CompletionQueue, CqBroken, blank_completions};
 use super::poll::{Outbox, Outcome, is_message};
 use super::queue_pair::{DRAIN_TIMEOUT, End, QueuePair};
 use super::short_endpoint::DirtyPairs;
 use super::work_id::{PLACES_MAX, Queue, WorkId};
+use crate::iwarp::first_message::{FIRST_WAIT, Reminder};
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
@@ -497,9 +497,7 @@ impl Fabric for VerbsFabric {
         let is_busy = !self.table.ending.is_empty() || !self.table.dirty.borrow().is_empty();
         let at_most = match is_busy {
             true => at_most.min(BUSY_NAP),
-            false if !self.table.unanswered.is_empty() => {
-                at_most.min(iwarp_first_message::FIRST_WAIT)
-            }
+            false if !self.table.unanswered.is_empty() => at_most.min(FIRST_WAIT),
             false => at_most,
         };
         if self.arm() && self.core.park() {

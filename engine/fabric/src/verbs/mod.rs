@@ -14,7 +14,6 @@ mod core;
 mod device;
 mod driver;
 mod exposure;
-mod iwarp_first_message;
 mod link;
 mod memory;
 mod objects;

@@ -8,6 +8,7 @@ use super::super::reads::Reads;
 use super::connection::{Connection, asking_peer};
 use super::machine::{Failure, State, Step};
 use super::{Control, ControlThread, ended};
+use crate::connector_common::{guarded, is_crowded};
 use crate::sync::next_number;
 use crate::sys::journal::event;
 use rdma_sys::rdma_cm_event_type::{
@@ -15,7 +16,6 @@ use rdma_sys::rdma_cm_event_type::{
 };
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -27,9 +27,6 @@ const HOST_FULL: &[u8] = b"no room for more connections of one host";
 const STRANGER: &[u8] = b"not a client of this service";
 const UNABLE: &[u8] = b"no resources for the connection";
 const WRONG_DEVICE: &[u8] = b"not served on this device";
-
-/// Hosts that can fill the room for handshakes only together.
-const HOSTS_AT_ONCE: usize = 4;
 
 /// Interval at which a listener looks for its device after the device was removed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -220,26 +217,6 @@ fn refusal(
     }
 }
 
-/// True if one more handshake, with `peer`, is too many in addition to those with the `others`. A
-/// single host has at most a quarter of the room, so that it cannot keep all others out.
-fn is_crowded(others: impl Iterator<Item = Origin>, peer: Origin, most: usize) -> bool {
-    let (all, same) =
-        others.fold((0, 0), |(all, same), other| (all + 1, same + usize::from(other == peer)));
-    all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
-}
-
-/// Result of an acceptor's call; `None` if it panics, which ends this request, and not the thread
-/// that all connections depend on.
-fn guarded<T>(op: &str, call: impl FnOnce() -> T) -> Option<T> {
-    // State that the call leaves half changed belongs to the acceptor; nothing of this crate is
-    // changed in it.
-    let result = panic::catch_unwind(AssertUnwindSafe(call));
-    if result.is_err() {
-        event!(ERROR, ?op, "an acceptor has panicked; the connection request is refused");
-    }
-    result.ok()
-}
-
 fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricError {
     let ip = address.ip();
     let reason = match error.raw_os_error() {
@@ -260,19 +237,6 @@ mod tests {
     use super::*;
     use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
 
-    /// Ask for connections from one host, then from others. Expect a quarter of the room for each,
-    /// and no more than all of it.
-    #[test]
-    fn one_host_does_not_take_the_room_of_others() {
-        let host = |number: u8| Origin::of([10, 0, 0, number].into());
-        let two_each = |hosts: u8| (0..hosts).flat_map(move |number| [host(number); 2]);
-        let crowded = |hosts, peer| is_crowded(two_each(hosts), host(peer), 8);
-        assert!(!crowded(0, 0));
-        assert!(crowded(1, 0), "it has its quarter");
-        assert!(!crowded(3, 3), "another one has none yet");
-        assert!(crowded(4, 4), "all room is taken");
-    }
-
     #[test]
     fn a_listener_whose_address_moves_binds_it_again_at_once() {
         assert_eq!(wait_to_listen_again(RDMA_CM_EVENT_ADDR_CHANGE), Some(Duration::ZERO));
@@ -291,20 +255,6 @@ mod tests {
         assert!(!is_of("[2001:db8::1]:7", "fe80::1"));
         assert!(!is_of("10.9.0.1:7", "no path"));
         assert!(!is_of("0.0.0.0:0", "::"));
-    }
-
-    #[test]
-    fn an_acceptor_that_panics_has_said_nothing() {
-        assert_eq!(guarded("listen", || Some(3)), Some(Some(3)));
-        let panicking = || std::panic::resume_unwind(Box::new("of the acceptor"));
-        assert_eq!(guarded::<Option<usize>>("listen", panicking), None);
-    }
-
-    #[test]
-    fn a_host_has_room_for_one_handshake_however_little_there_is() {
-        let host = Origin::of([10, 0, 0, 1].into());
-        assert!(!is_crowded([].into_iter(), host, 1));
-        assert!(is_crowded([host].into_iter(), host, 3));
     }
 
     #[test]

@@ -4,33 +4,33 @@
 //! left. A first message that arrives earlier stays unread until more bytes come, and an RPC client
 //! that waits for its reply does not send any. Therefore the side that connected repeats a Write of
 //! no bytes for some seconds. Such a Write changes nothing at the peer and is not a message (RFC
-//! 5040 section 5.1). Used by `driver`.
+//! 5040 section 5.1). For sockets and for devices.
 
 use super::super::QpId;
 use std::time::{Duration, Instant};
 
 /// Wait for the peer's first message before the first reminder, and twice as long before each
 /// further one. Peers at work answer sooner.
-pub(super) const FIRST_WAIT: Duration = Duration::from_millis(10);
+pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(10);
 
 /// The last is sent after five seconds: by then a peer's kernel that lives has its socket.
 const COUNT: u8 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reminder {
-    pub(super) qp: QpId,
+pub(crate) struct Reminder {
+    pub(crate) qp: QpId,
     at: Instant,
     wait: Duration,
     left: u8,
 }
 
 impl Reminder {
-    pub(super) fn new(qp: QpId, now: Instant) -> Self {
+    pub(crate) fn new(qp: QpId, now: Instant) -> Self {
         Self { qp, at: now + FIRST_WAIT, wait: FIRST_WAIT, left: COUNT }
     }
 
     /// True if a reminder is due; schedules the next one.
-    pub(super) fn take_due(&mut self, now: Instant) -> bool {
+    pub(crate) fn take_due(&mut self, now: Instant) -> bool {
         if now < self.at || self.is_over() {
             return false;
         }
@@ -40,7 +40,12 @@ impl Reminder {
         true
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    /// Time of the next reminder.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
         self.left == 0
     }
 }

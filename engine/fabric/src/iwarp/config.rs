@@ -1,0 +1,98 @@
+//! Settings of the driver.
+
+use crate::mem::{BulkClass, BulkPool};
+use crate::setting::{SettingError, within};
+use std::time::Duration;
+
+/// Settings of the driver; a plain value, checked when a connector is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IwarpConfig {
+    /// Longest message, in bytes.
+    pub message_bytes_max: usize,
+    /// Receives one queue pair may have posted.
+    pub recv_queue_depth: u16,
+    /// Work requests one queue pair holds.
+    pub send_queue_depth: u16,
+    /// RDMA Reads outstanding from this side of a connection (ORD), at most.
+    pub reads_out_max: u8,
+    /// RDMA Reads outstanding at this side of a connection (IRD), at most.
+    pub reads_in_max: u8,
+    /// Time that an arrived message waits for a receive, and everything behind it, before the connection ends.
+    pub receive_patience: Duration,
+    /// Block classes of the memory of a connection, if the core has lent none.
+    pub arena: Vec<BulkClass>,
+    /// Keys a connection may have in use at a time.
+    pub keys_max: usize,
+    /// Connections per core.
+    pub conns_max: usize,
+    /// Handshakes that may be open at a time; with one host a quarter of them, and one at least.
+    pub handshakes_max: usize,
+    /// Connections that are accepted from one host, see [`Origin`](crate::Origin).
+    pub host_conns_max: usize,
+    /// Longest handshake when accepting. A connecting side waits as long as it is told to
+    /// ([`Connector::connect`](crate::Connector::connect)).
+    pub handshake_timeout: Duration,
+}
+
+impl Default for IwarpConfig {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 8192,
+            recv_queue_depth: 256,
+            send_queue_depth: 256,
+            reads_out_max: 16,
+            reads_in_max: 16,
+            // A core that is busy for longer than this has lost its peers' patience, too.
+            receive_patience: Duration::from_secs(10),
+            arena: vec![
+                BulkClass { block_bytes: 4 << 10, count: 128 },
+                BulkClass { block_bytes: 64 << 10, count: 40 },
+                BulkClass { block_bytes: (1 << 20) + (64 << 10), count: 12 },
+            ],
+            keys_max: 256,
+            conns_max: 256,
+            handshakes_max: 64,
+            host_conns_max: 256,
+            handshake_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl IwarpConfig {
+    /// Checks every field against its limits.
+    ///
+    /// # Errors
+    /// The first field that is out of them.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        const WORDS: (u64, u64) = (1, u16::MAX as u64);
+        BulkPool::region_bytes(&self.arena)
+            .map_err(|error| SettingError { key: "arena", reason: error.to_string() })?;
+        within("message_bytes_max", self.message_bytes_max as u64, (64, 1 << 30))?;
+        within("recv_queue_depth", self.recv_queue_depth.into(), WORDS)?;
+        within("send_queue_depth", self.send_queue_depth.into(), WORDS)?;
+        within("reads_out_max", self.reads_out_max.into(), (1, u8::MAX.into()))?;
+        within("reads_in_max", self.reads_in_max.into(), (1, u8::MAX.into()))?;
+        within("keys_max", self.keys_max as u64, (1, 1 << 20))?;
+        within("conns_max", self.conns_max as u64, (1, 1 << 20))?;
+        within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
+        within("host_conns_max", self.host_conns_max as u64, (1, 65_536))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_a_field_out_of_its_limits_is_named() {
+        let base = IwarpConfig::default;
+        assert_eq!(base().validate(), Ok(()));
+        for (config, key) in [
+            (IwarpConfig { arena: vec![], ..base() }, "arena"),
+            (IwarpConfig { reads_in_max: 0, ..base() }, "reads_in_max"),
+            (IwarpConfig { conns_max: 0, ..base() }, "conns_max"),
+        ] {
+            assert_eq!(config.validate().map_err(|error| error.key), Err(key));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! One connection: its queues, its socket, and the memory that its peer may reach. `arrivals` acts on what the peer sends,
+//! `framing` on what was posted, `ending` takes it down.
+
+use super::super::{
+    Access, Completions, ConnMemory, ExposeError, Full, InFlight, QpId, RemoteSlice, Revoked,
+    SendWr, WrId,
+};
+use super::arrivals::Input;
+use super::config::IwarpConfig;
+use super::ending::Phase;
+use super::exposure::{Exposures, Killed};
+use super::first_message::Reminder;
+use super::link::Link;
+use super::send_stream::{Payload, SendStream};
+use super::socket::ReceiveRing;
+use super::wire::{FPDU_BYTES_MAX, Message, ReadRequest, ReadSink, Receiver, Rtr, Sender};
+use crate::mem::{Buf, Bulk, BulkPool, KeyGenerator, Lease};
+use crate::sys::socket_option;
+use rustix::event::epoll::EventFlags;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Bytes of the ring that a connection receives to: several of the longest FPDUs. Only what is used of it takes memory.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+const _: () = assert!(RECEIVE_BYTES >= 2 * FPDU_BYTES_MAX);
+
+/// Bytes of an FPDU where the kernel does not tell the length of a segment.
+const SEGMENT_BYTES_UNKNOWN: usize = 1448;
+
+/// An RDMA Read of this side whose response has not come.
+#[derive(Debug)]
+pub(super) struct OutRead {
+    /// `None` for the one that only lets the peer send.
+    pub(super) id: Option<WrId>,
+    pub(super) into: Option<Lease>,
+    pub(super) number: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    pub(super) id: QpId,
+    pub(super) link: Link,
+    pub(super) phase: Phase,
+    pub(super) depth: usize,
+    pub(super) recv_depth: usize,
+    pub(super) patience: Duration,
+
+    pub(super) ring: ReceiveRing,
+    pub(super) input: Input,
+    pub(super) receiver: Receiver,
+    pub(super) receives: VecDeque<Buf>,
+
+    pub(super) sender: Sender,
+    pub(super) stream: SendStream,
+    /// Origin of the payload of this side's message in progress.
+    pub(super) current: Payload,
+    /// Posted and not framed.
+    pub(super) waiting: VecDeque<SendWr>,
+    /// Requests that were posted.
+    pub(super) posted: u64,
+    pub(super) reads: VecDeque<OutRead>,
+    sink_keys: KeyGenerator,
+    sinks: usize,
+    /// Reads of the peer that are not answered, in order.
+    pub(super) owed: VecDeque<ReadRequest>,
+    pub(super) reminder: Option<Reminder>,
+
+    pub(super) exposures: Exposures,
+    /// Keys whose end took time, to be told.
+    pub(super) revoked: VecDeque<u32>,
+    pool: BulkPool,
+    is_own_pool: bool,
+
+    /// It is in the list of those to flush.
+    pub(super) is_dirty: bool,
+    /// The socket has something, as far as is known.
+    pub(super) is_ready: bool,
+    /// Events that the core sleeps for.
+    pub(super) interest: EventFlags,
+}
+
+impl QueuePair {
+    /// `pool`: memory that may be exposed, and whether it is the connection's own.
+    pub(super) fn new(
+        id: QpId,
+        link: Link,
+        config: &IwarpConfig,
+        (pool, is_own_pool): (BulkPool, bool),
+    ) -> io::Result<Self> {
+        let segment_bytes = socket_option::segment_bytes(&link.socket);
+        let (agreed, accepted) = (link.agreed, !link.is_connecting);
+        let reads_max = usize::from(agreed.ord.max(1));
+        let regions = link.lent.iter().copied().chain([pool.region_id()]).collect();
+        let keys = KeyGenerator::new(config.keys_max)?;
+        let depth = usize::from(config.send_queue_depth);
+        let reminder = link.is_connecting.then(|| Reminder::new(id, Instant::now()));
+        let mut pair = Self {
+            id,
+            phase: Phase::Live,
+            depth,
+            recv_depth: config.recv_queue_depth.into(),
+            patience: config.receive_patience,
+            ring: ReceiveRing::new(RECEIVE_BYTES),
+            input: Input::default(),
+            receiver: Receiver::new(&agreed, accepted),
+            receives: VecDeque::with_capacity(config.recv_queue_depth.into()),
+            sender: Sender::new(segment_bytes.unwrap_or(SEGMENT_BYTES_UNKNOWN)),
+            stream: SendStream::new(agreed.crc, depth),
+            current: Payload::None,
+            waiting: VecDeque::with_capacity(depth),
+            posted: 0,
+            reads: VecDeque::with_capacity(reads_max),
+            sink_keys: KeyGenerator::new(reads_max)?,
+            sinks: reads_max,
+            owed: VecDeque::with_capacity(agreed.ird.into()),
+            reminder,
+            exposures: Exposures::new(keys, config.keys_max, regions),
+            revoked: VecDeque::with_capacity(config.keys_max),
+            pool,
+            is_own_pool,
+            is_dirty: false,
+            // Its peer may have sent before it was watched.
+            is_ready: true,
+            interest: EventFlags::IN,
+            link,
+        };
+        pair.let_peer_send();
+        Ok(pair)
+    }
+
+    /// As the connecting side, begins with the FPDU that was agreed to be the first.
+    fn let_peer_send(&mut self) {
+        let rtr = self.link.agreed.rtr.filter(|_| self.link.is_connecting);
+        let message = match rtr {
+            None => return,
+            Some(Rtr::Send) => Message::Send { length: 0, invalidate: None, solicited: false },
+            Some(Rtr::Write) => Message::Write { stag: 0, offset: 0, length: 0 },
+            Some(Rtr::Read) => {
+                let request =
+                    self.expect_read(None, RemoteSlice { handle: 0, length: 0, offset: 0 });
+                let Some(request) = request else { return };
+                Message::Read(request)
+            }
+        };
+        // Nothing is in progress.
+        let _ = self.sender.start(message);
+    }
+
+    /// The request of a Read, whose response may come from now on. `None` if there are as many already as the peer takes.
+    pub(super) fn expect_read(
+        &mut self,
+        into: Option<(WrId, Lease, u64)>,
+        from: RemoteSlice,
+    ) -> Option<ReadRequest> {
+        let sink_stag = self.sink_keys.next(self.posted as usize % self.sinks);
+        let sink = ReadSink { stag: sink_stag, offset: 0, length: from.length };
+        self.receiver.expect_read(sink).ok()?;
+        self.reads.push_back(match into {
+            Some((id, into, number)) => OutRead { id: Some(id), into: Some(into), number },
+            None => OutRead { id: None, into: None, number: self.posted },
+        });
+        Some(ReadRequest {
+            msn: 0,
+            sink_stag,
+            sink_offset: 0,
+            length: from.length,
+            source_stag: from.handle,
+            source_offset: from.offset,
+        })
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.link.socket.as_fd()
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live)
+    }
+
+    pub(super) fn room(&self) -> usize {
+        let used = self.waiting.len() + self.stream.held() + self.reads.len();
+        if self.is_live() { self.depth.saturating_sub(used) } else { 0 }
+    }
+
+    pub(super) fn post(&mut self, wr: SendWr) -> Result<(), Full<SendWr>> {
+        if self.room() == 0 {
+            return Err(Full(wr));
+        }
+        self.posted += 1;
+        self.waiting.push_back(wr);
+        Ok(())
+    }
+
+    pub(super) fn post_recv(&mut self, buf: Buf) -> Result<(), Full<Buf>> {
+        if !self.is_live() || self.receives.len() >= self.recv_depth {
+            return Err(Full(buf));
+        }
+        self.receives.push_back(buf);
+        self.input.on_receive_posted();
+        Ok(())
+    }
+
+    /// Requests that have not completed; see [`InFlight`]. The memory of a short one is copied, and so is free early.
+    pub(super) fn outstanding(&self) -> InFlight {
+        if !self.is_live() {
+            return InFlight::default();
+        }
+        let waiting = (!self.waiting.is_empty()).then(|| self.posted - self.waiting.len() as u64);
+        let read = self.reads.front().map(|read| read.number);
+        let oldest = [waiting, read, self.stream.oldest()].into_iter().flatten().min();
+        let is_sending = !self.stream.is_empty() || !self.sender.is_free();
+        InFlight {
+            numbers: oldest.map(|oldest| oldest..self.posted),
+            // What is sent before the first request is none.
+            is_unsent: !self.waiting.is_empty() || (is_sending && self.posted > 0),
+        }
+    }
+
+    pub(super) fn memory(&self) -> ConnMemory<'_> {
+        ConnMemory { arena: Some(&self.pool).filter(|_| self.is_own_pool), read_sinks: None }
+    }
+
+    pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+        self.pool.take(bytes)
+    }
+
+    pub(super) fn expose(
+        &mut self,
+        memory: Lease,
+        access: Access,
+    ) -> Result<RemoteSlice, ExposeError> {
+        if !self.is_live() {
+            return Err(ExposeError::Down);
+        }
+        self.exposures.expose(memory, access)
+    }
+
+    pub(super) fn revoke(&mut self, handle: u32) -> Revoked {
+        match self.exposures.kill(handle) {
+            Killed::Later => Revoked::Soon,
+            Killed::Now | Killed::Unknown => Revoked::Now,
+        }
+    }
+
+    /// Events of the socket that a sleep must not miss.
+    pub(super) fn wanted(&self) -> EventFlags {
+        let listens = match &self.phase {
+            Phase::Live => !self.ring.is_full() && !self.input.has_ended(),
+            Phase::Draining(draining) => !draining.is_silent(),
+        };
+        let wanted = |is_wanted, flags| if is_wanted { flags } else { EventFlags::empty() };
+        wanted(listens, EventFlags::IN) | wanted(!self.stream.is_empty(), EventFlags::OUT)
+    }
+
+    /// True if there is something to send, or to frame and then send.
+    pub(super) fn has_output(&self) -> bool {
+        !self.stream.is_empty() || (self.is_live() && self.has_messages())
+    }
+
+    /// True if a poll has something to do that the socket does not tell of.
+    pub(super) fn is_runnable(&self, now: Instant) -> bool {
+        self.is_ready
+            || !self.revoked.is_empty()
+            || self.timer().is_some_and(|at| at <= now)
+            || match &self.phase {
+                Phase::Live => self.input.has_more(),
+                Phase::Draining(draining) => self.has_to_give_back() || draining.is_over(now),
+            }
+    }
+
+    /// Time at which a poll has something to do, if nothing happens before.
+    pub(super) fn timer(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Live => {
+                let reminder = self.reminder.as_ref().map(Reminder::at);
+                let stalled = self.input.stalled_since().map(|since| since + self.patience);
+                reminder.into_iter().chain(stalled).min()
+            }
+            Phase::Draining(draining) => Some(draining.until()),
+        }
+    }
+
+    /// Moves completions into `out`. True when the last one, `Down`, is out.
+    pub(super) fn poll(&mut self, out: &mut Completions) -> bool {
+        if self.is_live() {
+            self.take_arrivals(out);
+            if let Some(now) = self.timer().map(|_| Instant::now()) {
+                self.on_timer(now);
+            }
+        }
+        self.report_revoked(out);
+        !self.is_live() && self.advance_end(out)
+    }
+}

@@ -1,0 +1,308 @@
+//! FPDUs on their way to the socket. Headers and short payloads are copied to a buffer; long payloads stay where they are, in
+//! memory that is held until their last byte is the socket's.
+
+use super::exposure::Exposures;
+use super::socket::{self, Moved};
+use super::wire::{Crc, HEADER_BYTES_MAX, Segment};
+use crate::mem::{Buf, Lease};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+
+/// A payload of at most so many bytes is copied: a piece of its own costs the kernel as much as to copy it.
+const COPIED_BYTES_MAX: usize = 1024;
+
+/// Bytes of the buffer.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Pieces that one system call sends, and so many that wait.
+const PIECES_MAX: usize = 256;
+
+/// Bytes that are framed ahead of the socket: what is sent in one turn.
+const AHEAD_BYTES: usize = 256 << 10;
+
+/// Pad and CRC.
+const TRAILER_BYTES_MAX: usize = 7;
+
+/// Pieces of one FPDU: header, payload and trailer.
+const PIECES_PER_FPDU: usize = 3;
+
+/// Memory of a request of this side.
+#[derive(Debug)]
+pub(super) enum Memory {
+    Message(Buf),
+    Written(Lease),
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Message(message) => message.bytes(),
+            Self::Written(lease) => lease.stable_bytes(),
+        }
+    }
+}
+
+/// Origin of a payload.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Payload {
+    /// The request that was held last.
+    Request,
+    /// The exposure at this place, from this byte on.
+    Exposure(u32, usize),
+    /// The header has all of the FPDU.
+    None,
+}
+
+#[derive(Debug)]
+struct Piece {
+    place: PiecePlace,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PiecePlace {
+    Buffer,
+    Request { number: u64, at: usize, is_last: bool },
+    Exposure { place: u32, at: usize },
+}
+
+#[derive(Debug)]
+pub(super) struct SendStream {
+    uses_crc: bool,
+    buffer: Box<[u8]>,
+    /// The part of the buffer that is in use.
+    start: usize,
+    end: usize,
+    pieces: VecDeque<Piece>,
+    /// Bytes of the first piece that the socket has.
+    sent: usize,
+    /// Bytes of all pieces.
+    bytes: usize,
+    /// Memory of requests, and the numbers that they were posted with, in the order of sending.
+    held: VecDeque<(u64, Memory)>,
+    /// Number of the first of them among all that were held.
+    first_held: u64,
+}
+
+impl SendStream {
+    pub(super) fn new(uses_crc: bool, depth: usize) -> Self {
+        Self {
+            uses_crc,
+            buffer: vec![0; BUFFER_BYTES].into(),
+            start: 0,
+            end: 0,
+            pieces: VecDeque::with_capacity(PIECES_MAX),
+            sent: 0,
+            bytes: 0,
+            held: VecDeque::with_capacity(depth),
+            first_held: 0,
+        }
+    }
+
+    /// Nothing waits for the socket.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// There is room for any FPDU. Makes it, if it can be made.
+    pub(super) fn has_room(&mut self) -> bool {
+        const FPDU_BYTES: usize = HEADER_BYTES_MAX + COPIED_BYTES_MAX + TRAILER_BYTES_MAX;
+        if self.buffer.len() - self.end < FPDU_BYTES && self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        self.buffer.len() - self.end >= FPDU_BYTES
+            && self.bytes < AHEAD_BYTES
+            && self.pieces.len() + PIECES_PER_FPDU <= PIECES_MAX
+    }
+
+    /// Holds the memory of a request whose segments come next.
+    pub(super) fn hold(&mut self, number: u64, memory: Memory) {
+        self.held.push_back((number, memory));
+    }
+
+    /// Requests whose memory is held.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Number of the oldest of them, as it was posted.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.held.front().map(|(number, _)| *number)
+    }
+
+    /// Appends an FPDU. There is room for it.
+    pub(super) fn push(
+        &mut self,
+        header: &[u8],
+        segment: &Segment,
+        payload: Payload,
+        exposures: &mut Exposures,
+    ) {
+        let (at, length) = (segment.offset as usize, segment.length as usize);
+        let bytes = match payload {
+            Payload::Request => self.held.back().map_or(&[][..], |(_, memory)| memory.bytes()),
+            Payload::Exposure(place, from) => exposures.bytes(place, from, length),
+            Payload::None => &[],
+        };
+        let bytes = match payload {
+            Payload::Request => bytes.get(at..at + length).unwrap_or_default(),
+            Payload::Exposure(..) | Payload::None => bytes,
+        };
+        let crc = self.uses_crc.then(|| {
+            let mut crc = Crc::new();
+            crc.update(header);
+            crc.update(bytes);
+            crc
+        });
+        let trailer = segment.trailer(crc);
+        let is_whole = segment.offset == 0 && segment.last;
+        let is_copied = length <= COPIED_BYTES_MAX
+            && (is_whole || matches!(payload, Payload::Exposure(..)) || length == 0);
+        let mut end = append(&mut self.buffer, self.end, header);
+        if is_copied {
+            end = append(&mut self.buffer, end, bytes);
+        }
+        let leads = end - self.end;
+        self.end = append(&mut self.buffer, end, trailer.bytes());
+        self.add(PiecePlace::Buffer, leads);
+        match payload {
+            Payload::Request if is_copied && is_whole => drop(self.held.pop_back()),
+            Payload::Request => {
+                let number = self.first_held + self.held.len() as u64 - 1;
+                self.add(PiecePlace::Request { number, at, is_last: segment.last }, length);
+            }
+            Payload::Exposure(place, at) if !is_copied => {
+                exposures.queue(place);
+                self.add(PiecePlace::Exposure { place, at }, length);
+            }
+            Payload::Exposure(..) | Payload::None => {}
+        }
+        self.add(PiecePlace::Buffer, trailer.bytes().len());
+    }
+
+    fn add(&mut self, place: PiecePlace, bytes: usize) {
+        self.bytes += bytes;
+        match (place, self.pieces.back_mut()) {
+            (PiecePlace::Buffer, Some(Piece { place: PiecePlace::Buffer, bytes: before })) => {
+                *before += bytes;
+            }
+            _ => self.pieces.push_back(Piece { place, bytes }),
+        }
+    }
+
+    /// Sends what the socket takes (system call). `on_revoked` gets each key whose owner has waited for this.
+    pub(super) fn send(
+        &mut self,
+        socket: impl AsFd,
+        exposures: &mut Exposures,
+        mut on_revoked: impl FnMut(u32),
+    ) -> Result<(), Errno> {
+        if self.pieces.is_empty() {
+            return Ok(());
+        }
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let count = self.gather(&mut slices, exposures);
+        match socket::send(socket, &slices[..count]) {
+            Moved::Bytes(bytes) => {
+                self.advance(bytes, exposures, &mut on_revoked);
+                Ok(())
+            }
+            Moved::NotNow | Moved::End => Ok(()),
+            Moved::Failed(error) => Err(error),
+        }
+    }
+
+    fn gather<'a>(
+        &'a self,
+        into: &mut [IoSlice<'a>; PIECES_MAX],
+        exposures: &'a Exposures,
+    ) -> usize {
+        let (mut buffered, mut skipped) = (self.start, self.sent);
+        for (slice, piece) in into.iter_mut().zip(&self.pieces) {
+            let bytes = match piece.place {
+                PiecePlace::Buffer => {
+                    // What has left of it is not in use any more.
+                    let bytes = piece.bytes - skipped;
+                    skipped = 0;
+                    buffered += bytes;
+                    &self.buffer[buffered - bytes..buffered]
+                }
+                PiecePlace::Request { number, at, .. } => {
+                    let held = self.held.get((number - self.first_held) as usize);
+                    let bytes = held.map_or(&[][..], |(_, memory)| memory.bytes());
+                    bytes.get(at..at + piece.bytes).unwrap_or_default()
+                }
+                PiecePlace::Exposure { place, at } => exposures.bytes(place, at, piece.bytes),
+            };
+            *slice = IoSlice::new(&bytes[std::mem::take(&mut skipped).min(bytes.len())..]);
+        }
+        self.pieces.len().min(PIECES_MAX)
+    }
+
+    fn advance(
+        &mut self,
+        mut bytes: usize,
+        exposures: &mut Exposures,
+        on_revoked: &mut impl FnMut(u32),
+    ) {
+        self.bytes -= bytes.min(self.bytes);
+        while let Some(piece) = self.pieces.front() {
+            let left = piece.bytes - self.sent;
+            let now = left.min(bytes);
+            if let PiecePlace::Buffer = piece.place {
+                self.start += now;
+            }
+            if now < left {
+                self.sent += now;
+                break;
+            }
+            bytes -= now;
+            self.sent = 0;
+            let place = piece.place;
+            self.pieces.pop_front();
+            self.leave(place, exposures, on_revoked);
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    fn leave(
+        &mut self,
+        place: PiecePlace,
+        exposures: &mut Exposures,
+        on_revoked: &mut impl FnMut(u32),
+    ) {
+        match place {
+            PiecePlace::Request { is_last: true, .. } => {
+                self.held.pop_front();
+                self.first_held += 1;
+            }
+            PiecePlace::Exposure { place, .. } => {
+                if let Some(handle) = exposures.left(place) {
+                    on_revoked(handle);
+                }
+            }
+            PiecePlace::Request { .. } | PiecePlace::Buffer => {}
+        }
+    }
+
+    /// Gives up everything that the socket does not have.
+    pub(super) fn clear(&mut self, exposures: &mut Exposures, mut on_revoked: impl FnMut(u32)) {
+        while let Some(piece) = self.pieces.pop_front() {
+            self.leave(piece.place, exposures, &mut on_revoked);
+        }
+        self.first_held += self.held.len() as u64;
+        self.held.clear();
+        (self.start, self.end, self.sent, self.bytes) = (0, 0, 0, 0);
+    }
+}
+
+/// Copies `bytes` to the buffer at `at`, and returns their end.
+fn append(buffer: &mut [u8], at: usize, bytes: &[u8]) -> usize {
+    buffer[at..at + bytes.len()].copy_from_slice(bytes);
+    at + bytes.len()
+}

@@ -1,0 +1,4 @@
+//! Tests of the driver: the conformance suite, and peers that break the rules.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod conformance;
