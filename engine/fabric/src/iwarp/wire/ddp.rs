@@ -25,21 +25,36 @@ pub(super) enum Target {
     /// Registered memory of the receiver.
     Tagged { stag: u32, offset: u64 },
     /// A buffer of one of the receiver's queues.
-    Untagged {
-        /// The rest of what DDP reserves for RDMAP: the STag to invalidate.
-        ulp_word: u32,
-        queue: u32,
-        msn: u32,
-        /// Message offset of the payload.
-        offset: u32,
-    },
+    Untagged(Untagged),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Untagged {
+    /// The rest of what DDP reserves for RDMAP: the STag to invalidate.
+    pub(super) ulp_word: u32,
+    pub(super) queue: u32,
+    pub(super) msn: u32,
+    /// Message offset of the payload.
+    pub(super) offset: u32,
+}
+
+impl Untagged {
+    /// The segment is the next one of its queue.
+    pub(super) const fn check(&self, queue: u32, msn: u32, offset: u32) -> Result<(), Fault> {
+        match *self {
+            Self { queue: other, .. } if other != queue => Err(Fault::QueueNumber),
+            Self { msn: other, .. } if other != msn => Err(Fault::MsnRange),
+            Self { offset: other, .. } if other != offset => Err(Fault::MessageOffset),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Header {
     pub(super) const fn bytes(&self) -> usize {
         match self.target {
             Target::Tagged { .. } => TAGGED_BYTES,
-            Target::Untagged { .. } => UNTAGGED_BYTES,
+            Target::Untagged(_) => UNTAGGED_BYTES,
         }
     }
 
@@ -56,7 +71,7 @@ impl Header {
             Target::Tagged { stag: word(2)?, offset }
         } else {
             let (ulp_word, queue, msn, offset) = (word(2)?, word(6)?, word(10)?, word(14)?);
-            Target::Untagged { ulp_word, queue, msn, offset }
+            Target::Untagged(Untagged { ulp_word, queue, msn, offset })
         };
         Ok(Self { last: control & LAST != 0, ulp, target })
     }
@@ -71,7 +86,7 @@ impl Header {
                 into[2..6].copy_from_slice(&stag.to_be_bytes());
                 into[6..14].copy_from_slice(&offset.to_be_bytes());
             }
-            Target::Untagged { ulp_word, queue, msn, offset } => {
+            Target::Untagged(Untagged { ulp_word, queue, msn, offset }) => {
                 into[0] = last | VERSION;
                 for (at, word) in [(2, ulp_word), (6, queue), (10, msn), (14, offset)] {
                     into[at..at + 4].copy_from_slice(&word.to_be_bytes());

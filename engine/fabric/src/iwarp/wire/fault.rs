@@ -1,10 +1,8 @@
-//! Errors of a stream, and the Terminate codes that tell the peer (RFC 5040 section 4.8, RFC 5041 section 7.1, RFC 5044 section
-//! 8, RFC 6581 section 8).
-
-use std::fmt;
+//! Errors of a stream, and the Terminate codes that tell the peer (RFC 5040 section 4.8, RFC 5041 section 7, RFC 5044 section
+//! 8, RFC 6581).
 
 /// An error that ends the stream. Its number is that of the Terminate message: layer and type in four bits each, and code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 #[repr(u16)]
 pub enum Fault {
@@ -56,8 +54,6 @@ pub enum Fault {
     Crc = 0x2002,
     #[error("MPA: ULPDU length and contents do not match")]
     UlpduLength = 0x2003,
-    #[error("MPA: invalid request or reply frame")]
-    StartFrame = 0x2004,
     #[error("MPA: insufficient IRD resources")]
     InsufficientIrd = 0x2006,
     #[error("MPA: no matching RTR option")]
@@ -70,10 +66,19 @@ impl Fault {
         let [types, code] = (self as u16).to_be_bytes();
         TerminateCode { layer: types >> 4, kind: types & 0xf, code }
     }
+
+    /// A segment is at fault whose layout is known.
+    pub(super) const fn names_a_segment(self) -> bool {
+        let TerminateCode { layer, kind, .. } = self.code();
+        layer <= 1 && kind > 0 && !matches!(self, Self::RdmapVersion | Self::Opcode)
+    }
 }
 
+const LAYERS: [&str; 3] = ["RDMAP", "DDP", "MPA"];
+
 /// Reason in a Terminate message. The peer's may be of any value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{}, error type {kind}, code {code:#04x}", LAYERS.get(usize::from(*layer)).unwrap_or(&"layer unknown"))]
 pub struct TerminateCode {
     /// 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
@@ -87,17 +92,5 @@ impl TerminateCode {
     /// True if the peer refused access to its memory: key, right or bounds.
     pub const fn is_access_error(self) -> bool {
         self.layer <= 1 && self.kind == 1
-    }
-}
-
-impl fmt::Display for TerminateCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layer = match self.layer {
-            0 => "RDMAP",
-            1 => "DDP",
-            2 => "MPA",
-            _ => "unknown layer",
-        };
-        write!(f, "{layer}, error type {}, code {:#04x}", self.kind, self.code)
     }
 }

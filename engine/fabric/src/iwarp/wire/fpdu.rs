@@ -10,7 +10,7 @@ pub const FPDU_BYTES_MAX: usize = fpdu_bytes(u16::MAX as usize);
 pub(super) const LENGTH_BYTES: usize = 2;
 pub(super) const CRC_BYTES: usize = 4;
 
-/// "The PAD field ... MUST ... make the size of the FPDU an integral multiple of four" (RFC 5044 section 4.1).
+/// Makes the FPDU a multiple of four bytes long (RFC 5044 section 4.1).
 pub(super) const fn pad_bytes(ulpdu_bytes: usize) -> usize {
     (LENGTH_BYTES + ulpdu_bytes).wrapping_neg() & 3
 }
@@ -58,15 +58,11 @@ impl<'a> Readable<'a> {
     /// A part of the bytes, cut off where they end.
     #[inline]
     pub fn range(&self, range: Range<usize>) -> Self {
-        let middle = self.first.len();
-        let part = |of: &'a [u8], start: usize, end: usize| {
-            of.get(start.min(of.len())..end.min(of.len())).unwrap_or_default()
+        let part = |of: &'a [u8], before| {
+            let place = |at: usize| at.saturating_sub(before).min(of.len());
+            of.get(place(range.start)..place(range.end)).unwrap_or_default()
         };
-        let second = (range.start.saturating_sub(middle), range.end.saturating_sub(middle));
-        Self {
-            first: part(self.first, range.start, range.end),
-            second: part(self.second, second.0, second.1),
-        }
+        Self { first: part(self.first, 0), second: part(self.second, self.first.len()) }
     }
 
     /// Copies as many bytes as both have, and returns their number.
@@ -120,8 +116,8 @@ pub struct Trailer {
 }
 
 impl Trailer {
-    /// Of an FPDU with this pad; `crc` covers everything before the pad. `None` leaves the CRC field zero: "when CRCs are
-    /// not used, the CRC field is still present" (RFC 5044 section 4.4).
+    /// Of an FPDU with this pad; `crc` covers everything before the pad. `None` leaves the CRC field, which is
+    /// there without CRCs too, zero (RFC 5044 section 4.4).
     pub fn new(pad: usize, crc: Option<Crc>) -> Self {
         let mut trailer = Self { bytes: [0; 3 + CRC_BYTES], pad: pad.min(3) };
         if let Some(mut crc) = crc {
@@ -137,17 +133,8 @@ impl Trailer {
     }
 }
 
-/// One FPDU among readable bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fpdu {
-    /// Its ULPDU: a DDP segment.
-    pub(super) ulpdu: Range<usize>,
-    /// Bytes of all of it.
-    pub(super) bytes: usize,
-}
-
-/// The FPDU that readable bytes begin with. "CRC ... MUST be verified before ... the ULPDU is delivered" (RFC 5044 section 7.1).
-pub(super) fn parse(readable: Readable<'_>, uses_crc: bool) -> Result<Parsed<Fpdu>, Fault> {
+/// The ULPDU of the FPDU that readable bytes begin with. None is handed over before its CRC is verified.
+pub(super) fn parse(readable: Readable<'_>, uses_crc: bool) -> Result<Parsed<Range<usize>>, Fault> {
     let Some(length) = readable.array(0) else {
         return Ok(Parsed::Need(LENGTH_BYTES));
     };
@@ -165,5 +152,5 @@ pub(super) fn parse(readable: Readable<'_>, uses_crc: bool) -> Result<Parsed<Fpd
             return Err(Fault::Crc);
         }
     }
-    Ok(Parsed::Done(Fpdu { ulpdu: LENGTH_BYTES..LENGTH_BYTES + ulpdu_bytes, bytes }))
+    Ok(Parsed::Done(LENGTH_BYTES..LENGTH_BYTES + ulpdu_bytes))
 }

@@ -1,6 +1,6 @@
 //! RDMAP's part of the headers: control byte, Read Request, Terminate (RFC 5040 section 4).
 
-use super::ddp::{Header, Target, UNTAGGED_BYTES};
+use super::ddp::{Header, Target, UNTAGGED_BYTES, Untagged};
 use super::fpdu::LENGTH_BYTES;
 use super::{Fault, Readable, TerminateCode};
 
@@ -48,6 +48,12 @@ impl Opcode {
     }
 }
 
+/// Of a message that is one segment.
+const fn untagged_header(opcode: Opcode, queue: u32, msn: u32) -> Header {
+    let target = Target::Untagged(Untagged { ulp_word: 0, queue, msn, offset: 0 });
+    Header { last: true, ulp: opcode.to_control(), target }
+}
+
 pub(super) const READ_REQUEST_BYTES: usize = 28;
 
 /// A Read Request: the peer fetches memory of this end.
@@ -55,15 +61,11 @@ pub(super) const READ_REQUEST_BYTES: usize = 28;
 pub struct ReadRequest {
     /// Its number on the peer's queue of Read Requests.
     pub msn: u32,
-    /// Key of the memory that the bytes go to.
     pub sink_stag: u32,
-    /// Offset there.
     pub sink_offset: u64,
-    /// Number of bytes.
     pub length: u32,
-    /// Key of the memory that is read. One of a request for no bytes means nothing.
+    /// Means nothing in a request for no bytes.
     pub source_stag: u32,
-    /// Offset there.
     pub source_offset: u64,
 }
 
@@ -87,17 +89,19 @@ impl ReadRequest {
     }
 
     pub(super) const fn ddp_header(&self) -> Header {
-        let target = Target::Untagged { ulp_word: 0, queue: READ_QUEUE, msn: self.msn, offset: 0 };
-        Header { last: true, ulp: Opcode::ReadRequest.to_control(), target }
+        untagged_header(Opcode::ReadRequest, READ_QUEUE, self.msn)
     }
 
-    /// Writes the 28 bytes behind the DDP header.
-    pub(super) fn emit(&self, into: &mut [u8]) {
-        into[0..4].copy_from_slice(&self.sink_stag.to_be_bytes());
-        into[4..12].copy_from_slice(&self.sink_offset.to_be_bytes());
-        into[12..16].copy_from_slice(&self.length.to_be_bytes());
-        into[16..20].copy_from_slice(&self.source_stag.to_be_bytes());
-        into[20..28].copy_from_slice(&self.source_offset.to_be_bytes());
+    /// The 28 bytes behind the DDP header.
+    pub(super) fn to_bytes(self) -> [u8; READ_REQUEST_BYTES] {
+        let mut bytes = [0; READ_REQUEST_BYTES];
+        for (at, word) in [(0, self.sink_stag), (12, self.length), (16, self.source_stag)] {
+            bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        for (at, offset) in [(4, self.sink_offset), (20, self.source_offset)] {
+            bytes[at..at + 8].copy_from_slice(&offset.to_be_bytes());
+        }
+        bytes
     }
 }
 
@@ -113,7 +117,6 @@ const HAS_RDMAP_HEADER: u8 = 0x20;
 /// A Terminate message: the reason and, where there is one, the header of the segment at fault (RFC 5040 section 4.8).
 #[derive(Clone, Copy, Debug)]
 pub struct Terminate {
-    /// The reason.
     pub code: TerminateCode,
     body: [u8; TERMINATE_BYTES_MAX],
     length: usize,
@@ -134,27 +137,21 @@ impl Terminate {
     pub fn about(fault: Fault, readable: Readable<'_>) -> Self {
         let length = readable.array(0).map_or(0, u16::from_be_bytes);
         let segment = readable.range(LENGTH_BYTES..LENGTH_BYTES + usize::from(length));
-        match (fault.code(), Header::parse(segment)) {
-            (TerminateCode { layer: 2, .. } | TerminateCode { kind: 0, .. }, _) => {
-                Self::bare(fault)
-            }
-            _ if matches!(fault, Fault::RdmapVersion | Fault::Opcode) => Self::bare(fault),
-            (code, Ok(header)) => {
-                let is_request = Opcode::from_control(header.ulp) == Ok(Opcode::ReadRequest);
-                let body = segment.array(UNTAGGED_BYTES);
-                let body = body.filter(|_| code.layer == 0 && code.kind == 1 && is_request);
+        match Header::parse(segment) {
+            Ok(header) if fault.names_a_segment() => {
+                let is_of_request = (Fault::ReadStag..=Fault::ReadWrap).contains(&fault)
+                    && header.bytes() == UNTAGGED_BYTES;
+                let body = segment.array(UNTAGGED_BYTES).filter(|_| is_of_request);
                 Self::with_header(fault, length, &header, body)
             }
-            (_, Err(_)) => Self::bare(fault),
+            _ => Self::bare(fault),
         }
     }
 
     /// About a Read Request whose FPDU is not readable any more.
     pub fn about_request(fault: Fault, request: &ReadRequest) -> Self {
-        let mut body = [0; READ_REQUEST_BYTES];
-        request.emit(&mut body);
         let length = (UNTAGGED_BYTES + READ_REQUEST_BYTES) as u16;
-        Self::with_header(fault, length, &request.ddp_header(), Some(body))
+        Self::with_header(fault, length, &request.ddp_header(), Some(request.to_bytes()))
     }
 
     fn with_header(
@@ -163,18 +160,17 @@ impl Terminate {
         header: &Header,
         request: Option<[u8; READ_REQUEST_BYTES]>,
     ) -> Self {
-        let mut terminate = Self::bare(fault);
-        terminate.body[2] = LENGTH_VALID | HAS_DDP_HEADER;
-        terminate.body[4..6].copy_from_slice(&segment_bytes.to_be_bytes());
-        header.emit(&mut terminate.body[TERMINATE_FIXED_BYTES..]);
-        terminate.length = TERMINATE_FIXED_BYTES + header.bytes();
+        let Self { code, mut body, .. } = Self::bare(fault);
+        body[2] = LENGTH_VALID | HAS_DDP_HEADER;
+        body[CONTROL_BYTES..TERMINATE_FIXED_BYTES].copy_from_slice(&segment_bytes.to_be_bytes());
+        header.emit(&mut body[TERMINATE_FIXED_BYTES..]);
+        let mut length = TERMINATE_FIXED_BYTES + header.bytes();
         if let Some(request) = request {
-            terminate.body[2] |= HAS_RDMAP_HEADER;
-            let end = terminate.length + READ_REQUEST_BYTES;
-            terminate.body[terminate.length..end].copy_from_slice(&request);
-            terminate.length = end;
+            body[2] |= HAS_RDMAP_HEADER;
+            body[length..length + READ_REQUEST_BYTES].copy_from_slice(&request);
+            length += READ_REQUEST_BYTES;
         }
-        terminate
+        Self { code, body, length }
     }
 
     /// The bytes behind the DDP header.
@@ -183,8 +179,7 @@ impl Terminate {
     }
 
     pub(super) const fn ddp_header() -> Header {
-        let target = Target::Untagged { ulp_word: 0, queue: TERMINATE_QUEUE, msn: 1, offset: 0 };
-        Header { last: true, ulp: Opcode::Terminate.to_control(), target }
+        untagged_header(Opcode::Terminate, TERMINATE_QUEUE, 1)
     }
 
     /// The reason in the payload of a peer's Terminate. What follows is not read: its form differs among peers, and it is

@@ -1,17 +1,17 @@
 //! The receiving half of a stream: bytes in, events out, in the order of the stream.
 
 use super::ddp::{Header, Target};
-use super::fpdu::{self, Fpdu};
+use super::fpdu;
 use super::rdmap::{
     Opcode, READ_QUEUE, READ_REQUEST_BYTES, SEND_QUEUE, TERMINATE_QUEUE, Terminate,
 };
 use super::{Agreed, Fault, Parsed, ReadRequest, Readable, Rtr, TerminateCode};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// One FPDU, checked as far as the stream knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its meaning.
     pub event: Event,
     /// Bytes to free in the ring once the driver has acted on the event.
     pub bytes: usize,
@@ -23,36 +23,23 @@ pub enum Event {
     /// The FPDU by which the connecting side lets this end send. It is not a message.
     Rtr,
     /// A part of an RDMA Write. The driver checks the key's right to be written and its bounds, except where the payload is
-    /// empty: then "the STag ... is not validated" (RFC 5040 section 5.1). The end of the offsets does not overflow.
-    Write {
-        /// Key of this end.
-        stag: u32,
-        /// Offset of the payload.
-        offset: u64,
-        /// The bytes to place.
-        payload: Range<usize>,
-        /// The last segment of the Write.
-        last: bool,
-    },
+    /// empty: then no key is looked at (RFC 5040 section 5.1). The end of the offsets does not overflow.
+    Write { stag: u32, offset: u64, payload: Range<usize>, last: bool },
     /// A part of the oldest outstanding Read's response, within it and in sequence. The driver checks that the sink is still
     /// there, if that can end.
     ReadResponse {
-        /// The Read.
         sink: ReadSink,
         /// Offset of the payload, from the start of the Read.
         offset: u32,
-        /// The bytes to place.
         payload: Range<usize>,
         /// The Read is complete, and no longer outstanding.
         last: bool,
     },
     /// A part of a Send, for the first posted receive; it fits.
     Send {
-        /// Number of the Send.
         msn: u32,
         /// Offset of the payload in the receive.
         offset: u32,
-        /// The bytes to place.
         payload: Range<usize>,
         /// The message is complete: the receive is used up.
         last: bool,
@@ -68,14 +55,11 @@ pub enum Event {
     Terminate(TerminateCode),
 }
 
-/// Memory of this end that a Read fills.
+/// Memory of this end that a Read fills, as its request names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadSink {
-    /// Key that the Read Request names.
     pub stag: u32,
-    /// Offset that it names.
     pub offset: u64,
-    /// Bytes.
     pub length: u32,
 }
 
@@ -87,8 +71,8 @@ pub struct OrdReached;
 /// A Send whose last segment has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PartialSend {
-    opcode: Opcode,
-    ulp_word: u32,
+    invalidate: Option<u32>,
+    solicited: bool,
     bytes: u32,
 }
 
@@ -103,7 +87,11 @@ pub struct Receiver {
     read_msn: u32,
     requests: u16,
     ird: u16,
-    reads: Reads,
+    /// Reads outstanding, at most `ord`, the oldest first.
+    reads: VecDeque<ReadSink>,
+    ord: u16,
+    /// Bytes of the oldest that have arrived.
+    read_bytes: u32,
 }
 
 impl Receiver {
@@ -118,29 +106,30 @@ impl Receiver {
             read_msn: 1,
             requests: 0,
             ird: agreed.ird,
-            reads: Reads::new(agreed.ord),
+            reads: VecDeque::with_capacity(agreed.ord.into()),
+            ord: agreed.ord,
+            read_bytes: 0,
         }
     }
 
-    /// True once the peer has sent an FPDU: "the responder MUST NOT send ... until it has received a valid FPDU" (RFC 5044
-    /// section 7.1.2).
+    /// True once the peer has sent an FPDU: before that, the side that was connected to must not send (RFC 5044 section
+    /// 7.1.2).
     pub const fn has_received(&self) -> bool {
         self.has_received
     }
 
     /// Notes that a Read Request is about to leave. Responses are taken for such Reads only, in this order.
     pub fn expect_read(&mut self, sink: ReadSink) -> Result<(), OrdReached> {
-        self.reads.push(sink)
-    }
-
-    /// Reads whose responses have not arrived whole, the oldest first.
-    pub fn outstanding_reads(&self) -> impl Iterator<Item = ReadSink> + '_ {
-        (0..self.reads.count).map(|index| self.reads.get(index))
+        if !self.has_read_room() {
+            return Err(OrdReached);
+        }
+        self.reads.push_back(sink);
+        Ok(())
     }
 
     /// True if another Read may be sent.
-    pub const fn has_read_room(&self) -> bool {
-        self.reads.count < self.reads.sinks.len()
+    pub fn has_read_room(&self) -> bool {
+        self.reads.len() < usize::from(self.ord)
     }
 
     /// Notes that the last segment of a Read Response has been sent: the peer may send another request.
@@ -155,29 +144,30 @@ impl Receiver {
         readable: Readable<'_>,
         receive_bytes: Option<usize>,
     ) -> Result<Parsed<Arrival>, Fault> {
-        let fpdu = match fpdu::parse(readable, self.uses_crc)? {
+        let ulpdu = match fpdu::parse(readable, self.uses_crc)? {
             Parsed::Need(bytes) => return Ok(Parsed::Need(bytes)),
-            Parsed::Done(fpdu) => fpdu,
+            Parsed::Done(ulpdu) => ulpdu,
         };
-        let event = self.on_segment(readable, &fpdu, receive_bytes)?;
+        let bytes = fpdu::fpdu_bytes(ulpdu.len());
+        let event = self.on_segment(readable, ulpdu, receive_bytes)?;
         self.has_received = true;
         self.awaits_rtr_send = false;
-        Ok(Parsed::Done(Arrival { event, bytes: fpdu.bytes }))
+        Ok(Parsed::Done(Arrival { event, bytes }))
     }
 
     fn on_segment(
         &mut self,
         readable: Readable<'_>,
-        fpdu: &Fpdu,
+        ulpdu: Range<usize>,
         receive_bytes: Option<usize>,
     ) -> Result<Event, Fault> {
-        // RFC 6581 section 5 calls this RTR a zero-length FPDU; some peers send an FPDU with a Send of no bytes.
-        if self.awaits_rtr_send && fpdu.ulpdu.is_empty() {
+        // An FPDU of no bytes, and one with a Send of no bytes: both are taken for the RTR of flag B.
+        if self.awaits_rtr_send && ulpdu.is_empty() {
             return Ok(Event::Rtr);
         }
-        let header = Header::parse(readable.range(fpdu.ulpdu.clone()))?;
+        let header = Header::parse(readable.range(ulpdu.clone()))?;
         let opcode = Opcode::from_control(header.ulp)?;
-        let payload = fpdu.ulpdu.start + header.bytes()..fpdu.ulpdu.end;
+        let payload = ulpdu.start + header.bytes()..ulpdu.end;
         match (opcode, header.target) {
             (Opcode::Write, Target::Tagged { stag, offset }) => {
                 let length = payload.len() as u64;
@@ -185,168 +175,107 @@ impl Receiver {
                 Ok(Event::Write { stag, offset, payload, last: header.last })
             }
             (Opcode::ReadResponse, Target::Tagged { stag, offset }) => {
-                self.reads.on_response(stag, offset, payload, header.last)
+                self.on_read_response(stag, offset, payload, header.last)
             }
-            (Opcode::Send { .. }, Target::Untagged { queue, .. }) => {
-                check_queue(queue, SEND_QUEUE)?;
-                self.on_send(opcode, &header, payload, receive_bytes)
+            (Opcode::Send { invalidates, solicited }, Target::Untagged(target)) => {
+                target.check(SEND_QUEUE, self.send_msn, self.send.map_or(0, |send| send.bytes))?;
+                let invalidate = invalidates.then_some(target.ulp_word);
+                let send = PartialSend { invalidate, solicited, bytes: target.offset };
+                self.on_send(send, payload, header.last, receive_bytes)
             }
-            (Opcode::ReadRequest, Target::Untagged { queue, .. }) => {
-                check_queue(queue, READ_QUEUE)?;
-                self.on_read_request(&header, readable, payload)
+            (Opcode::ReadRequest, Target::Untagged(target)) => {
+                target.check(READ_QUEUE, self.read_msn, 0)?;
+                self.on_read_request(readable, payload, header.last)
             }
-            (Opcode::Terminate, Target::Untagged { queue, msn, offset, .. }) => {
-                check_queue(queue, TERMINATE_QUEUE)?;
-                check_start(msn, 1, offset)?;
+            (Opcode::Terminate, Target::Untagged(target)) => {
+                target.check(TERMINATE_QUEUE, 1, 0)?;
                 Terminate::parse(readable.range(payload)).map(Event::Terminate)
             }
             _ => Err(Fault::Opcode),
         }
     }
 
+    /// `send` is the segment's part of a Send, its bytes those before it.
     fn on_send(
         &mut self,
-        opcode: Opcode,
-        header: &Header,
+        send: PartialSend,
         payload: Range<usize>,
+        last: bool,
         receive_bytes: Option<usize>,
     ) -> Result<Event, Fault> {
-        let Target::Untagged { ulp_word, msn, offset, .. } = header.target else {
-            return Err(Fault::Opcode);
-        };
-        let bytes = self.send.map_or(0, |send| send.bytes);
-        if msn != self.send_msn {
-            return Err(Fault::MsnRange);
-        }
-        if offset != bytes {
-            return Err(Fault::MessageOffset);
-        }
-        let Opcode::Send { invalidates, solicited } = opcode else {
-            return Err(Fault::Opcode);
-        };
-        // "The Data Source MUST set the same Invalidate STag in each segment" (RFC 5040 section 4.3).
+        let PartialSend { invalidate, solicited, bytes: offset } = send;
+        // Each segment has the opcode and the key of the first.
         match self.send {
-            Some(send) if send.opcode != opcode => return Err(Fault::Opcode),
-            Some(send) if invalidates && send.ulp_word != ulp_word => return Err(Fault::Malformed),
+            Some(before) if before.solicited != solicited => return Err(Fault::Opcode),
+            Some(before) if before.invalidate != invalidate => {
+                let is_opcode = before.invalidate.is_some() != invalidate.is_some();
+                return Err(if is_opcode { Fault::Opcode } else { Fault::Malformed });
+            }
             _ => {}
         }
-        let is_empty = self.send.is_none() && header.last && payload.is_empty();
-        if self.awaits_rtr_send && is_empty && !invalidates {
-            self.send_msn = msn.wrapping_add(1);
+        let msn = self.send_msn;
+        let is_rtr = self.awaits_rtr_send && last && payload.is_empty() && invalidate.is_none();
+        if !is_rtr {
+            let room = receive_bytes.ok_or(Fault::NoBuffer)?;
+            let end = end_of(offset, &payload).filter(|end| *end as usize <= room);
+            let bytes = end.ok_or(Fault::MessageTooLong)?;
+            self.send = (!last).then_some(PartialSend { bytes, ..send });
+        }
+        self.send_msn = msn.wrapping_add(last.into());
+        if is_rtr {
             return Ok(Event::Rtr);
         }
-        let room = receive_bytes.ok_or(Fault::NoBuffer)?;
-        let end = u32::try_from(payload.len()).ok().and_then(|length| bytes.checked_add(length));
-        let end = end.filter(|end| *end as usize <= room).ok_or(Fault::MessageTooLong)?;
-        if header.last {
-            self.send = None;
-            self.send_msn = msn.wrapping_add(1);
-        } else {
-            self.send = Some(PartialSend { opcode, ulp_word, bytes: end });
-        }
-        let invalidate = invalidates.then_some(ulp_word);
-        Ok(Event::Send { msn, offset, payload, last: header.last, invalidate, solicited })
+        Ok(Event::Send { msn, offset, payload, last, invalidate, solicited })
     }
 
     fn on_read_request(
         &mut self,
-        header: &Header,
         readable: Readable<'_>,
         payload: Range<usize>,
+        last: bool,
     ) -> Result<Event, Fault> {
-        let Target::Untagged { msn, offset, .. } = header.target else {
-            return Err(Fault::Opcode);
-        };
-        check_start(msn, self.read_msn, offset)?;
         if self.requests >= self.ird {
             return Err(Fault::NoBuffer);
         }
         // The buffers of this queue are as long as a request (RFC 5040 section 5.2.1).
-        if payload.len() > READ_REQUEST_BYTES || !header.last {
+        if payload.len() > READ_REQUEST_BYTES || !last {
             return Err(Fault::MessageTooLong);
         }
-        if payload.len() < READ_REQUEST_BYTES {
-            return Err(Fault::Malformed);
-        }
-        let body = readable.array(payload.start).ok_or(Fault::Malformed)?;
-        let request = ReadRequest::parse(msn, body)?;
+        let body = readable.range(payload).array(0).ok_or(Fault::Malformed)?;
+        let request = ReadRequest::parse(self.read_msn, body)?;
         self.requests += 1;
-        self.read_msn = msn.wrapping_add(1);
+        self.read_msn = self.read_msn.wrapping_add(1);
         Ok(Event::ReadRequest(request))
-    }
-}
-
-const fn check_queue(queue: u32, expected: u32) -> Result<(), Fault> {
-    if queue == expected { Ok(()) } else { Err(Fault::QueueNumber) }
-}
-
-/// The segment starts the message with this number.
-const fn check_start(msn: u32, expected: u32, offset: u32) -> Result<(), Fault> {
-    match (msn == expected, offset) {
-        (false, _) => Err(Fault::MsnRange),
-        (_, 0) => Ok(()),
-        _ => Err(Fault::MessageOffset),
-    }
-}
-
-/// Reads outstanding, in a ring with as many places as ORD.
-#[derive(Debug)]
-struct Reads {
-    sinks: Box<[ReadSink]>,
-    oldest: usize,
-    count: usize,
-    /// Bytes of the oldest that have arrived.
-    bytes: u32,
-}
-
-impl Reads {
-    fn new(ord: u16) -> Self {
-        let sinks = (0..ord).map(|_| ReadSink::default()).collect();
-        Self { sinks, oldest: 0, count: 0, bytes: 0 }
-    }
-
-    fn get(&self, index: usize) -> ReadSink {
-        let place = (self.oldest + index).checked_rem(self.sinks.len());
-        place.and_then(|place| self.sinks.get(place)).copied().unwrap_or_default()
-    }
-
-    fn push(&mut self, sink: ReadSink) -> Result<(), OrdReached> {
-        if self.count == self.sinks.len() {
-            return Err(OrdReached);
-        }
-        let place = (self.oldest + self.count) % self.sinks.len();
-        self.sinks[place] = sink;
-        self.count += 1;
-        Ok(())
     }
 
     /// Responses come in the order of requests (RFC 5040 section 5.5), each in sequence and as long as its request.
-    fn on_response(
+    fn on_read_response(
         &mut self,
         stag: u32,
-        offset: u64,
+        target: u64,
         payload: Range<usize>,
         last: bool,
     ) -> Result<Event, Fault> {
-        if self.count == 0 {
-            return Err(Fault::Opcode);
-        }
-        let (sink, start) = (self.get(0), self.bytes);
+        let sink = *self.reads.front().ok_or(Fault::Opcode)?;
+        let offset = self.read_bytes;
         if stag != sink.stag {
             return Err(Fault::TaggedStag);
         }
-        let length = u32::try_from(payload.len()).ok();
-        let end = length.and_then(|length| start.checked_add(length));
-        let end = end.filter(|end| *end <= sink.length).ok_or(Fault::TaggedBounds)?;
-        let is_in_sequence = offset == sink.offset.wrapping_add(start.into());
+        let end = end_of(offset, &payload).filter(|end| *end <= sink.length);
+        let end = end.ok_or(Fault::TaggedBounds)?;
+        let is_in_sequence = target == sink.offset.wrapping_add(offset.into());
         if !is_in_sequence || last != (end == sink.length) {
             return Err(Fault::TaggedBounds);
         }
-        self.bytes = if last { 0 } else { end };
+        self.read_bytes = if last { 0 } else { end };
         if last {
-            self.oldest = (self.oldest + 1) % self.sinks.len();
-            self.count -= 1;
+            self.reads.pop_front();
         }
-        Ok(Event::ReadResponse { sink, offset: start, payload, last })
+        Ok(Event::ReadResponse { sink, offset, payload, last })
     }
+}
+
+/// Offset behind the payload in its message.
+fn end_of(offset: u32, payload: &Range<usize>) -> Option<u32> {
+    u32::try_from(payload.len()).ok().and_then(|length| offset.checked_add(length))
 }

@@ -1,8 +1,8 @@
 //! The sending half of a stream: messages in, headers of FPDUs out, one segment after the other.
 
-use super::ddp::{Header, TAGGED_BYTES, Target, UNTAGGED_BYTES};
+use super::ddp::{Header, TAGGED_BYTES, Target, UNTAGGED_BYTES, Untagged};
 use super::fpdu::{CRC_BYTES, LENGTH_BYTES, fpdu_bytes, pad_bytes};
-use super::rdmap::{Opcode, READ_REQUEST_BYTES, SEND_QUEUE, TERMINATE_BYTES_MAX};
+use super::rdmap::{Opcode, SEND_QUEUE, TERMINATE_BYTES_MAX};
 use super::{Crc, ReadRequest, Terminate, Trailer};
 
 /// Bytes of the longest header of an FPDU, with its length field: that of a Terminate message.
@@ -11,11 +11,10 @@ pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + UNTAGGED_BYTES + TERMINATE_BY
 /// Bytes of the longest FPDU that is sent.
 pub const SEGMENT_BYTES_MAX: usize = 64 * 1024;
 
-/// The least that [`Sender::set_segment_bytes`] takes: "an EMSS of at least 128" (RFC 5044 section 4.2).
+/// The least that [`Sender::set_segment_bytes`] takes: room for a Terminate message.
 pub const SEGMENT_BYTES_MIN: usize = 128;
 
 const _: () = assert!(HEADER_BYTES_MAX + CRC_BYTES <= SEGMENT_BYTES_MIN);
-const _: () = assert!(LENGTH_BYTES + UNTAGGED_BYTES + READ_REQUEST_BYTES <= HEADER_BYTES_MAX);
 const _: () = assert!(SEGMENT_BYTES_MAX - LENGTH_BYTES - CRC_BYTES <= u16::MAX as usize);
 
 /// A message of this end's own.
@@ -23,7 +22,6 @@ const _: () = assert!(SEGMENT_BYTES_MAX - LENGTH_BYTES - CRC_BYTES <= u16::MAX a
 pub enum Message {
     /// To the peer's next posted receive.
     Send {
-        /// Bytes.
         length: u32,
         /// The peer's key that dies on arrival.
         invalidate: Option<u32>,
@@ -31,14 +29,7 @@ pub enum Message {
         solicited: bool,
     },
     /// Into the peer's memory.
-    Write {
-        /// Key of the peer.
-        stag: u32,
-        /// Offset of the first byte.
-        offset: u64,
-        /// Bytes.
-        length: u32,
-    },
+    Write { stag: u32, offset: u64, length: u32 },
     /// Fetches the peer's memory. The request's number is filled in.
     Read(ReadRequest),
 }
@@ -46,11 +37,8 @@ pub enum Message {
 /// The answer to a [`ReadRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadResponse {
-    /// Key of the peer, as requested.
     pub stag: u32,
-    /// Offset of the first byte, as requested.
     pub offset: u64,
-    /// Bytes, as requested.
     pub length: u32,
 }
 
@@ -79,11 +67,9 @@ pub enum Source {
 /// One FPDU to send: its header, this payload, and its [`Segment::trailer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Origin of the payload.
     pub source: Source,
     /// Offset of the payload in the message.
     pub offset: u32,
-    /// Bytes of payload.
     pub length: u32,
     /// The last segment of its message: its place is free again.
     pub last: bool,
@@ -173,8 +159,8 @@ impl Sender {
                 let opcode = Opcode::Send { invalidates: invalidate.is_some(), solicited };
                 let (ulp_word, msn) = (invalidate.unwrap_or(0), self.send_msn);
                 self.send_msn = msn.wrapping_add(1);
-                let target = Target::Untagged { ulp_word, queue: SEND_QUEUE, msn, offset: 0 };
-                InProgress::new(opcode, target, length)
+                let target = Untagged { ulp_word, queue: SEND_QUEUE, msn, offset: 0 };
+                InProgress::new(opcode, Target::Untagged(target), length)
             }
             Message::Write { stag, offset, length } => {
                 InProgress::new(Opcode::Write, Target::Tagged { stag, offset }, length)
@@ -212,7 +198,10 @@ impl Sender {
     /// messages and of Read Responses take turns, so that neither waits for the end of a long one.
     pub fn next(&mut self, header: &mut [u8; HEADER_BYTES_MAX]) -> Option<Segment> {
         if self.is_terminated {
-            return self.terminate.take().map(|terminate| terminate_segment(&terminate, header));
+            let terminate = self.terminate.take()?;
+            let header_bytes = emit(&Terminate::ddp_header(), terminate.body(), 0, header);
+            let (source, offset, length) = (Source::Terminate, 0, 0);
+            return Some(Segment { source, offset, length, last: true, header_bytes });
         }
         let limit = self.segment_bytes;
         let is_message = match (&self.message, &self.response) {
@@ -253,43 +242,33 @@ impl InProgress {
     }
 
     fn next(&mut self, source: Source, limit: usize, into: &mut [u8; HEADER_BYTES_MAX]) -> Segment {
-        let mut header_bytes = LENGTH_BYTES + self.header.bytes();
         // A multiple of four, as the limit and both headers are: only the last segment needs a pad.
-        let room = (limit - header_bytes - CRC_BYTES) as u32;
+        let room = (limit - LENGTH_BYTES - self.header.bytes() - CRC_BYTES) as u32;
         let (offset, length) = (self.sent, (self.length - self.sent).min(room));
         self.sent += length;
         let mut header = self.header;
         header.last = self.sent == self.length;
         match &mut header.target {
             Target::Tagged { offset: tagged, .. } => *tagged = tagged.wrapping_add(offset.into()),
-            Target::Untagged { offset: message, .. } => *message = offset,
+            Target::Untagged(untagged) => untagged.offset = offset,
         }
-        header.emit(&mut into[LENGTH_BYTES..]);
-        if let Some(request) = &self.request {
-            request.emit(&mut into[header_bytes..]);
-            header_bytes += READ_REQUEST_BYTES;
-        }
-        let segment = Segment { source, offset, length, last: header.last, header_bytes };
-        put_length(&segment, into);
-        segment
+        let body = self.request.map(ReadRequest::to_bytes);
+        let body = body.as_ref().map_or(&[][..], |body| body);
+        let header_bytes = emit(&header, body, length, into);
+        Segment { source, offset, length, last: header.last, header_bytes }
     }
 }
 
 const _: () = assert!((LENGTH_BYTES + TAGGED_BYTES) % 4 == 0);
 const _: () = assert!((LENGTH_BYTES + UNTAGGED_BYTES) % 4 == 0);
 
-fn terminate_segment(terminate: &Terminate, into: &mut [u8; HEADER_BYTES_MAX]) -> Segment {
-    let at = LENGTH_BYTES + UNTAGGED_BYTES;
-    let header_bytes = at + terminate.body().len();
-    Terminate::ddp_header().emit(&mut into[LENGTH_BYTES..]);
-    into[at..header_bytes].copy_from_slice(terminate.body());
-    let source = Source::Terminate;
-    let segment = Segment { source, offset: 0, length: 0, last: true, header_bytes };
-    put_length(&segment, into);
-    segment
-}
-
-fn put_length(segment: &Segment, into: &mut [u8; HEADER_BYTES_MAX]) {
-    let length = segment.ulpdu_bytes() as u16;
-    into[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+/// Writes length, DDP header and the body of a message without payload; returns the number of bytes.
+fn emit(header: &Header, body: &[u8], payload: u32, into: &mut [u8; HEADER_BYTES_MAX]) -> usize {
+    let at = LENGTH_BYTES + header.bytes();
+    let end = at + body.len();
+    let ulpdu_bytes = (end - LENGTH_BYTES + payload as usize) as u16;
+    into[..LENGTH_BYTES].copy_from_slice(&ulpdu_bytes.to_be_bytes());
+    header.emit(&mut into[LENGTH_BYTES..at]);
+    into[at..end].copy_from_slice(body);
+    end
 }

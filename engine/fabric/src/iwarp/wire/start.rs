@@ -1,4 +1,4 @@
-//! The start of a connection: Request and Reply frames (RFC 5044 section 7.1), with the data of RFC 6581 section 5, and the
+//! The start of a connection: Request and Reply frames (RFC 5044 section 7.1), with the data of RFC 6581, and the
 //! terms that both ends draw from them.
 
 use super::{Fault, Parsed};
@@ -11,7 +11,7 @@ pub const PRIVATE_DATA_BYTES_MAX: usize = FIELD_BYTES_MAX - ENHANCED_BYTES;
 
 const KEY_BYTES: usize = 16;
 const HEADER_BYTES: usize = KEY_BYTES + 4;
-/// "PD_Length ... MUST NOT be greater than 512" (RFC 5044 section 7.1.1).
+/// Limit of the private data, with those of RFC 6581 (RFC 5044 section 7.1.1).
 const FIELD_BYTES_MAX: usize = 512;
 const ENHANCED_BYTES: usize = 4;
 
@@ -20,7 +20,7 @@ const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
 
-/// The two flags above a number of Reads: A and B with IRD, C and D with ORD (RFC 6581 section 5).
+/// The two flags above a number of Reads: A and B with IRD, C and D with ORD (RFC 6581).
 const HIGH: u16 = 0x8000;
 const LOW: u16 = 0x4000;
 const READS_MASK: u16 = 0x3fff;
@@ -28,9 +28,7 @@ const READS_MASK: u16 = 0x3fff;
 /// Direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// From the side that connects.
     Request,
-    /// From the side that was connected to.
     Reply,
 }
 
@@ -48,20 +46,17 @@ impl FrameKind {
 pub enum Rtr {
     /// A Send of no bytes, which is not a message.
     Send,
-    /// A Write of no bytes.
+    /// A Write of no bytes. Its key is not looked at; 1 is safe, as some adapters treat 0 in a special way.
     Write,
     /// A Read of no bytes, which counts against ORD.
     Read,
 }
 
-/// Kinds of [`Rtr`]: offered in a Request, chosen in a Reply.
+/// Kinds of [`Rtr`], flags B, C and D: offered in a Request, chosen in a Reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RtrKinds {
-    /// Flag B.
     pub send: bool,
-    /// Flag C.
     pub write: bool,
-    /// Flag D.
     pub read: bool,
 }
 
@@ -76,17 +71,14 @@ impl RtrKinds {
         }
     }
 
-    const fn only(kind: Option<Rtr>) -> Self {
-        Self {
-            send: matches!(kind, Some(Rtr::Send)),
-            write: matches!(kind, Some(Rtr::Write)),
-            read: matches!(kind, Some(Rtr::Read)),
-        }
+    const fn only(kind: Rtr) -> Self {
+        let (send, write) = (matches!(kind, Rtr::Send), matches!(kind, Rtr::Write));
+        Self { send, write, read: matches!(kind, Rtr::Read) }
     }
 }
 
 /// Data of RFC 6581, in front of the private data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enhanced {
     /// RDMA Reads that the sender of the frame serves at a time; 0x3fff says nothing.
     pub ird: u16,
@@ -94,16 +86,16 @@ pub struct Enhanced {
     pub ord: u16,
     /// Flag A: either side may send first, so that an [`Rtr`] is needed.
     pub peer_to_peer: bool,
-    /// Flags B, C, D; they mean nothing without A.
+    /// Means nothing without flag A.
     pub rtr: RtrKinds,
 }
 
 impl Enhanced {
     fn to_bytes(self) -> [u8; ENHANCED_BYTES] {
-        let flag = |is_set: bool, flag| if is_set { flag } else { 0 };
+        let flags = |high, low| u16::from(high) * HIGH | u16::from(low) * LOW;
         let rtr = if self.peer_to_peer { self.rtr } else { RtrKinds::default() };
-        let ird = flag(self.peer_to_peer, HIGH) | flag(rtr.send, LOW) | self.ird.min(READS_MASK);
-        let ord = flag(rtr.write, HIGH) | flag(rtr.read, LOW) | self.ord.min(READS_MASK);
+        let ird = flags(self.peer_to_peer, rtr.send) | self.ird.min(READS_MASK);
+        let ord = flags(rtr.write, rtr.read) | self.ord.min(READS_MASK);
         let ([a, b], [c, d]) = (ird.to_be_bytes(), ord.to_be_bytes());
         [a, b, c, d]
     }
@@ -137,7 +129,6 @@ pub enum FrameError {
 /// A Request or Reply frame. Reserved bits are not checked; siw uses one for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Request or Reply.
     pub kind: FrameKind,
     /// 1, or 2 for RFC 6581.
     pub revision: u8,
@@ -163,14 +154,14 @@ impl<'a> Frame<'a> {
         let Some(&[flags, revision, high, low]) = bytes.get(KEY_BYTES..HEADER_BYTES) else {
             return Ok(Parsed::Need(HEADER_BYTES));
         };
-        let field_bytes = u16::from_be_bytes([high, low]);
         if !(1..=2).contains(&revision) {
             return Err(FrameError::Revision(revision));
         }
-        if usize::from(field_bytes) > FIELD_BYTES_MAX {
+        let field_bytes = u16::from_be_bytes([high, low]);
+        let end = HEADER_BYTES + usize::from(field_bytes);
+        if end > FRAME_BYTES_MAX {
             return Err(FrameError::PrivateData(field_bytes));
         }
-        let end = HEADER_BYTES + usize::from(field_bytes);
         let Some(field) = bytes.get(HEADER_BYTES..end) else {
             return Ok(Parsed::Need(end));
         };
@@ -193,15 +184,13 @@ impl<'a> Frame<'a> {
         if self.private_data.len() > PRIVATE_DATA_BYTES_MAX {
             return None;
         }
-        let flag = |is_set, flag| if is_set { flag } else { 0 };
         let enhanced = self.enhanced.map(Enhanced::to_bytes);
         let data = enhanced.as_ref().map_or(&[][..], |data| data);
         let field_bytes = data.len() + self.private_data.len();
         into[..KEY_BYTES].copy_from_slice(self.kind.key());
-        into[KEY_BYTES] = flag(self.markers, MARKERS)
-            | flag(self.crc, CRC)
-            | flag(self.reject, REJECT)
-            | flag(self.enhanced.is_some(), ENHANCED);
+        into[KEY_BYTES] = u8::from(self.markers) * MARKERS | u8::from(self.crc) * CRC;
+        into[KEY_BYTES] |= u8::from(self.reject) * REJECT;
+        into[KEY_BYTES] |= u8::from(enhanced.is_some()) * ENHANCED;
         into[KEY_BYTES + 1] = self.revision;
         into[KEY_BYTES + 2..HEADER_BYTES].copy_from_slice(&(field_bytes as u16).to_be_bytes());
         let (field, end) = (HEADER_BYTES + data.len(), HEADER_BYTES + field_bytes);
@@ -265,7 +254,7 @@ pub enum ReplyError {
 }
 
 impl ReplyError {
-    /// The Terminate message to send before closing, if the peer expects one (RFC 6581 section 8).
+    /// The Terminate message to send before closing, if the peer expects one (RFC 6581).
     pub const fn fault(self) -> Option<Fault> {
         match self {
             Self::InsufficientIrd => Some(Fault::InsufficientIrd),
@@ -275,26 +264,19 @@ impl ReplyError {
     }
 }
 
-/// ORD where the peer does not tell its IRD: each adapter serves one Read.
-const ORD_UNKNOWN: u16 = 1;
-
 impl Local {
     /// The Request to send.
     pub fn request<'a>(&self, private_data: &'a [u8]) -> Frame<'a> {
-        let rtr = RtrKinds { send: false, write: true, read: self.ord > 0 };
-        let enhanced = (self.revision >= 2).then_some(Enhanced {
-            ird: self.ird,
-            ord: self.ord,
-            peer_to_peer: self.peer_to_peer,
-            rtr,
-        });
+        let &Self { ird, ord, peer_to_peer, .. } = self;
+        let rtr = RtrKinds { send: false, write: true, read: ord > 0 };
+        let enhanced = Enhanced { ird, ord, peer_to_peer, rtr };
         Frame {
             kind: FrameKind::Request,
             revision: self.revision.clamp(1, 2),
             markers: false,
             crc: self.crc,
             reject: false,
-            enhanced,
+            enhanced: (self.revision >= 2).then_some(enhanced),
             private_data,
         }
     }
@@ -306,14 +288,12 @@ impl Local {
         }
         let crc = self.uses_crc(request);
         let enhanced = request.enhanced.map(|peer| {
-            let ird = self.ird.min(peer.ord);
-            let rtr = peer.peer_to_peer.then(|| choose_rtr(peer.rtr, ird));
-            Enhanced {
-                ird,
-                ord: self.ord.min(peer.ird),
-                peer_to_peer: peer.peer_to_peer,
-                rtr: RtrKinds::only(rtr),
-            }
+            let (ird, ord) = (self.ird.min(peer.ord), self.ord.min(peer.ird));
+            let offered = RtrKinds { read: peer.rtr.read && ird > 0, ..peer.rtr };
+            // A Request that offers none gets a Write, as from siw.
+            let rtr = peer.peer_to_peer.then(|| offered.preferred().unwrap_or(Rtr::Write));
+            let rtr = rtr.map_or_else(RtrKinds::default, RtrKinds::only);
+            Enhanced { ird, ord, peer_to_peer: peer.peer_to_peer, rtr }
         });
         let agreed = match enhanced {
             Some(own) => Agreed { crc, ird: own.ird, ord: own.ord, rtr: own.rtr.preferred() },
@@ -325,18 +305,14 @@ impl Local {
 
     /// A Reply that refuses the connection.
     pub fn refuse<'a>(&self, request: &Frame<'_>, private_data: &'a [u8]) -> Frame<'a> {
+        let numbers = Enhanced { ird: self.ird, ord: self.ord, ..Enhanced::default() };
         Frame {
             kind: FrameKind::Reply,
             revision: request.revision,
             markers: false,
             crc: self.uses_crc(request),
             reject: true,
-            enhanced: request.enhanced.map(|_| Enhanced {
-                ird: self.ird,
-                ord: self.ord,
-                peer_to_peer: false,
-                rtr: RtrKinds::default(),
-            }),
+            enhanced: request.enhanced.map(|_| numbers),
             private_data,
         }
     }
@@ -362,29 +338,21 @@ impl Local {
             return Err(ReplyError::InsufficientIrd);
         }
         let ord = self.ord.min(peer.ird);
-        let rtr = if self.peer_to_peer { Some(self.agree_rtr(&peer, ord)?) } else { None };
+        let taken = RtrKinds { send: false, read: peer.rtr.read && ord > 0, ..peer.rtr };
+        let rtr = taken.preferred().filter(|_| self.peer_to_peer);
+        if self.peer_to_peer && rtr.is_none() {
+            return Err(ReplyError::NoMatchingRtr);
+        }
         Ok(Agreed { crc, ird: self.ird.min(peer.ord), ord, rtr })
     }
 
-    /// "When this bit is set to '1' in either the MPA Request Frame or MPA Reply Frame, CRCs MUST be generated and checked by
-    /// both participants" (RFC 5044 section 7.1.1).
+    /// CRCs are used if either frame asks for them (RFC 5044 section 7.1.1).
     const fn uses_crc(&self, peer: &Frame<'_>) -> bool {
         self.crc || peer.crc
     }
 
+    /// The peer does not tell its IRD. Each adapter serves one Read.
     fn without_numbers(&self, crc: bool) -> Agreed {
-        Agreed { crc, ird: self.ird, ord: self.ord.min(ORD_UNKNOWN), rtr: None }
+        Agreed { crc, ird: self.ird, ord: self.ord.min(1), rtr: None }
     }
-
-    fn agree_rtr(&self, peer: &Enhanced, ord: u16) -> Result<Rtr, ReplyError> {
-        let RtrKinds { write, read, .. } = peer.rtr;
-        let kinds = RtrKinds { send: false, write, read: read && ord > 0 };
-        kinds.preferred().ok_or(ReplyError::NoMatchingRtr)
-    }
-}
-
-/// The kind that a Reply names. A Request that offers none gets a Write, as from siw.
-fn choose_rtr(offered: RtrKinds, ird: u16) -> Rtr {
-    let offered = RtrKinds { read: offered.read && ird > 0, ..offered };
-    offered.preferred().unwrap_or(Rtr::Write)
 }

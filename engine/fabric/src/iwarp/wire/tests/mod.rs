@@ -9,7 +9,7 @@ mod terminate;
 
 use super::*;
 
-/// Control bytes of RDMAP, version 1 (RFC 5040 section 4.2 and figure 4).
+/// Control bytes of RDMAP, version 1 (RFC 5040 section 4.1).
 const WRITE: u8 = 0x40;
 const READ_REQUEST: u8 = 0x41;
 const READ_RESPONSE: u8 = 0x42;
@@ -28,7 +28,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, byte)
 }
 
-/// "ULPDU_Length ... ULPDU ... PAD (0-3 octets) ... CRC" (RFC 5044 section 4.1).
+/// ULPDU_Length, ULPDU, PAD, CRC (RFC 5044 section 4.1).
 fn fpdu_of(ulpdu: &[u8]) -> Vec<u8> {
     let mut fpdu = [&(ulpdu.len() as u16).to_be_bytes()[..], ulpdu].concat();
     fpdu.resize(fpdu.len().next_multiple_of(4), 0);
