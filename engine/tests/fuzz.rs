@@ -3,6 +3,8 @@
 #![allow(unreachable_pub, reason = "the bodies are the public part of another crate")]
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
+#[path = "../fuzz/bodies/iwarp.rs"]
+mod iwarp;
 #[path = "../fuzz/bodies/replay.rs"]
 mod replay;
 #[path = "../fuzz/bodies/ring.rs"]
@@ -13,6 +15,14 @@ mod rpcbind;
 mod script;
 
 use std::fs;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[test]
+fn iwarp() {
+    replay::replay("iwarp", iwarp::run);
+}
 
 #[test]
 fn ring() {
@@ -45,5 +55,18 @@ fn every_target_is_replayed() {
     for target in targets {
         let name = target.file_stem().unwrap().to_str().unwrap().to_owned();
         assert!(replays.contains(&format!("replay(\"{name}\", ")), "{name} is not replayed");
+    }
+}
+
+proptest! {
+    /// The properties that the fuzzer of iWARP checks, for a few scripts each time: of small bytes, which decide something,
+    /// and of any bytes.
+    #[test]
+    fn iwarp_holds_for_any_script(
+        small in vec(0..12_u8, 0..300), any in vec(any::<u8>(), 0..300),
+    ) {
+        iwarp::run(&small);
+        iwarp::run(&any);
+        iwarp::run(&[small, any].concat());
     }
 }

@@ -11,6 +11,7 @@ mod wire;
 pub mod gss_body;
 pub mod gss_header;
 pub mod handshake;
+pub mod iwarp;
 pub mod nfs;
 pub mod pair;
 pub mod payload;

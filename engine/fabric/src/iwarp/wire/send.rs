@@ -259,8 +259,7 @@ impl InProgress {
     }
 }
 
-const _: () = assert!((LENGTH_BYTES + TAGGED_BYTES) % 4 == 0);
-const _: () = assert!((LENGTH_BYTES + UNTAGGED_BYTES) % 4 == 0);
+const _: () = assert!(pad_bytes(TAGGED_BYTES) == 0 && pad_bytes(UNTAGGED_BYTES) == 0);
 
 /// Writes length, DDP header and the body of a message without payload; returns the number of bytes.
 fn emit(header: &Header, body: &[u8], payload: u32, into: &mut [u8; HEADER_BYTES_MAX]) -> usize {

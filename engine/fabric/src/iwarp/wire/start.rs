@@ -92,7 +92,7 @@ pub struct Enhanced {
 
 impl Enhanced {
     fn to_bytes(self) -> [u8; ENHANCED_BYTES] {
-        let flags = |high, low| u16::from(high) * HIGH | u16::from(low) * LOW;
+        let flags = |high, low| (u16::from(high) * HIGH) | (u16::from(low) * LOW);
         let rtr = if self.peer_to_peer { self.rtr } else { RtrKinds::default() };
         let ird = flags(self.peer_to_peer, rtr.send) | self.ird.min(READS_MASK);
         let ord = flags(rtr.write, rtr.read) | self.ord.min(READS_MASK);
@@ -188,7 +188,7 @@ impl<'a> Frame<'a> {
         let data = enhanced.as_ref().map_or(&[][..], |data| data);
         let field_bytes = data.len() + self.private_data.len();
         into[..KEY_BYTES].copy_from_slice(self.kind.key());
-        into[KEY_BYTES] = u8::from(self.markers) * MARKERS | u8::from(self.crc) * CRC;
+        into[KEY_BYTES] = (u8::from(self.markers) * MARKERS) | (u8::from(self.crc) * CRC);
         into[KEY_BYTES] |= u8::from(self.reject) * REJECT;
         into[KEY_BYTES] |= u8::from(enhanced.is_some()) * ENHANCED;
         into[KEY_BYTES + 1] = self.revision;

@@ -1,5 +1,6 @@
 //! Tests in the words of the RFCs. Vectors and headers are written by hand here, and CRCs computed bit by bit, so that a
 //! mistake of the module does not hide in its tests.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod pair;
 mod receive;

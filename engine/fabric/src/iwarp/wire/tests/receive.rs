@@ -358,6 +358,12 @@ fn a_first_fpdu_of_no_bytes_is_no_message() {
     let event = event_of(&mut receiver, &send(2, 0, true, b""), ROOM);
     assert!(matches!(event, Ok(Event::Send { msn: 2, .. })), "{event:?}");
 
+    // A Send that invalidates a key is a message.
+    let mut receiver = Receiver::new(&agreed, true);
+    let invalidate = untagged(SEND_INVALIDATE, true, [5, 0, 1, 0], &[]);
+    let event = event_of(&mut receiver, &invalidate, ROOM);
+    assert!(matches!(event, Ok(Event::Send { invalidate: Some(5), .. })), "{event:?}");
+
     // Not where it was not agreed, and not from the side that was connected to.
     for (agreed, accepted) in [(AGREED, true), (agreed, false)] {
         let mut receiver = Receiver::new(&agreed, accepted);

@@ -113,6 +113,12 @@ fn a_read_is_no_first_fpdu_for_a_side_that_serves_none() {
     (bytes[20], bytes[22]) = (0xc0, 0x40);
     let (_, agreed) = accepted(&Local { ird: 0, ..LOCAL }, &bytes);
     assert_eq!(agreed.rtr, Some(Rtr::Send));
+    // Nor for one that has none outstanding: it neither offers one nor takes one.
+    let local = Local { ord: 0, peer_to_peer: true, ..LOCAL };
+    assert_eq!(emit(&local.request(&[]))[20..], [0x80, 16, 0x80, 0]);
+    let reply = [&b"MPA ID Rep Frame"[..], &[0x50, 2, 0, 4, 0x80, 8, 0x40, 4]].concat();
+    let concluded = local.conclude(&parse(FrameKind::Reply, &reply));
+    assert_eq!(concluded, Err(ReplyError::NoMatchingRtr));
 }
 
 #[test]
@@ -197,10 +203,19 @@ fn frames_that_are_none_are_refused_as_soon_as_they_show_it() {
     assert_eq!(parse(&bytes), Err(FrameError::PrivateData(513)));
     (bytes[18], bytes[19]) = (0, 0);
     assert_eq!(parse(&bytes), Err(FrameError::Enhanced));
-    // R of a Request and reserved bits mean nothing; siw sets 0x08.
-    let mut bytes = good;
+}
+
+#[test]
+fn bits_that_mean_nothing_are_not_checked() {
+    // R of a Request, and reserved bits: siw sets 0x08.
+    let mut bytes = request_of_siw();
+    let expected = request_of_siw();
     bytes[16] |= 0x2f;
-    assert_eq!(parse(&bytes), Ok(()));
+    assert_eq!(parse(FrameKind::Request, &bytes), parse(FrameKind::Request, &expected));
+    // S of revision 1: all of the field is the application's.
+    bytes[17] = 1;
+    let frame = parse(FrameKind::Request, &bytes);
+    assert_eq!((frame.enhanced, frame.private_data), (None, &bytes[20..]));
 }
 
 #[test]

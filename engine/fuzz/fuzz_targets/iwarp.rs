@@ -1,0 +1,4 @@
+//! See the module it calls.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| spinrpc_fuzz::iwarp::run(data));
