@@ -23,8 +23,8 @@
 //!
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
 //! into that memory. A held call has its slot, and therefore its XID, but no credit: it waits for
-//! the next connection (module `resend`), or to be sent in another version (version two section
-//! 5.2). [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a caller
+//! the next connection (module `resend`), to be sent in another version (version two section
+//! 5.2), or, when it was denied, for another security context ([`Requester::hold`]). [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a caller
 //! without a credit is refused. Used by the connection; the reactor starts the calls.
 
 mod plain;
@@ -282,6 +282,14 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         has_chunks: bool,
     ) -> Result<StartedCall, CallRefused> {
         self.check_room()?;
+        let started = self.occupy(token, deadline, has_chunks);
+        self.credits.spend();
+        Ok(started)
+    }
+
+    /// Takes the first free slot, which there is.
+    #[inline(always)]
+    fn occupy(&mut self, token: u64, deadline: Instant, has_chunks: bool) -> StartedCall {
         let index = self.first_free;
         let slot = &mut self.slots.as_mut()[usize::from(index)];
         self.first_free = slot.next_free;
@@ -291,9 +299,8 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             xid: xid_of(index, slot.generation),
         };
         self.started += 1;
-        self.credits.spend();
         self.next_deadline = self.next_deadline.min(deadline);
-        Ok(started)
+        started
     }
 
     /// The XID of the next call, for bytes that must be final before it starts.

@@ -33,7 +33,7 @@ use crate::sys::random::Random;
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall};
 use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES};
-use spinrpc_proto::rpc::{self, AcceptStatus, CallHeader, RPC_VERSION, RejectStatus};
+use spinrpc_proto::rpc::{self, AcceptStatus, AuthStat, CallHeader, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -495,6 +495,11 @@ impl Dispatch {
                 entry.failed_calls += 1;
                 CallError::Disconnected(cause)
             }
+            // Says more than that the server has forgotten the context.
+            CallEnd::Denied(cause @ DownCause::Security(_)) => CallError::NotExecuted(cause),
+            CallEnd::Denied(_) => {
+                CallError::Rejected(RejectStatus::AuthError(AuthStat::GssCredProblem))
+            }
             CallEnd::NotExecuted(cause) => {
                 entry.failed_calls += 1;
                 CallError::NotExecuted(cause)
@@ -563,7 +568,7 @@ impl Dispatch {
     fn on_down(&mut self, conn: ConnId, cause: &DownCause) {
         let connection = ConnectionId(conn);
         #[cfg(feature = "gss")]
-        self.end_replies(conn, cause);
+        self.end_replies(conn);
         let entry = self.take_client(conn);
         if entry.as_ref().is_none_or(ClientEntry::is_served) {
             let cause = cause.clone();
@@ -592,7 +597,7 @@ impl Dispatch {
 
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {
         #[cfg(feature = "gss")]
-        self.end_replies(conn, cause);
+        self.end_replies(conn);
         let Some(mut entry) = self.take_client(conn) else { return };
         let cause = entry.cause_of(cause);
         if entry.takes_reverse {

@@ -58,7 +58,6 @@ impl CoreCell {
             self.reactor().wake_by(Instant(0));
         }
         self.reactor().go_on_with_sealed();
-        self.reactor().end_denied();
         count
     }
 

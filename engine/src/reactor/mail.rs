@@ -91,11 +91,11 @@ impl Reactor {
         }
         let mut conn = self.open(endpoint, roles)?;
         let (id, agreed) = (conn.id, conn.terms.agreed());
-        if let Some(lost) = lost {
-            self.take_over(lost, &mut conn);
-        }
         conn.post_receives(self.fabric_mut());
         self.conns().insert(conn);
+        if let Some(lost) = lost {
+            self.take_over(lost, id);
+        }
         let is_ours = roles.side == Side::Client;
         event!(INFO, %peer, connection = ?id, is_ours, "a connection is open");
         Ok((id, peer, agreed))

@@ -8,12 +8,12 @@ use crate::fabric::{
     Alone, CompletionKind, Completions, ConnId, DownCause, Ends, QpId, Received, Short,
 };
 use crate::mem::Buf;
+use crate::reactor::in_flight::call_table::Arrived;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::conn_fast_path::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, Progress, SlotToken};
-use crate::reactor::types::kept::Kept;
 use crate::reactor::types::receive_event::{Event, EventSink};
 use crate::sys::journal::event;
 use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved, SlotId};
@@ -348,17 +348,15 @@ impl CoreCell {
                 }
             }
             Event::Reply(reply) => {
-                let call = reactor.arrive_reply(qp, reply, invalidated);
                 drop(reactor);
-                match call {
-                    Ok(call) => self.deliver_reply(qp, message, reply, call, up),
-                    Err(why) => self.put_aside(qp, message, reply, (why, invalidated), up),
-                }
+                let arrived = Arrived { message, reply: *reply, invalidated, is_partial: false };
+                self.arrive_reply(qp, arrived, up);
             }
             Event::PullReply => {
                 drop(reactor);
                 let Some(reply) = sink.to_pull else { return };
-                self.begin_reply(qp, message, reply, invalidated, up);
+                let arrived = Arrived { message, reply, invalidated, is_partial: true };
+                self.arrive_reply(qp, arrived, up);
             }
             _ => {
                 let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
@@ -411,9 +409,9 @@ impl CoreCell {
             .requester
             .on_down(|slot, token| ended.extend(token.map(|token| (slot, token))));
         for (slot, token) in ended {
-            // One that is sent again may have been executed on a connection before.
-            let is_unknown = gone.calls.kept(slot).is_some_and(Kept::is_unknown);
-            let end = CallEnd::of(unsent.contains(&slot) && !is_unknown, &cause);
+            let is_unsent = unsent.contains(&slot);
+            gone.calls.lose(slot, is_unsent);
+            let end = gone.calls.end_of(slot, is_unsent, &cause);
             up.on_event(CoreEvent::CallFailed(conn, SlotToken { slot, token }, end));
         }
         up.on_event(CoreEvent::Down(conn, &cause));

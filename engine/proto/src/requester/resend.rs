@@ -52,16 +52,25 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    /// Sends a held call again, with the XID it had: takes a credit and writes the transport header
-    /// as [`Requester::start_call`] does. `chunks` are those of the new connection; a call whose version
+    /// Takes a slot for a call that is held from the first: it has an XID, and needs a credit when it is sent. `None` where
+    /// no slot is free.
+    pub fn hold(&mut self, token: u64, deadline: Instant) -> Option<SlotId> {
+        (self.first_free != NO_SLOT).then(|| {
+            let slot = self.occupy(token, deadline, false).slot;
+            self.slots.as_mut()[usize::from(slot.index)].state = State::Held;
+            slot
+        })
+    }
+
+    /// Sends a call that waits in its slot, with the XID it has: a held one takes a credit, a reserved one has one. Writes the
+    /// transport header as [`Requester::start_call`] does. `chunks` are those of the present connection; a call whose version
     /// was refused has those that it had, because the responder did not look at them.
     ///
     /// # Panics
     /// As [`Requester::start_call`].
     ///
     /// # Errors
-    /// [`CallRefused::NoCredit`], and [`CallRefused::NoSlot`] for a call that is not held; then
-    /// nothing was taken.
+    /// As [`Requester::check_resend`]; then nothing was taken.
     pub fn resend(
         &mut self,
         id: SlotId,
@@ -69,38 +78,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         header: &mut [u8],
     ) -> Result<(StartedCall, usize), CallRefused> {
         self.check_resend(id)?;
-        self.credits.spend();
-        Ok(self.leave(id, chunks, header))
-    }
-
-    /// Checks whether a held call may be sent again now.
-    ///
-    /// # Errors
-    /// As [`Requester::resend`].
-    pub fn check_resend(&self, id: SlotId) -> Result<(), CallRefused> {
-        self.check_waiting(id, State::Held, self.credits.available())
-    }
-
-    /// Ends a held call that will not be sent again, and says which token it carried.
-    pub fn release_held(&mut self, id: SlotId) -> Option<u64> {
-        self.release(id, State::Held)
-    }
-
-    /// The calls that are held, in the order of their slots.
-    pub fn held(&self) -> impl Iterator<Item = SlotId> {
-        self.in_state(State::Held)
-    }
-}
-
-// For calls that wait in their slots, held or reserved.
-impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
-    /// A call that was held or reserved leaves in its slot; its credit is taken.
-    pub(super) fn leave(
-        &mut self,
-        id: SlotId,
-        chunks: &CallChunks,
-        header: &mut [u8],
-    ) -> (StartedCall, usize) {
+        match self.state_of(id) {
+            Some(State::Reserved) => self.credits.spend_reserved(),
+            _ => self.credits.spend(),
+        }
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         (slot.state, slot.has_chunks) = (State::InFlight, !chunks.is_empty());
         slot.is_plain &= !slot.has_chunks;
@@ -108,7 +89,37 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         // RDMA_DONEs that were sent meanwhile are before it.
         slot.dones_total = self.credits.dones_total();
         let xid = id.xid();
-        (StartedCall { slot: id, xid }, self.emit_call(xid, chunks, header))
+        Ok((StartedCall { slot: id, xid }, self.emit_call(xid, chunks, header)))
+    }
+
+    /// Checks whether a call that waits in its slot may be sent now.
+    ///
+    /// # Errors
+    /// [`CallRefused::NoSlot`] if it does not wait, because it has ended or is sent. [`CallRefused::NoCredit`] otherwise: a
+    /// reserved call has none if the responder has lowered its grant meanwhile, and calls in flight take all of it.
+    pub fn check_resend(&self, id: SlotId) -> Result<(), CallRefused> {
+        let has_credit = match self.state_of(id) {
+            Some(State::Held) => self.credits.available(),
+            Some(State::Reserved) => self.credits.lets_reserved(),
+            _ => return Err(CallRefused::NoSlot),
+        };
+        has_credit.then_some(()).ok_or(CallRefused::NoCredit)
+    }
+
+    /// Ends a held or reserved call that will not be sent, and says which token it carried.
+    pub fn release_held(&mut self, id: SlotId) -> Option<u64> {
+        match self.state_of(id)? {
+            State::Held => {}
+            State::Reserved => self.credits.end_reserved(),
+            _ => return None,
+        }
+        self.free(id.index);
+        Some(self.slots.as_ref()[usize::from(id.index)].token)
+    }
+
+    /// The calls that are held, in the order of their slots.
+    pub fn held(&self) -> impl Iterator<Item = SlotId> {
+        self.in_state(State::Held)
     }
 
     /// The calls in this state, in the order of their slots.
@@ -117,27 +128,5 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         slots
             .filter(move |(_, slot)| slot.state == state)
             .map(|(index, slot)| SlotId { index: index as u16, generation: slot.generation })
-    }
-
-    /// Checks whether a call that waits in this state may leave, for which there is a credit or not.
-    pub(super) fn check_waiting(
-        &self,
-        id: SlotId,
-        state: State,
-        has_credit: bool,
-    ) -> Result<(), CallRefused> {
-        match self.state_of(id) {
-            Some(own) if own == state && has_credit => Ok(()),
-            Some(own) if own == state => Err(CallRefused::NoCredit),
-            _ => Err(CallRefused::NoSlot),
-        }
-    }
-
-    /// Frees the slot of a call that waits in this state, and says which token it carried.
-    pub(super) fn release(&mut self, id: SlotId, state: State) -> Option<u64> {
-        (self.state_of(id) == Some(state)).then(|| {
-            self.free(id.index);
-            self.slots.as_ref()[usize::from(id.index)].token
-        })
     }
 }

@@ -1,13 +1,12 @@
 //! Calls that have their XID before they are sent: the checksum of RPCSEC_GSS covers it, and a thread seals a long call. Such a call has a slot, and a credit, so that no other call takes that. Nothing of it is
 //! lent, and no reply to it is awaited: one that comes is dropped as one without a call.
 
-use super::{CallRefused, CallSlot, Requester, StartedCall, State};
-use crate::chunking::CallChunks;
+use super::{CallRefused, CallSlot, Requester, State};
 use crate::events::{CallFailure, Output, SlotId};
 use crate::ids::Instant;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
-    /// Takes a slot and a credit for a call that [`Requester::send_reserved`] sends later. Until then it can be cancelled,
+    /// Takes a slot and a credit for a call that [`Requester::resend`] sends later. Until then it can be cancelled,
     /// and its deadline ends it; both free its slot at once.
     ///
     /// # Errors
@@ -20,13 +19,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         })
     }
 
-    /// Ends a reserved call that cannot be sent, and says which token it carried.
-    pub fn release_reserved(&mut self, id: SlotId) -> Option<u64> {
-        let token = self.release(id, State::Reserved)?;
-        self.credits.end_reserved();
-        Some(token)
-    }
-
     /// The calls that are reserved, in the order of their slots.
     pub fn reserved(&self) -> impl Iterator<Item = SlotId> {
         self.in_state(State::Reserved)
@@ -35,33 +27,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// The call has a slot, and is not sent yet.
     pub fn is_reserved(&self, id: SlotId) -> bool {
         self.state_of(id) == Some(State::Reserved)
-    }
-
-    /// Checks whether a reserved call may be sent now.
-    ///
-    /// # Errors
-    /// [`CallRefused::NoSlot`] if the call is not reserved, because it has ended. [`CallRefused::NoCredit`] if the responder
-    /// has lowered its grant meanwhile, and calls in flight take all of it.
-    pub fn check_reserved(&self, id: SlotId) -> Result<(), CallRefused> {
-        self.check_waiting(id, State::Reserved, self.credits.lets_reserved())
-    }
-
-    /// Writes the transport header of a reserved call as [`Requester::start_call`] does. The Send has to follow.
-    ///
-    /// # Panics
-    /// As that.
-    ///
-    /// # Errors
-    /// As [`Requester::check_reserved`].
-    pub fn send_reserved(
-        &mut self,
-        id: SlotId,
-        chunks: &CallChunks,
-        header: &mut [u8],
-    ) -> Result<(StartedCall, usize), CallRefused> {
-        self.check_reserved(id)?;
-        self.credits.spend_reserved();
-        Ok(self.leave(id, chunks, header))
     }
 
     /// Ends a reserved call, of which the responder knows nothing.

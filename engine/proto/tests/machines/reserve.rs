@@ -21,10 +21,10 @@ fn a_reserved_call_holds_its_credit_and_is_sent_with_its_xid() {
     assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
     assert_eq!(caller.requester.reserved().collect::<Vec<_>>(), [slot]);
     let mut header = [0; 28];
-    let (sent, length) = caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header).unwrap();
+    let (sent, length) = caller.requester.resend(slot, &NO_CHUNKS, &mut header).unwrap();
     assert_eq!((sent.xid, length, view(&header).xid()), (xid, 28, xid));
     assert_eq!(caller.requester.credits().in_flight(), 2);
-    let again = caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header);
+    let again = caller.requester.resend(slot, &NO_CHUNKS, &mut header);
     assert_eq!(again, Err(CallRefused::NoSlot), "it is sent once");
     for (xid, token) in [(other.xid, 8), (xid, 7)] {
         let events = caller.receive(&plain_reply(xid, 2));
@@ -42,11 +42,11 @@ fn receive_a_lower_grant_expect_a_reserved_call_to_wait_for_replies() {
     let slot = caller.requester.reserve(7, NEVER).unwrap();
     let mut header = [0; 28];
     caller.receive(&plain_reply(one.xid, 1));
-    let sent = caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header);
+    let sent = caller.requester.resend(slot, &NO_CHUNKS, &mut header);
     assert_eq!(sent, Err(CallRefused::NoCredit));
     assert!(caller.requester.is_reserved(slot));
     caller.receive(&plain_reply(other.xid, 1));
-    caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header).unwrap();
+    caller.requester.resend(slot, &NO_CHUNKS, &mut header).unwrap();
     assert_eq!(caller.requester.credits().in_flight(), 1);
 }
 
@@ -73,12 +73,12 @@ fn deadlines_and_owners_end_reserved_calls_at_once_with_their_credits() {
     let mut out = Recorder::default();
     assert!(caller.requester.cancel(unwanted, &mut out));
     assert_eq!(out.take(), [failed(unwanted, 2, CallFailure::Cancelled)]);
-    assert_eq!(caller.requester.release_reserved(impossible), Some(3));
-    assert_eq!(caller.requester.release_reserved(impossible), None);
+    assert_eq!(caller.requester.release_held(impossible), Some(3));
+    assert_eq!(caller.requester.release_held(impossible), None);
     assert_eq!(caller.requester.credits().in_flight(), 0);
     let mut header = [0; 28];
     for slot in [late, unwanted, impossible] {
-        let sent = caller.requester.send_reserved(slot, &NO_CHUNKS, &mut header);
+        let sent = caller.requester.resend(slot, &NO_CHUNKS, &mut header);
         assert_eq!(sent, Err(CallRefused::NoSlot));
     }
     // All slots are there again.
@@ -99,4 +99,19 @@ fn lose_the_connection_expect_a_reserved_call_to_be_held_or_to_end() {
     assert_eq!(seen, [(kept, Some(1)), (ended, Some(2))]);
     assert_eq!(caller.requester.held().collect::<Vec<_>>(), [kept]);
     assert_eq!((caller.requester.reserved().count(), caller.requester.find(2)), (0, None));
+}
+
+#[test]
+fn a_call_that_is_held_from_the_first_has_a_slot_and_takes_its_credit_when_it_is_sent() {
+    let mut caller = granted(1);
+    let slot = caller.requester.hold(7, NEVER).unwrap();
+    assert_eq!(
+        (caller.requester.credits().in_flight(), caller.requester.hold(8, NEVER)),
+        (0, None)
+    );
+    let mut header = [0; 28];
+    caller.requester.resend(slot, &NO_CHUNKS, &mut header).unwrap();
+    assert_eq!((view(&header).xid(), caller.requester.credits().in_flight()), (slot.xid(), 1));
+    let events = caller.receive(&plain_reply(slot.xid(), 1));
+    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
 }

@@ -15,10 +15,10 @@ use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
 use crate::api::reply_status::{check_status, reply_status};
 use crate::api::rfc5666::whole_reply;
-use crate::fabric::{ConnId, DownCause, Peer};
+use crate::fabric::{ConnId, Peer};
 use crate::reactor::in_flight::gss_calls::{InUse, SentCall};
 use crate::reactor::types::calls::{
-    Backpressure, CallSpec, CallTarget, HeaderTemplate, ReplyFrame,
+    Backpressure, CallSpec, CallTarget, HeaderTemplate, ReplyFrame, SlotToken,
 };
 use crate::reactor::types::kept::Kept;
 use crate::reactor::types::protection::{ClientContext, now, now_at_most};
@@ -375,7 +375,7 @@ impl Dispatch {
                 entry.link.ops.set_context(conn, Some(context));
                 // Before any other call but those that are sent again.
                 if entry.link.state.get() != LinkState::Resending(conn) {
-                    Self::retry_denied(entry, conn);
+                    entry.link.ops.retry_denied(conn);
                 }
                 if !is_behind {
                     Self::begin_secured(entry, conn);
@@ -486,6 +486,11 @@ impl Dispatch {
         // What the call was under, not what the reply says: a server may answer with that of another call.
         let (conn, token, xid) = (frame.conn, Token(frame.token), frame.xid);
         let mut sent = self.ops.take_sent(conn, xid);
+        let kept = frame.buffers.as_ref().and_then(|buffers| buffers.kept.as_ref());
+        let renamed = kept.and_then(|kept| kept.renamed);
+        if let (Some(sent), Some(renamed)) = (&mut sent, renamed) {
+            sent.slot = renamed.from;
+        }
         let pool = self.ops.pool();
         let Some(entry) = self.client_of_calls(conn) else { return };
         // A token may wait for the credit. Before calls that the application starts in its handler.
@@ -523,17 +528,21 @@ impl Dispatch {
                 if let Some(securing) = &entry.securing {
                     securing.count_error(&error);
                 }
-                let again = sent.as_mut().filter(|_| says_forgotten(&error));
-                let (call, mut buffers) = ((conn, frame.token), frame.buffers);
-                let buffers_again = buffers.as_mut().map(|buffers| &mut **buffers);
-                match again.and_then(|sent| sent.deny(call, buffers_again)) {
-                    Some(denied) => entry.link.ops.await_context(denied),
-                    None => {
-                        let kept = buffers.and_then(|buffers| buffers.kept.as_ref());
-                        let is_unclear = kept.is_some_and(Kept::is_unknown);
-                        let error = end_of(entry, conn, is_unclear, error.clone());
-                        entry.handler.on_reply(token, Err(error));
-                    }
+                let mut is_held = false;
+                let (mut buffers, is_forgotten) = (frame.buffers, says_forgotten(&error));
+                if let Some(sent) = sent.as_mut().filter(|_| is_forgotten) {
+                    let call = SlotToken { slot: sent.slot, token: frame.token };
+                    let buffers = buffers.as_mut().map(|buffers| &mut **buffers);
+                    is_held = entry.link.ops.hold_denied(conn, call, &mut sent.kept, buffers);
+                }
+                if !is_held {
+                    let kept = buffers.and_then(|buffers| buffers.kept.as_ref());
+                    // This connection has not executed it, but one before may have.
+                    let error = match is_forgotten && kept.is_some_and(Kept::is_unknown) {
+                        true => CallError::Disconnected(entry.link.ops.lost_by(conn)),
+                        false => error.clone(),
+                    };
+                    entry.handler.on_reply(token, Err(error));
                 }
                 return self.after_reply(conn, sent.as_ref(), Some(&error));
             }
@@ -596,7 +605,8 @@ impl Dispatch {
             if !securing.replaced.is_empty() {
                 Self::end_replaced(entry, conn);
             }
-            return Self::retry_denied(entry, conn);
+            entry.link.ops.retry_denied(conn);
+            return;
         }
         let replaced = securing.context.take().filter(|_| !is_forgotten);
         securing.replace(replaced);
@@ -615,19 +625,6 @@ impl Dispatch {
 }
 
 impl Dispatch {
-    /// Sends calls again that were denied under a context before.
-    fn retry_denied(entry: &mut ClientEntry, conn: ConnId) {
-        for denied in entry.link.ops.take_denied(conn) {
-            let is_unclear = denied.kept.is_unknown();
-            let Err((token, is_late)) = entry.link.ops.retry_denied(conn, denied) else { continue };
-            let error = match is_late {
-                true => CallError::TimedOut,
-                false => end_of(entry, conn, is_unclear, FORGOTTEN),
-            };
-            entry.handler.on_reply(Token(token), Err(error));
-        }
-    }
-
     /// Tells the server that it may forget a context that has been replaced, once no call in flight is under it.
     fn end_replaced(entry: &mut ClientEntry, conn: ConnId) {
         let Some(securing) = &mut entry.securing else { return };
@@ -648,8 +645,8 @@ impl Dispatch {
     }
 
     /// The connection of a client has gone: replies that are being opened are waited for, so that it hears of its calls before
-    /// it hears that they have ended; and calls that were denied have not been executed.
-    pub(in crate::api) fn end_replies(&mut self, conn: ConnId, cause: &DownCause) {
+    /// it hears that they have ended.
+    pub(in crate::api) fn end_replies(&mut self, conn: ConnId) {
         while let Some((reply, opened)) = self.ops.wait_for_reply(conn) {
             self.deliver_opened(reply, opened);
         }
@@ -658,23 +655,6 @@ impl Dispatch {
         securing.replaced.clear();
         securing.core.shared.forget(&securing.wanted);
         (securing.last_words, securing.is_behind, securing.token) = (None, false, None);
-        for denied in entry.link.ops.take_denied(conn) {
-            let error = match (denied.kept.is_unknown(), cause) {
-                (true, _) => CallError::Disconnected(cause.clone()),
-                // Says more than that the server has forgotten the context.
-                (false, DownCause::Security(_)) => CallError::NotExecuted(cause.clone()),
-                (false, _) => FORGOTTEN,
-            };
-            entry.handler.on_reply(Token(denied.key.token), Err(error));
-        }
-    }
-}
-
-/// Outcome of a denied call: this connection has not executed it, but one before may have.
-fn end_of(entry: &ClientEntry, conn: ConnId, is_unclear: bool, error: CallError) -> CallError {
-    match is_unclear && says_forgotten(&error) {
-        true => CallError::Disconnected(entry.link.ops.lost_by(conn)),
-        false => error,
     }
 }
 
@@ -684,7 +664,6 @@ fn renew_at(now: Instant, end: Instant) -> Instant {
     Instant(end.0 - (life / RENEWAL_SHARE).min(RENEWAL_SPARE.as_nanos() as u64))
 }
 
-const FORGOTTEN: CallError = CallError::Rejected(RejectStatus::AuthError(AuthStat::GssCredProblem));
 pub(in crate::api) const NOT_AUTHENTIC: CallError = CallError::NotAuthentic;
 
 /// The server does not know the context any more, or wants no more calls of it (RFC 2203 section 5.3.3.3).

@@ -6,7 +6,7 @@
 use crate::config::BulkView;
 use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk, BulkPool, ExposedBulk};
-use crate::reactor::in_flight::call_table::FencedReply;
+use crate::reactor::in_flight::call_table::{Arrived, FencedReply};
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_buffers::Sinks;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
@@ -16,14 +16,6 @@ use crate::reactor::types::header_bytes::{is_plain, version_of};
 use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::events::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream};
 use std::cell::Cell;
-
-/// Reason why an arrived reply is not delivered.
-pub(in crate::reactor) enum Undelivered {
-    /// The call fails despite the reply.
-    Failed(CallFailure),
-    /// Keys of its call are still being killed.
-    Fenced(Box<Outgoing>),
-}
 
 impl CoreCell {
     /// Memory for the application's arguments and results: memory of the connection if its peer cannot write it at
@@ -171,46 +163,9 @@ impl Reactor {
         Some(message)
     }
 
-    /// A reply matched a call: kills the keys of the call and takes its memory, if it has any, out
-    /// of the slot. If the peer invalidated a key of another call, the call fails and the
-    /// connection ends (RFC 8797 section 4.1).
-    #[inline]
-    pub(in crate::reactor) fn arrive_reply(
-        &mut self,
-        conn: ConnId,
-        reply: &DeliveredReply,
-        invalidated: Option<u32>,
-    ) -> Result<Option<Box<Outgoing>>, Undelivered> {
-        let call = self
-            .conn_and_core(conn)
-            .and_then(|(c, core)| c.end_call(reply.slot, core.fabric_mut()));
-        self.stats().replies_received += 1;
-        if call.is_none() && invalidated.is_none() {
-            return Ok(None);
-        }
-        match call {
-            Some(call) if call.lent.is_dying() => Err(Undelivered::Fenced(call)),
-            call => self.check_memory(conn, reply, call, invalidated).map_err(Undelivered::Failed),
-        }
-    }
-
-    /// On a failure the memory has been released.
-    pub(in crate::reactor) fn check_memory(
-        &mut self,
-        conn: ConnId,
-        reply: &DeliveredReply,
-        mut call: Option<Box<Outgoing>>,
-        invalidated: Option<u32>,
-    ) -> Result<Option<Box<Outgoing>>, CallFailure> {
-        let fetched = self.fetch_results(conn, reply, call.as_deref_mut(), invalidated);
-        if let Err(failure) = fetched {
-            self.recycle_call(conn, call);
-            return Err(failure);
-        }
-        Ok(call)
-    }
-
-    pub(in crate::reactor) fn fetch_results(
+    /// Sets the results of a call. If the peer invalidated a key of another call, the call fails and the connection ends
+    /// (RFC 8797 section 4.1).
+    fn fetch_results(
         &mut self,
         conn: ConnId,
         reply: &DeliveredReply,
@@ -287,6 +242,56 @@ impl CoreCell {
 }
 
 impl CoreCell {
+    /// A reply matched a call: kills the keys of the call and takes it, if it has anything there, out of its slot.
+    #[inline]
+    pub(in crate::reactor) fn arrive_reply(
+        &self,
+        conn: ConnId,
+        arrived: Arrived,
+        up: &mut impl Upcalls,
+    ) {
+        let mut reactor = self.reactor();
+        let Some((c, core)) = reactor.conn_and_core(conn) else { return };
+        if arrived.is_partial && c.negotiated.reads_max() == 0 {
+            // This side has stated that it accepts none (RFC 5666 section 6.2).
+            return reactor.close_misbehaving(conn, PeerMisbehaved::ReadListInReply);
+        }
+        let call = c.end_call(arrived.reply.slot, core.fabric_mut());
+        core.stats().replies_received += 1;
+        if call.as_ref().is_some_and(|call| call.lent.is_dying()) {
+            return reactor.fence(conn, FencedReply { arrived, call });
+        }
+        drop(reactor);
+        self.take_reply(conn, arrived, call, up);
+    }
+
+    /// Delivers a reply, or fetches what is missing of it first; none of its call's keys is alive.
+    #[inline]
+    fn take_reply(
+        &self,
+        conn: ConnId,
+        arrived: Arrived,
+        mut call: Option<Box<Outgoing>>,
+        up: &mut impl Upcalls,
+    ) {
+        let Arrived { message, reply, invalidated, is_partial } = arrived;
+        let mut fetched = Ok(());
+        if call.is_some() || invalidated.is_some() {
+            let mut reactor = self.reactor();
+            fetched = reactor.fetch_results(conn, &reply, call.as_deref_mut(), invalidated);
+        }
+        if is_partial {
+            return self.begin_reply(conn, (message, reply, call), fetched, up);
+        }
+        match fetched {
+            Ok(()) => self.deliver_reply(conn, message, &reply, call, up),
+            Err(failure) => {
+                self.reactor().recycle_call(conn, call);
+                self.lose_reply(conn, message, SlotToken::of(&reply), failure, up);
+            }
+        }
+    }
+
     /// A key is dead; a reply may have waited for it.
     #[cold]
     pub(in crate::reactor) fn on_revoked(&self, conn: ConnId, handle: u32, up: &mut impl Upcalls) {
@@ -305,29 +310,23 @@ impl CoreCell {
         }
     }
 
+    /// The application gets a whole reply in this turn, and the driver its receive, before any message that the
+    /// application sends now is posted.
     fn go_on_with_fenced(&self, conn: ConnId, fenced: FencedReply, up: &mut impl Upcalls) {
-        let FencedReply { message, reply, call, invalidated, is_partial } = fenced;
-        if is_partial {
-            if self.reactor().hold_reply(conn, message, reply, Some(call), invalidated) {
-                self.go_on_with_reply(conn, reply.slot, up);
-            }
-            return;
+        let FencedReply { arrived, call } = fenced;
+        if let Some(c) = self.reactor().conn(conn).filter(|_| !arrived.is_partial) {
+            c.lane.proto().requester.release_credit();
         }
-        self.reactor().release_credit(conn);
-        let checked = self.reactor().check_memory(conn, &reply, Some(call), invalidated);
-        match checked {
-            Ok(call) => self.deliver_reply(conn, message, &reply, call, up),
-            Err(failure) => self.lose_reply(conn, message, SlotToken::of(&reply), failure, up),
-        }
+        self.take_reply(conn, arrived, call, up);
     }
 }
 
 impl Reactor {
     /// A whole reply keeps its receive, and so its credit; the credit of a reply with more to fetch stays taken
     /// anyway, for RDMA_DONE.
-    pub(in crate::reactor) fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
+    fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
         let Some(c) = self.conn(conn) else { return };
-        if !fenced.is_partial {
+        if !fenced.arrived.is_partial {
             c.lane.proto().requester.keep_credit();
         }
         if c.fenced.capacity() == 0 {
@@ -337,45 +336,17 @@ impl Reactor {
         c.fenced.push_back(fenced);
     }
 
-    /// The application gets the reply in this turn, and the driver its receive, before any message that the
-    /// application sends now is posted.
-    fn release_credit(&mut self, conn: ConnId) {
-        if let Some(c) = self.conn(conn) {
-            c.lane.proto().requester.release_credit();
-        }
-    }
-
     /// The reply that waited for this key only.
     fn free_fenced(&mut self, conn: ConnId, handle: u32) -> Option<FencedReply> {
         let c = self.conn(conn)?;
-        let at = c.fenced.iter().position(|fenced| fenced.call.lent.handles().contains(&handle))?;
-        if c.fenced[at].call.lent.key_died() { c.fenced.remove(at) } else { None }
+        let is_of = |call: &Outgoing| call.lent.handles().contains(&handle);
+        let at = c.fenced.iter().position(|fenced| fenced.call.as_deref().is_some_and(is_of))?;
+        let call = c.fenced[at].call.as_mut()?;
+        if call.lent.key_died() { c.fenced.remove(at) } else { None }
     }
 }
 
 impl CoreCell {
-    /// Handles an arrived reply that is not delivered, or not yet.
-    #[cold]
-    pub(in crate::reactor) fn put_aside(
-        &self,
-        conn: ConnId,
-        message: Buf,
-        reply: &DeliveredReply,
-        (why, invalidated): (Undelivered, Option<u32>),
-        up: &mut impl Upcalls,
-    ) {
-        match why {
-            Undelivered::Failed(failure) => {
-                self.lose_reply(conn, message, SlotToken::of(reply), failure, up);
-            }
-            Undelivered::Fenced(call) => {
-                let (reply, is_partial) = (*reply, false);
-                let fenced = FencedReply { message, reply, call, invalidated, is_partial };
-                self.reactor().fence(conn, fenced);
-            }
-        }
-    }
-
     /// The reply in a chunk belongs to another call: a handler would take it for its own.
     #[cold]
     pub(in crate::reactor) fn refuse_foreign_reply(

@@ -53,32 +53,6 @@ impl CoreCell {
     /// Gives up a call. Returns false if it has ended.
     pub(crate) fn cancel(&self, conn: ConnId, call: CallId) -> bool {
         let slot = call.slot();
-        let is_requested = self.cancel_requested(conn, slot);
-        #[cfg(feature = "gss")]
-        return is_requested || self.cancel_secured(conn, slot);
-        #[cfg(not(feature = "gss"))]
-        return is_requested;
-    }
-
-    /// Gives up a call of which the requester knows nothing, or knows by another slot. Its memory is private.
-    #[cfg(feature = "gss")]
-    fn cancel_secured(&self, conn: ConnId, slot: SlotId) -> bool {
-        let mut reactor = self.reactor();
-        let work = reactor.gss_work();
-        let token = work.forget_denied(conn, slot).or_else(|| work.take_opening(conn, slot));
-        if let Some(token) = token {
-            let (call, end) = (SlotToken { slot, token }, CallEnd::Failed(CallFailure::Cancelled));
-            reactor.end_call(conn, call, end);
-            return true;
-        }
-        let gss = reactor.conn(conn).and_then(|c| c.gss());
-        let again = gss.and_then(|gss| gss.sent_again(slot)).filter(|again| *again != slot);
-        drop(reactor);
-        again.is_some_and(|again| self.cancel_requested(conn, again))
-    }
-
-    /// The same of a call that the requester knows by this slot.
-    fn cancel_requested(&self, conn: ConnId, slot: SlotId) -> bool {
         let mut reactor = self.reactor();
         let (conns, core) = reactor.split();
         let (interrupted, ended) = core.interrupted_and_ended();
@@ -86,8 +60,22 @@ impl CoreCell {
             Some(c) => Some((&mut c.lane.proto().requester, &mut c.calls)),
             None => interrupted.calls_of(conn),
         };
-        let Some((requester, calls)) = found else { return false };
-        requester.cancel(slot, &mut GiveUp { conn, calls, ended })
+        let is_requested = found.is_some_and(|(requester, calls)| {
+            let is_requested = requester.cancel(slot, &mut GiveUp { conn, calls, ended });
+            #[cfg(feature = "gss")]
+            if !is_requested && let Some(renamed) = calls.renamed(slot) {
+                return requester.cancel(renamed, &mut GiveUp { conn, calls, ended });
+            }
+            is_requested
+        });
+        // A call whose reply is opened has no slot any more; its memory is private.
+        #[cfg(feature = "gss")]
+        if !is_requested && let Some(token) = core.gss_work().take_opening(conn, slot) {
+            let end = CallEnd::Failed(CallFailure::Cancelled);
+            core.end_call(conn, SlotToken { slot, token }, end);
+            return true;
+        }
+        is_requested
     }
 }
 

@@ -12,47 +12,34 @@ use crate::reactor::types::calls::{Backpressure, CallSpec, Deadline};
 use crate::reactor::types::draft::Draft;
 use crate::reactor::types::header_bytes::{NO_CHUNKS, put_xid};
 use crate::reactor::types::stats::StatsSnapshot;
-use spinrpc_proto::chunking::{CallChunks, Encoded};
+use spinrpc_proto::chunking::Encoded;
 use spinrpc_proto::events::SlotId;
-use spinrpc_proto::ids::Instant;
-use spinrpc_proto::requester::{CallRefused, CallSlot, Requester, StartedCall};
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
 
 /// Slot of a call that is not plain.
 #[derive(Clone, Copy)]
 pub(in crate::reactor) enum Start {
     /// A new one, for a call with this token.
     New(u64),
-    /// The one it has kept.
+    /// The one that it waits in.
     Again(SlotId),
-    /// The one it has, with a credit.
-    #[cfg(feature = "gss")]
-    Reserved(SlotId),
 }
 
 impl Start {
-    /// The slot that the call has already.
-    pub(in crate::reactor::client) fn slot(self) -> Option<SlotId> {
-        match self {
-            Self::New(_) => None,
-            Self::Again(slot) => Some(slot),
-            #[cfg(feature = "gss")]
-            Self::Reserved(slot) => Some(slot),
-        }
-    }
-
     /// Before anything of the call is lent.
     fn check(self, requester: &Requester<Box<[CallSlot]>>) -> Result<(), CallRefused> {
         match self {
-            #[cfg(feature = "gss")]
-            Self::Reserved(slot) => requester.check_reserved(slot),
             Self::New(_) => requester.check_room(),
             Self::Again(slot) => requester.check_resend(slot),
         }
     }
 
-    /// The call has its slot, and is checked before it leaves.
-    pub(in crate::reactor::client) const fn has_slot(self) -> bool {
-        !matches!(self, Self::New(_))
+    pub(in crate::reactor::client) fn xid(self, requester: &Requester<Box<[CallSlot]>>) -> Xid {
+        match self {
+            Self::New(_) => requester.next_xid(),
+            Self::Again(slot) => slot.xid(),
+        }
     }
 }
 
@@ -107,20 +94,21 @@ impl Reactor {
         &mut self,
         conn: ConnId,
     ) -> Result<(Buf, &mut Conn), Backpressure> {
-        self.take_buffer(conn, false)
+        self.take_buffer(conn, Start::New(0))
     }
 
     #[inline(always)]
     pub(in crate::reactor) fn take_buffer(
         &mut self,
         conn: ConnId,
-        has_slot: bool,
+        start: Start,
     ) -> Result<(Buf, &mut Conn), Backpressure> {
         let Some((c, core)) = self.conn_and_core(conn) else { return Err(Backpressure::Down) };
         if c.closing.is_some() {
             return Err(Backpressure::Down);
         }
-        if !has_slot && let Err(refused) = c.lane.proto().requester.check_room() {
+        let checked = start.check(&c.lane.proto().requester);
+        if let Err(refused) = checked {
             return Err(core.stats().refuse(refused));
         }
         if c.queue_room(core.fabric()) == 0 {
@@ -158,10 +146,7 @@ impl Reactor {
         call: &mut Outgoing,
     ) -> Result<SlotId, Backpressure> {
         let Some((c, core)) = self.conn_and_core(conn) else { return Err(Backpressure::Down) };
-        let may_start = start.check(&c.lane.proto().requester);
-        may_start.map_err(|refused| core.stats().refuse(refused))?;
-        let next_xid = || c.lane.proto().requester.next_xid();
-        let xid = start.slot().map_or_else(next_xid, SlotId::xid);
+        let xid = start.xid(&c.lane.proto().requester);
         let mut offering = ChunkExposure::new(core, conn, stage.version, call);
         let offered = offering
             .offer_all(xid, c.negotiated.reply_bytes_max(stage.version), encoded, whole)
@@ -181,33 +166,22 @@ impl Reactor {
         let stream_bytes = if call.lent.message.is_some() { 0 } else { encoded.stream_bytes };
         let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
         let deadline = call.terms.deadline;
-        let started =
-            take_slot_for(&mut c.lane.proto().requester, start, deadline, &chunks, header);
+        let started = {
+            let requester = &mut c.lane.proto().requester;
+            let started = match start {
+                Start::New(token) => requester.start_call(token, deadline, &chunks, header),
+                Start::Again(slot) => requester.resend(slot, &chunks, header),
+            };
+            core.wake_by(requester.next_deadline());
+            started.inspect(|(started, _)| requester.lend(started.slot))
+        };
         let (started, header_bytes) = started.map_err(|refused| core.stats().refuse(refused))?;
         put_xid(stream, started.xid);
         let header_at = stage.finish_header(encoded, stage.stream_at - header_bytes);
         let mut message = stage.message;
         message.set_range(header_at..stage.stream_at + stream_bytes);
-        c.lane.proto().requester.lend(started.slot);
-        core.wake_by(c.lane.proto().requester.next_deadline());
         self.post(conn, message, Posted::Call);
         Ok(started.slot)
-    }
-}
-
-/// Starts a call with chunks, or one that is sent again, in the state of the protocol.
-fn take_slot_for(
-    requester: &mut Requester<Box<[CallSlot]>>,
-    start: Start,
-    deadline: Instant,
-    chunks: &CallChunks,
-    header: &mut [u8],
-) -> Result<(StartedCall, usize), CallRefused> {
-    match start {
-        Start::New(token) => requester.start_call(token, deadline, chunks, header),
-        Start::Again(slot) => requester.resend(slot, chunks, header),
-        #[cfg(feature = "gss")]
-        Start::Reserved(slot) => requester.send_reserved(slot, chunks, header),
     }
 }
 

@@ -231,7 +231,7 @@ impl Reactor {
     ) -> Result<Stage, Backpressure> {
         let (stream_at, segment_bytes) =
             (self.config().headroom_bytes(), self.config().segment_bytes());
-        let (message, c) = self.take_buffer(conn, start.has_slot())?;
+        let (message, c) = self.take_buffer(conn, start)?;
         let (negotiated, reverse) = (&c.negotiated, c.reverse);
         let negotiation = *c.lane.proto().requester.negotiation();
         let version = negotiation.version();

@@ -118,8 +118,8 @@ impl Reactor {
             Backpressure::NoCredit => Err(InUse),
             _ => Ok(None),
         };
-        let xid = match self.next_xid(conn, Start::New(0)) {
-            Ok(xid) => xid,
+        let xid = match self.take_send_buffer(conn) {
+            Ok((_, c)) => c.lane.proto().requester.next_xid(),
             Err(refused) => return not_now(refused),
         };
         let Ok(sequence) = context.context.peek_sequence(context.window) else { return Ok(None) };
@@ -163,7 +163,9 @@ impl Reactor {
             Under::Missing if !call.terms.is_opening => return Err(Backpressure::Connecting),
             _ => return self.place_call(conn, start, call, draft),
         };
-        let numbers = (self.next_xid(conn, start)?, self.next_sequence(conn, &context)?);
+        let sequence = self.next_sequence(conn, &context)?;
+        let c = self.conn(conn).ok_or(Backpressure::Down)?;
+        let numbers = (start.xid(&c.lane.proto().requester), sequence);
         self.keep_for_denial(conn, start, call, draft, &context);
         let slot = match context.service.protects_body() {
             true => self.seal_call(conn, start, call, draft, &context, numbers)?,
@@ -173,7 +175,7 @@ impl Reactor {
                 self.place_call(conn, start, call, &signed)?
             }
         };
-        self.note_sent(conn, (slot, numbers.1), context, None);
+        self.note_sent(conn, (slot, sequence), context, None);
         Ok(slot)
     }
 
@@ -267,17 +269,6 @@ impl Reactor {
         may_be_chunks
             && self.gss_work().takes(conn, call_bytes)
             && self.conn(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
-    }
-
-    /// The XID that the next call gets, if one can be started.
-    fn next_xid(&mut self, conn: ConnId, start: Start) -> Result<Xid, Backpressure> {
-        let (c, core) = self.conn_and_core(conn).ok_or(Backpressure::Down)?;
-        let requester = &c.lane.proto().requester;
-        match (start.slot(), requester.check_room()) {
-            (Some(slot), _) => Ok(slot.xid()),
-            (None, Ok(())) => Ok(requester.next_xid()),
-            (None, Err(refused)) => Err(core.stats().refuse(refused)),
-        }
     }
 
     /// Sequence number of the next call. It is used up once the call has been sent: refused attempts use none.

@@ -1,6 +1,6 @@
 //! Calls that wait in their slots, and are sent when they can be: on another connection after the loss of theirs (RFC 5666
-//! section 8), in the version that the responder speaks (version two section 5.2), when a thread has sealed them, or, without
-//! a slot, under another context.
+//! section 8), in the version that the responder speaks (version two section 5.2), under another context, or when a
+//! thread has sealed them.
 //!
 //! A call that may be sent again keeps its encoded stream, in a block of the core's memory; there are at most as many
 //! as credits. Memory that a lost connection's peer could reach is never exposed again: arguments are copied to
@@ -13,16 +13,18 @@ use crate::fabric::{ConnId, DownCause};
 #[cfg(feature = "gss")]
 use crate::mem::Bulk;
 use crate::reactor::client::emit::Start;
-#[cfg(feature = "gss")]
-use crate::reactor::in_flight::gss_calls::DeniedCall;
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::reconnecting::Suspended;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
+#[cfg(feature = "gss")]
+use crate::reactor::types::calls::ReplyBuffers;
 use crate::reactor::types::calls::{Backpressure, CallEnd, Resend, SlotToken};
 use crate::reactor::types::header_bytes::no_block;
 use crate::reactor::types::kept::Kept;
+#[cfg(feature = "gss")]
+use crate::reactor::types::kept::Renamed;
 use crate::reactor::types::memory::longest_block_bytes;
 use crate::sys::journal::event;
 #[cfg(feature = "gss")]
@@ -63,7 +65,7 @@ impl CoreCell {
             let Suspended { lost, cause, mut requester, calls, .. } = client;
             requester.on_down(|slot, token| {
                 if let Some(token) = token {
-                    let end = CallEnd::of(calls.is_unexecuted(slot), &cause);
+                    let end = calls.end_of(slot, false, &cause);
                     up.on_event(CoreEvent::CallFailed(lost, SlotToken { slot, token }, end));
                 }
             });
@@ -111,12 +113,8 @@ impl Reactor {
             let is_unsent = unsent.contains(&slot);
             let is_held = calls.lose(slot, is_unsent) && token.is_some();
             if !is_held {
-                let is_unexecuted = match calls.kept(slot) {
-                    Some(kept) => !kept.is_unknown(),
-                    None => is_unsent,
-                };
+                let end = calls.end_of(slot, is_unsent, cause);
                 calls.free(slot);
-                let end = CallEnd::of(is_unexecuted, cause);
                 ended.extend(token.map(|token| (SlotToken { slot, token }, end)));
             }
             is_held
@@ -131,10 +129,11 @@ impl Reactor {
     }
 
     /// Moves the client that lost a connection to this one.
-    pub(in crate::reactor) fn take_over(&mut self, lost: ConnId, conn: &mut Conn) {
+    pub(in crate::reactor) fn take_over(&mut self, lost: ConnId, conn: ConnId) {
         let Some(client) = self.interrupted().take(lost) else { return };
-        let remembers = client.server.remembers_for(conn.negotiated.peer());
-        (conn.lane.proto().requester, conn.calls) = (client.requester, client.calls);
+        let Some(c) = self.conn(conn) else { return };
+        let remembers = client.server.remembers_for(c.negotiated.peer());
+        (c.lane.proto().requester, c.calls) = (client.requester, client.calls);
         self.stats().reconnects += 1;
         if !remembers {
             self.fail_at_most_once(conn, &client.cause);
@@ -143,19 +142,14 @@ impl Reactor {
 
     /// Another server answers now, which cannot know which calls the previous one has executed: calls that it may
     /// have executed end.
-    fn fail_at_most_once(&mut self, conn: &mut Conn, cause: &DownCause) {
+    fn fail_at_most_once(&mut self, conn: ConnId, cause: &DownCause) {
+        let Some(c) = self.conn(conn) else { return };
         let at_most_once =
             |kept: &Kept| kept.terms.resend == Resend::AtMostOnce && kept.is_unknown();
-        let held: Vec<SlotId> = conn.lane.proto().requester.held().collect();
-        for slot in held {
-            if conn.calls.kept(slot).is_none_or(at_most_once) {
-                let token = conn.lane.proto().requester.release_held(slot);
-                conn.calls.free(slot);
-                if let Some(token) = token {
-                    let end = CallEnd::Down(cause.clone());
-                    self.end_call(conn.id, SlotToken { slot, token }, end);
-                }
-            }
+        let held = c.lane.proto().requester.held().collect::<Vec<SlotId>>();
+        let ended = held.into_iter().filter(|slot| c.calls.kept(*slot).is_none_or(at_most_once));
+        for slot in ended.collect::<Vec<_>>() {
+            self.end_waiting(conn, slot, CallEnd::Down(cause.clone()));
         }
     }
 
@@ -167,11 +161,11 @@ impl Reactor {
     }
 }
 
-/// Held calls.
+/// Calls that wait in their slots.
 impl Reactor {
     fn resend_held(&mut self, conn: ConnId) -> bool {
         while let Some(slot) = self.next_held(conn) {
-            match self.send_held(conn, slot) {
+            match self.send_waiting(conn, slot) {
                 Ok(()) => self.stats().calls_resent += 1,
                 Err(refused) if may_pass(&refused) => {
                     self.interrupted().begin_resending(conn);
@@ -181,7 +175,11 @@ impl Reactor {
                 }
                 Err(refused) => {
                     event!(WARN, %refused, "a call cannot be sent again");
-                    self.fail_held(conn, slot);
+                    let Some(c) = self.conn(conn) else { break };
+                    let lost_by = c.calls.lasting.as_ref().map(|lasting| lasting.lost_by.clone());
+                    let cause = lost_by.unwrap_or(DownCause::Local);
+                    let end = c.calls.end_of(slot, false, &cause);
+                    self.end_waiting(conn, slot, end);
                 }
             }
         }
@@ -196,33 +194,48 @@ impl Reactor {
         proto.requester.held().min_by_key(|slot| c.calls.kept(*slot).map(Kept::order))
     }
 
-    /// Sends a held call. One that cannot be sent stays as it is.
-    fn send_held(&mut self, conn: ConnId, slot: SlotId) -> Result<(), Backpressure> {
+    /// Sends a call that waits in its slot. One that cannot be sent stays as it is.
+    fn send_waiting(&mut self, conn: ConnId, slot: SlotId) -> Result<(), Backpressure> {
         let c = self.conn(conn).ok_or(Backpressure::Down)?;
         c.lane.proto().requester.check_resend(slot).map_err(|_| Backpressure::NoCredit)?;
         let mut call = c.calls.take(slot).ok_or(Backpressure::Down)?;
-        let missing = call.missing_results();
-        let sent = match call.kept.take() {
-            None => Err(Backpressure::Down),
-            Some(mut kept) => {
-                let sent = self.find_room(conn, &mut call, &missing).and_then(|()| {
-                    self.protect_call(conn, Start::Again(slot), &mut call, &kept.draft())
-                });
-                if sent.is_ok() {
-                    kept.count_resend();
-                }
-                call.kept = Some(kept);
-                sent
-            }
-        };
-        if sent.is_err() {
-            for (result, bytes) in call.results.iter_mut().zip(missing) {
-                result.take_if(|_| bytes.is_some());
-            }
-        }
+        let sent = self.go_on(conn, slot, &mut call);
         if let Some(c) = self.conn(conn) {
             c.calls.put(slot, call);
         }
+        sent
+    }
+
+    /// Takes a call up at the stage that it had reached: one that is sealed is placed, any other is protected first.
+    fn go_on(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        call: &mut Outgoing,
+    ) -> Result<(), Backpressure> {
+        let start = Start::Again(slot);
+        #[cfg(feature = "gss")]
+        if let Some(message) = &call.sealed {
+            // A key of an earlier try to send it may not be dead yet.
+            return match message.is_leased() {
+                true => Err(Backpressure::NoBuffer),
+                false => self.place_sealed_call(conn, start, call).map(drop),
+            };
+        }
+        let missing = call.missing_results();
+        let mut kept = call.kept.take().ok_or(Backpressure::Down)?;
+        let sent = self
+            .find_room(conn, call, &missing)
+            .and_then(|()| self.protect_call(conn, start, call, &kept.draft()));
+        match sent {
+            Ok(_) => kept.count_resend(),
+            Err(_) => {
+                for (result, bytes) in call.results.iter_mut().zip(missing) {
+                    result.take_if(|_| bytes.is_some());
+                }
+            }
+        }
+        call.kept = Some(kept);
         sent.map(drop)
     }
 
@@ -242,28 +255,29 @@ impl Reactor {
         Ok(())
     }
 
-    pub(in crate::reactor) fn pause_ends(&self) -> Instant {
-        Instant(self.turn_time().0.saturating_add(self.ticks(RESEND_PAUSE)))
+    /// Ends a call that waits in its slot and cannot be sent.
+    fn end_waiting(&mut self, conn: ConnId, slot: SlotId, end: CallEnd) {
+        let Some(c) = self.conn(conn) else { return };
+        #[cfg(feature = "gss")]
+        if let Some(gss) = c.gss_mut() {
+            gss.forget(slot.xid());
+        }
+        let released = c.lane.proto().requester.release_held(slot);
+        // One that has ended meanwhile has no slot: another call may have it.
+        let Some(token) = released else { return };
+        c.calls.free(slot);
+        self.end_call(conn, SlotToken { slot, token }, end);
     }
 
-    /// Fails a held call that can never be sent on the new connection.
-    fn fail_held(&mut self, conn: ConnId, slot: SlotId) {
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let cause = c.calls.lasting.as_ref().map(|lasting| lasting.lost_by.clone());
-        let is_unexecuted = c.calls.is_unexecuted(slot);
-        let end = CallEnd::of(is_unexecuted, &cause.unwrap_or(DownCause::Local));
-        let token = c.lane.proto().requester.release_held(slot);
-        c.calls.free(slot);
-        if let Some(token) = token {
-            core.end_call(conn, SlotToken { slot, token }, end);
-        }
+    pub(in crate::reactor) fn pause_ends(&self) -> Instant {
+        Instant(self.turn_time().0.saturating_add(self.ticks(RESEND_PAUSE)))
     }
 
     /// Sends the first call again on the same connection, in the version that the responder speaks. The call fits again,
     /// because headers of version one are not longer.
     #[cold]
     pub(in crate::reactor) fn fall_back(&mut self, conn: ConnId, slot: SlotId) {
-        if self.send_held(conn, slot).is_err() {
+        if self.send_waiting(conn, slot).is_err() {
             self.close_overrun(conn, "send buffers");
         }
     }
@@ -281,7 +295,6 @@ impl Reactor {
     }
 }
 
-/// Sealed calls.
 #[cfg(feature = "gss")]
 impl Reactor {
     /// The body of a call is sealed: it is sent as soon as there is room.
@@ -290,10 +303,12 @@ impl Reactor {
         (conn, slot): (ConnId, SlotId),
         message: Option<Bulk>,
     ) {
-        let Some(message) = message else { return self.end_unsent(conn, slot) };
+        if message.is_none() {
+            return self.end_waiting(conn, slot, CallEnd::Failed(CallFailure::NoMemory));
+        }
         let c = self.conn(conn).filter(|c| c.lane.proto().requester.is_reserved(slot));
         if let Some(call) = c.and_then(|c| c.calls.call(slot)) {
-            call.sealed = Some(message);
+            call.sealed = message;
         }
         self.gss_work().push_sealed((conn, slot));
     }
@@ -317,105 +332,77 @@ impl Reactor {
     fn send_sealed(&mut self, conn: ConnId, slot: SlotId) -> bool {
         let now = Instant(self.read_clock().0);
         let Some(c) = self.conn(conn) else { return true };
-        let is_reserved = c.lane.proto().requester.is_reserved(slot);
-        let Some(mut call) = Some(()).filter(|()| is_reserved).and_then(|()| c.calls.take(slot))
-        else {
+        if !c.lane.proto().requester.is_reserved(slot) {
             // It has ended meanwhile: its number holds up no later ones.
             if let Some(gss) = c.gss_mut() {
                 gss.forget(slot.xid());
             }
             return true;
-        };
-        // The timers end a call whose time is over; and a key of an earlier try to send it may not be dead yet.
-        let is_late = call.terms.deadline <= now;
-        let waits = is_late || call.sealed.as_ref().is_some_and(Bulk::is_leased);
-        let sent = match waits {
-            true => Err(Backpressure::NoBuffer),
-            false => self.place_sealed_call(conn, Start::Reserved(slot), &mut call),
-        };
-        if let Some(c) = self.conn(conn) {
-            c.calls.put(slot, call);
         }
-        match sent {
-            Ok(_) => true,
+        // The timers end it.
+        if c.calls.call(slot).is_some_and(|call| call.terms.deadline <= now) {
+            return false;
+        }
+        match self.send_waiting(conn, slot) {
+            Ok(()) => true,
             // Of a connection that goes down it is sent again, or ends, with all others.
             Err(refused) if refused.is_transient() || refused == Backpressure::Down => false,
             Err(refused) => {
                 event!(WARN, %refused, "a call that was sealed cannot be sent");
-                self.end_unsent(conn, slot);
+                self.end_waiting(conn, slot, CallEnd::Failed(CallFailure::NoMemory));
                 true
             }
         }
     }
-
-    /// A call ends that cannot be sent.
-    fn end_unsent(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conn(conn) else { return };
-        if let Some(gss) = c.gss_mut() {
-            gss.forget(slot.xid());
-        }
-        let released = c.lane.proto().requester.release_reserved(slot);
-        // One that has ended meanwhile has no slot: another call may have it.
-        let Some(token) = released else { return };
-        c.calls.free(slot);
-        let end = CallEnd::Failed(CallFailure::NoMemory);
-        self.end_call(conn, SlotToken { slot, token }, end);
-    }
 }
 
-/// Denied calls.
 #[cfg(feature = "gss")]
 impl CoreCell {
-    /// Keeps a denied call that waits for a context, until its deadline at the latest.
-    pub(crate) fn await_context(&self, denied: DeniedCall) {
+    /// Holds a call that the server has not executed, because it has lost the context, until there is another one, at most for
+    /// its time; it has another XID then. "Once", so that a server that denies every call is not asked forever. A call with
+    /// at-most-once semantics that another connection may have executed is not sent again under another XID. Returns false if
+    /// the call ends.
+    pub(crate) fn hold_denied(
+        &self,
+        conn: ConnId,
+        SlotToken { slot, token }: SlotToken,
+        own: &mut Option<Kept>,
+        buffers: Option<&mut ReplyBuffers<'_>>,
+    ) -> bool {
+        let (mut arguments, mut results): (&mut [_], &mut [_]) = (&mut [], &mut []);
+        let mut place = own;
+        if let Some(buffers) = buffers {
+            (arguments, results) = (&mut *buffers.arguments, &mut *buffers.results);
+            if place.is_none() {
+                place = &mut *buffers.kept;
+            }
+        }
+        let Some(kept) = place.as_ref().filter(|kept| kept.may_repeat()) else { return false };
         let mut reactor = self.reactor();
-        reactor.wake_by(denied.deadline());
-        reactor.gss_work().push_denied(denied);
-    }
-
-    /// The denied calls of a connection.
-    pub(crate) fn take_denied(&self, conn: ConnId) -> Vec<DeniedCall> {
-        self.reactor().gss_work().take_denied(|call| call.conn == conn)
-    }
-
-    /// Sends a denied call again, with another XID and sequence number. On failure returns its token, and true if its
-    /// time is over.
-    pub(crate) fn retry_denied(&self, conn: ConnId, denied: DeniedCall) -> Result<(), (u64, bool)> {
-        let mut reactor = self.reactor();
-        let is_late = denied.deadline() <= Instant(reactor.read_clock().0);
-        let DeniedCall {
-            key: SlotToken { slot: denied_as, token }, kept, arguments, results, ..
-        } = denied;
-        let spare = reactor.conn(conn).filter(|_| !is_late).and_then(|c| c.calls.spare());
-        let mut call = spare.ok_or((token, is_late))?;
-        *call = Outgoing { terms: kept.terms, arguments, results, ..Outgoing::default() };
-        let sent = reactor.protect_call(conn, Start::New(token), &mut call, &kept.draft());
-        reactor.stats().calls_resent += u64::from(sent.is_ok());
-        let c = reactor.conn(conn).ok_or((token, false))?;
-        let Ok(slot) = sent else {
+        let Some(c) = reactor.conn(conn) else { return false };
+        let Some(mut call) = c.calls.spare() else { return false };
+        let held = c.lane.proto().requester.hold(token, kept.terms.deadline);
+        let (Some(held), Some(kept)) = (held, place.take()) else {
             c.calls.recycle(call);
-            return Err((token, false));
+            return false;
         };
-        call.kept = Some(kept);
-        c.calls.put(slot, call);
+        let renamed = Renamed { from: slot, to: held };
+        call.hold_denied(kept.denied(renamed), (arguments, results));
+        let deadline = call.terms.deadline;
+        c.calls.put(held, call);
         if let Some(gss) = c.gss_mut() {
-            gss.note_denied(slot, denied_as);
+            gss.has_denied = true;
         }
-        Ok(())
+        reactor.wake_by(deadline);
+        true
     }
-}
 
-#[cfg(feature = "gss")]
-impl Reactor {
-    /// Ends denied calls whose time is over.
-    pub(in crate::reactor) fn end_denied(&mut self) {
-        let now = Instant(self.read_clock().0);
-        for call in self.gss_work().take_denied(|call| call.deadline() <= now) {
-            let end = CallEnd::Failed(CallFailure::TimedOut);
-            self.end_call(call.conn, call.key, end);
-        }
-        if let Some(until) = self.gss_work().denied_until() {
-            self.wake_by(until);
+    /// There is a context: sends calls that were denied under the one before.
+    pub(crate) fn retry_denied(&self, conn: ConnId) {
+        let mut reactor = self.reactor();
+        let gss = reactor.conn(conn).and_then(|c| c.gss_mut());
+        if gss.is_some_and(|gss| std::mem::take(&mut gss.has_denied)) {
+            reactor.resend_held(conn);
         }
     }
 }

@@ -5,18 +5,24 @@ use crate::fabric::DownCause;
 use crate::mem::Buf;
 use crate::reactor::in_flight::box_pool::Spares;
 use crate::reactor::in_flight::outgoing::Outgoing;
+use crate::reactor::types::calls::CallEnd;
 use crate::reactor::types::kept::Kept;
 use spinrpc_proto::events::{DeliveredReply, SlotId};
 
-/// A reply that has arrived while keys of its call are being killed.
-pub(crate) struct FencedReply {
+/// A reply that has arrived.
+pub(crate) struct Arrived {
     pub(in crate::reactor) message: Buf,
     pub(in crate::reactor) reply: DeliveredReply,
-    pub(in crate::reactor) call: Box<Outgoing>,
     /// The key that the peer invalidated with it.
     pub(in crate::reactor) invalidated: Option<u32>,
     /// It has a Read list: there is more to fetch.
     pub(in crate::reactor) is_partial: bool,
+}
+
+/// A reply that has arrived while keys of its call are being killed.
+pub(crate) struct FencedReply {
+    pub(in crate::reactor) arrived: Arrived,
+    pub(in crate::reactor) call: Option<Box<Outgoing>>,
 }
 
 /// Terms under which the calls of a client outlive its connections.
@@ -104,9 +110,26 @@ impl CallTable {
         self.calls.get(usize::from(slot.index))?.as_ref()?.kept.as_ref()
     }
 
-    /// Returns true if the call is known not to be executed on any connection, as far as it is kept.
-    pub(in crate::reactor) fn is_unexecuted(&self, slot: SlotId) -> bool {
-        self.kept(slot).is_some_and(|kept| !kept.is_unknown())
+    /// The end of a call whose connection is lost; `is_unsent` if it was not sent there.
+    pub(in crate::reactor) fn end_of(
+        &self,
+        slot: SlotId,
+        is_unsent: bool,
+        cause: &DownCause,
+    ) -> CallEnd {
+        match self.kept(slot) {
+            Some(kept) if kept.is_denied() && !kept.is_unknown() => CallEnd::Denied(cause.clone()),
+            Some(kept) => CallEnd::of(!kept.is_unknown(), cause),
+            None => CallEnd::of(is_unsent, cause),
+        }
+    }
+
+    /// The slot of a call that was denied in this one.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn renamed(&self, slot: SlotId) -> Option<SlotId> {
+        let mut renamed =
+            self.calls.iter().flatten().filter_map(|call| call.kept.as_ref()?.renamed);
+        renamed.find(|renamed| renamed.from == slot).map(|renamed| renamed.to)
     }
 
     /// A call is not sent again; its memory stays.
@@ -124,9 +147,9 @@ impl CallTable {
 
     /// The connection of a call is lost. Returns true if it may be sent again.
     pub(in crate::reactor) fn lose(&mut self, slot: SlotId, is_unsent: bool) -> bool {
-        let Some(resends_max) = self.lasting.as_ref().map(|lasting| lasting.resends_max) else {
-            return false;
-        };
-        self.call(slot).is_some_and(|call| call.lose(is_unsent, resends_max))
+        let resends_max = self.lasting.as_ref().map(|lasting| lasting.resends_max);
+        let may_resend =
+            self.call(slot).is_some_and(|call| call.lose(is_unsent, resends_max.unwrap_or(0)));
+        may_resend && resends_max.is_some()
     }
 }

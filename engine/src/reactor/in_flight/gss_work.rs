@@ -1,10 +1,9 @@
 //! Bodies under RPCSEC_GSS that are too long to be sealed or opened at once: threads of the core do that (`gss_threads`), so that
-//! its other connections do not wait for the encryption of a mebibyte. And calls that wait: sealed ones for room to be sent,
-//! denied ones for another context.
+//! its other connections do not wait for the encryption of a mebibyte. And sealed calls that wait for room to be sent.
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
-use crate::reactor::in_flight::gss_calls::{DeniedCall, SentCall};
+use crate::reactor::in_flight::gss_calls::SentCall;
 use crate::reactor::in_flight::gss_threads::{BodyThreads, Spawn};
 use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::types::calls::SlotToken;
@@ -15,7 +14,6 @@ use crate::reactor::types::protection::{
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_gss::context::Context;
 use spinrpc_proto::events::SlotId;
-use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::rpc::GssService;
 use std::collections::VecDeque;
@@ -81,8 +79,6 @@ pub(crate) struct GssWork {
     finished: VecDeque<Finished>,
     /// Sealed calls that could not be sent yet, which lie in their slots.
     sealed: VecDeque<(ConnId, SlotId)>,
-    /// Calls that were denied, and wait for another context.
-    denied: Vec<DeniedCall>,
     /// Most bodies that the threads have: each holds memory that calls and replies need.
     bodies_max: usize,
     /// Longest body that is processed at once.
@@ -107,7 +103,6 @@ impl GssWork {
             opening: Vec::with_capacity(bodies_max),
             finished: VecDeque::with_capacity(bodies_max),
             sealed: VecDeque::with_capacity(bodies_max),
-            denied: Vec::new(),
             bodies_max,
             at_once_bytes,
             crypto,
@@ -127,7 +122,7 @@ impl GssWork {
     /// Returns true if there are neither bodies nor calls that wait.
     pub(in crate::reactor) fn is_empty(&self) -> bool {
         let has_bodies = !self.out.is_empty() || !self.finished.is_empty();
-        !has_bodies && self.sealed.is_empty() && self.denied.is_empty()
+        !has_bodies && self.sealed.is_empty()
     }
 
     /// Number of sealed calls that wait to be sent.
@@ -141,23 +136,6 @@ impl GssWork {
 
     pub(in crate::reactor) fn take_sealed(&mut self) -> Option<(ConnId, SlotId)> {
         self.sealed.pop_front()
-    }
-
-    pub(in crate::reactor) fn push_denied(&mut self, call: DeniedCall) {
-        self.denied.push(call);
-    }
-
-    /// The earliest deadline of a denied call.
-    pub(in crate::reactor) fn denied_until(&self) -> Option<Instant> {
-        self.denied.iter().map(DeniedCall::deadline).min()
-    }
-
-    /// Takes denied calls out, those for which `is_meant` returns true.
-    pub(in crate::reactor) fn take_denied(
-        &mut self,
-        is_meant: impl Fn(&DeniedCall) -> bool,
-    ) -> Vec<DeniedCall> {
-        self.denied.extract_if(.., |call| is_meant(call)).collect()
     }
 
     pub(in crate::reactor) fn at_once_bytes(&self) -> usize {
@@ -247,13 +225,6 @@ impl GssWork {
         let index = self.opening.iter().position(is_it)?;
         Some(self.opening.swap_remove(index).1.token)
     }
-
-    /// Forgets a call that was denied, and gives its token.
-    pub(in crate::reactor) fn forget_denied(&mut self, conn: ConnId, slot: SlotId) -> Option<u64> {
-        let is_it = |call: &DeniedCall| call.conn == conn && call.key.slot == slot;
-        let index = self.denied.iter().position(is_it)?;
-        Some(self.denied.remove(index).key.token)
-    }
 }
 
 impl Then {
@@ -282,9 +253,7 @@ impl Then {
     /// The call whose reply this opens.
     fn opens(&self) -> Option<SlotToken> {
         match self {
-            Self::Deliver { token, sent, .. } => {
-                Some(SlotToken { slot: sent.known_as(), token: *token })
-            }
+            Self::Deliver { token, sent, .. } => Some(SlotToken { slot: sent.slot, token: *token }),
             _ => None,
         }
     }

@@ -124,6 +124,23 @@ impl Outgoing {
         }
     }
 
+    /// Takes the place of a call that was denied, with the buffers of its reply.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn hold_denied(
+        &mut self,
+        kept: Kept,
+        (arguments, results): (&mut [Option<Bulk>], &mut [Option<Bulk>]),
+    ) {
+        self.terms = kept.terms;
+        (self.arguments, self.results) = (take_all(arguments), take_all(results));
+        for (result, bytes) in self.results.iter_mut().zip(kept.result_bytes()) {
+            if let (Some(result), Some(bytes)) = (result, bytes) {
+                result.set_len(*bytes);
+            }
+        }
+        self.kept = Some(kept);
+    }
+
     /// Arguments that go as data items.
     pub(in crate::reactor) fn arguments(&self) -> impl Iterator<Item = &Bulk> {
         self.arguments.iter().flatten().filter(|_| !self.is_sealed)
@@ -220,6 +237,16 @@ impl Outgoing {
         }
         missing
     }
+}
+
+/// Takes the buffers of a call.
+#[cfg(feature = "gss")]
+pub(crate) fn take_all(buffers: &mut [Option<Bulk>]) -> [Option<Bulk>; ITEMS_MAX] {
+    let mut all = [const { None }; ITEMS_MAX];
+    for (place, buffer) in all.iter_mut().zip(buffers) {
+        *place = buffer.take();
+    }
+    all
 }
 
 #[cfg(test)]

@@ -436,6 +436,8 @@ pub(crate) enum CallEnd {
     Down(DownCause),
     /// The connection went down, and the call was never sent.
     NotExecuted(DownCause),
+    /// The same of a call that was denied because its context had gone, and waited for another one.
+    Denied(DownCause),
 }
 
 impl CallEnd {

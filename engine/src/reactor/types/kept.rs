@@ -3,6 +3,8 @@
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::{CallSpec, Resend};
 use crate::reactor::types::draft::{Cuts, Draft};
+#[cfg(feature = "gss")]
+use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::ITEMS_MAX;
 
@@ -35,6 +37,15 @@ impl Terms {
     }
 }
 
+/// Slots of a call that was denied.
+#[cfg(feature = "gss")]
+#[derive(Clone, Copy)]
+pub(crate) struct Renamed {
+    /// The first one, by which the application knows the call.
+    pub(crate) from: SlotId,
+    pub(in crate::reactor) to: SlotId,
+}
+
 /// A call that may be sent again: on another connection, in another version, or under another context. Not protected, because
 /// each protection has a sequence number of its own (RFC 2203 section 5.3.3.1).
 pub(crate) struct Kept {
@@ -49,6 +60,11 @@ pub(crate) struct Kept {
     is_unknown: bool,
     order: u64,
     result_bytes: [Option<usize>; ITEMS_MAX],
+    /// Set if it was denied, under a context before.
+    #[cfg(feature = "gss")]
+    pub(crate) renamed: Option<Renamed>,
+    /// It was denied, and not sent again yet.
+    is_denied: bool,
 }
 
 impl Kept {
@@ -71,6 +87,9 @@ impl Kept {
             is_unknown: false,
             order,
             result_bytes: results.each_ref().map(|result| result.as_ref().map(Bulk::len)),
+            #[cfg(feature = "gss")]
+            renamed: None,
+            is_denied: false,
         })
     }
 
@@ -82,6 +101,8 @@ impl Kept {
     getters! {
         /// Rises from call to call.
         order: u64,
+        /// It was denied, and not sent again yet.
+        is_denied: bool,
         /// Room for each result.
         result_bytes: &[Option<usize>; ITEMS_MAX],
     }
@@ -109,8 +130,21 @@ impl Kept {
         self.terms.resend != Resend::Never && (!was_sent || self.resends < resends_max)
     }
 
+    /// Returns true if it may have another XID, and has not had one.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn may_repeat(&self) -> bool {
+        let is_unclear = self.is_unknown && self.terms.resend == Resend::AtMostOnce;
+        self.renamed.is_none() && !is_unclear
+    }
+
+    /// The call was denied.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn denied(self, renamed: Renamed) -> Self {
+        Self { renamed: Some(renamed), is_denied: true, in_flight: false, ..self }
+    }
+
     pub(in crate::reactor) fn count_resend(&mut self) {
-        self.in_flight = true;
+        (self.in_flight, self.is_denied) = (true, false);
         self.resends += 1;
     }
 }

@@ -8,7 +8,6 @@
 use crate::fabric::ConnId;
 use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
-use crate::reactor::in_flight::call_table::FencedReply;
 use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_buffers::Sinks;
@@ -16,23 +15,24 @@ use crate::reactor::in_flight::read_ids::Pulling;
 use crate::reactor::in_flight::rfc5666::ReplyPull;
 use crate::reactor::in_flight::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use spinrpc_proto::events::{CallFailure, DeliveredReply, PeerMisbehaved, SlotId};
+use spinrpc_proto::events::{CallFailure, DeliveredReply, SlotId};
 use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::DONE_BYTES;
 use spinrpc_proto::reply_pull::PullEnd;
 
 impl CoreCell {
-    /// Begins with a reply that has to be fetched.
+    /// Begins with a reply that has to be fetched. The responder has finished with the memory of the call.
     #[cold]
     pub(in crate::reactor) fn begin_reply(
         &self,
         conn: ConnId,
-        message: Buf,
-        reply: DeliveredReply,
-        invalidated: Option<u32>,
+        (message, reply, call): (Buf, DeliveredReply, Option<Box<Outgoing>>),
+        fetched: Result<(), CallFailure>,
         up: &mut impl Upcalls,
     ) {
-        if self.reactor().receive_partial(conn, message, reply, invalidated) {
+        let (sinks, wait) = (Sinks::default(), MessageWait::default());
+        let pull = ReplyPull { message, reply, call, sinks, wait };
+        if self.reactor().hold_reply(conn, pull, fetched) {
             self.go_on_with_reply(conn, reply.slot, up);
         }
     }
@@ -58,64 +58,32 @@ impl CoreCell {
 }
 
 impl Reactor {
-    /// The responder has finished with the memory of the call, so its keys are killed now. Returns false if there is
-    /// nothing to continue with, or not yet.
-    fn receive_partial(
-        &mut self,
-        conn: ConnId,
-        message: Buf,
-        reply: DeliveredReply,
-        invalidated: Option<u32>,
-    ) -> bool {
-        let Some((c, core)) = self.conn_and_core(conn) else { return false };
-        if c.negotiated.reads_max() == 0 {
-            // This side has stated that it accepts none (RFC 5666 section 6.2).
-            self.close_misbehaving(conn, PeerMisbehaved::ReadListInReply);
-            return false;
-        }
-        core.stats().replies_received += 1;
-        match c.end_call(reply.slot, core.fabric_mut()) {
-            Some(call) if call.lent.is_dying() => {
-                self.fence(
-                    conn,
-                    FencedReply { message, reply, call, invalidated, is_partial: true },
-                );
-                false
-            }
-            call => self.hold_reply(conn, message, reply, call, invalidated),
-        }
-    }
-
     /// Stores a reply in its place; returns false if there is none to continue with.
-    pub(in crate::reactor) fn hold_reply(
+    fn hold_reply(
         &mut self,
         conn: ConnId,
-        message: Buf,
-        reply: DeliveredReply,
-        mut call: Option<Box<Outgoing>>,
-        invalidated: Option<u32>,
+        pull: ReplyPull,
+        fetched: Result<(), CallFailure>,
     ) -> bool {
-        let fetched = self.fetch_results(conn, &reply, call.as_deref_mut(), invalidated);
+        let slot = pull.reply.slot;
         let Some(c) = self.conn(conn) else { return false };
-        let (sinks, wait) = (Sinks::default(), MessageWait::default());
-        let pull = ReplyPull { message, reply, call, sinks, wait };
-        if !c.dialect.put_pull(reply.slot, pull) {
+        if !c.dialect.put_pull(slot, pull) {
             return false;
         }
         let proto = self.conn(conn).map(|c| c.lane.proto());
-        let plan = proto.as_ref().and_then(|proto| proto.requester.pull_plan(reply.slot));
+        let plan = proto.as_ref().and_then(|proto| proto.requester.pull_plan(slot));
         let too_long = plan.is_some_and(|plan| plan.chunks().is_empty());
         drop(proto);
         match fetched {
             Ok(()) if too_long => {
-                self.give_up_reply(conn, reply.slot, CallFailure::NoMemory);
+                self.give_up_reply(conn, slot, CallFailure::NoMemory);
                 true
             }
             Ok(()) => true,
             // The connection ends, and the call with it.
             Err(CallFailure::Misbehaved(_)) => false,
             Err(failure) => {
-                self.give_up_reply(conn, reply.slot, failure);
+                self.give_up_reply(conn, slot, failure);
                 true
             }
         }
