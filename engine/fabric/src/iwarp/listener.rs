@@ -93,16 +93,17 @@ impl Accepting {
     fn run(mut self) {
         while self.wait() {
             let now = Instant::now();
-            if self.paused.is_none_or(|until| until <= now) {
-                self.paused = None;
-                self.accept(now);
-            }
+            // First, as those that are over make room for others.
             for mut pending in std::mem::take(&mut self.pending) {
                 match pending.go_on() {
                     Step::Waits if now < pending.deadline => self.pending.push(pending),
                     Step::Asked => self.answer(pending),
                     Step::Waits | Step::Over => {}
                 }
+            }
+            if self.paused.is_none_or(|until| until <= now) {
+                self.paused = None;
+                self.accept(now);
             }
         }
     }

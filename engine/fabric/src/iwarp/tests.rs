@@ -1,4 +1,6 @@
 //! Tests of the driver: the conformance suite, and peers that break the rules.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod conformance;
+mod hostile;
+mod raw_peer;

@@ -1,0 +1,288 @@
+//! Peers that break the rules, or keep them as slowly as they can: they cost their own connection at most.
+
+use super::super::wire::{
+    Event as WireEvent, Fault, Frame, FrameKind, Message, ReadRequest, ReadResponse, TerminateCode,
+};
+use super::raw_peer::{
+    PATIENCE, RawPeer, Server, ask, client, local, next, read_frame, write_frame,
+};
+use crate::tests::conformance::{Event, bytes_of, pattern};
+use crate::{Access, DownCause, Fabric, RemoteSlice, Revoked, SendWr, WrError, WrId};
+use rustix::net::sockopt::set_socket_linger;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+fn read_request(from: RemoteSlice) -> Message {
+    let RemoteSlice { handle: source_stag, offset: source_offset, length } = from;
+    let (msn, sink_stag, sink_offset) = (0, 7, 0);
+    Message::Read(ReadRequest { msn, sink_stag, sink_offset, length, source_stag, source_offset })
+}
+
+/// Reads up to the Terminate message, and expects the end of the stream behind it.
+fn terminate_of(peer: &mut RawPeer) -> TerminateCode {
+    loop {
+        match peer.next() {
+            Some((WireEvent::Terminate(code), _)) => {
+                assert_eq!(peer.next(), None);
+                return code;
+            }
+            Some(_) => {}
+            None => panic!("the stream ended without a word"),
+        }
+    }
+}
+
+#[test]
+fn fpdus_that_come_one_byte_at_a_time_are_understood() {
+    let mut server = Server::new();
+    let (mut peer, qp) = server.connect();
+    let mut bulk = server.end.bulk(qp, &[0; 64]);
+    let lease = bulk.lease(0..64);
+    let slice = server.end.fabric.expose(qp, lease, Access::RemoteWrite, None).unwrap();
+    server.end.post_recvs(qp, 2);
+    let write = Message::Write { stag: slice.handle, offset: slice.offset, length: 64 };
+    let mut bytes = peer.frame(write, &[5; 64]);
+    let send = Message::Send { length: 300, invalidate: Some(slice.handle), solicited: false };
+    bytes.extend(peer.frame(send, &[6; 300]));
+    for byte in bytes {
+        peer.socket.write_all(&[byte]).unwrap();
+        server.end.turn();
+    }
+    assert_eq!(server.next(qp), Event::Message(vec![6; 300], Some(slice.handle)));
+    assert_eq!(bytes_of(&bulk), [5; 64]);
+}
+
+/// Write and Read outside of what is exposed: by keys that never were or have died, past the end, and with offsets that
+/// wrap. Expect not a byte moved, a Terminate message that says why, and others served.
+#[test]
+fn access_beyond_a_live_key_moves_no_byte_and_ends_the_connection() {
+    let mut server = Server::new();
+    let (mut other, at_other) = server.connect();
+    let long = 1 << 17;
+    let wrong: [(fn(&mut RemoteSlice), Fault, Fault); 5] = [
+        (|slice| slice.handle ^= 1 << 9, Fault::TaggedStag, Fault::ReadStag),
+        (|slice| slice.handle = 0, Fault::TaggedStag, Fault::ReadStag),
+        (|slice| slice.length += 1, Fault::TaggedBounds, Fault::ReadBounds),
+        (|slice| slice.offset = u64::MAX - 9, Fault::TaggedWrap, Fault::ReadWrap),
+        (|slice| slice.offset = 1 << 32, Fault::TaggedBounds, Fault::ReadBounds),
+    ];
+    for (change, of_write, of_read) in wrong {
+        for access in [Access::RemoteWrite, Access::RemoteRead] {
+            let (mut peer, qp) = server.connect();
+            let mut bulk = server.end.bulk(qp, &vec![1; long]);
+            let lease = bulk.lease(64..long - 64);
+            let mut slice = server.end.fabric.expose(qp, lease, access, None).unwrap();
+            change(&mut slice);
+            let (message, fault) = match access {
+                Access::RemoteRead => (read_request(slice), of_read),
+                Access::RemoteWrite => {
+                    let RemoteSlice { handle: stag, offset, length } = slice;
+                    (Message::Write { stag, offset, length }, of_write)
+                }
+            };
+            let bytes = peer.frame(message, &vec![2; long]);
+            peer.socket.write_all(&bytes).unwrap();
+            assert!(matches!(server.down(qp), DownCause::PeerMisbehaved(_)));
+            assert_eq!(terminate_of(&mut peer), fault.code());
+            let bytes = bytes_of(&bulk);
+            assert!(bytes[..64] == [1; 64] && bytes[long - 64..] == [1; 64]);
+        }
+    }
+    server.end.post_recvs(at_other, 1);
+    other.send(b"still here", None);
+    assert_eq!(server.next(at_other), Event::Message(b"still here".to_vec(), None));
+}
+
+/// Flip each bit of a Send's header and of its CRC. Expect the message as it was sent, never another one.
+#[test]
+fn a_flipped_bit_is_found_by_the_crc() {
+    let mut server = Server::new();
+    for bit in (0..20 * 8).chain(24 * 8..28 * 8) {
+        let (mut peer, qp) = server.connect();
+        server.end.post_recvs(qp, 1);
+        let send = Message::Send { length: 4, invalidate: None, solicited: false };
+        let mut bytes = peer.frame(send, b"data");
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        peer.socket.write_all(&bytes).unwrap();
+        // A length that is too long waits for bytes that do not come.
+        drop(peer);
+        let cause = server.down(qp);
+        let is_cut = bit < 16 && cause == DownCause::PeerDied;
+        assert!(is_cut || matches!(cause, DownCause::PeerMisbehaved(_)), "bit {bit}: {cause:?}");
+    }
+}
+
+/// The key of memory that a Read fills is good for the response to it only.
+#[test]
+fn the_sink_of_a_read_takes_its_response_and_nothing_else() {
+    let answers: [fn(&mut RawPeer, &ReadRequest) -> Vec<u8>; 3] = [
+        |peer, request| {
+            let stag = request.sink_stag;
+            peer.frame(Message::Write { stag, offset: request.sink_offset, length: 64 }, &[9; 64])
+        },
+        |peer, request| {
+            let longer = ReadResponse { length: 65, ..ReadResponse::from(request) };
+            peer.respond(longer, &[9; 65])
+        },
+        |peer, request| {
+            let elsewhere = ReadResponse { offset: 1, ..ReadResponse::from(request) };
+            peer.respond(elsewhere, &[9; 64])
+        },
+    ];
+    for answer in answers {
+        let (mut end, qp, mut peer) = client();
+        let mut bulk = end.bulk(qp, &[1; 128]);
+        let from = RemoteSlice { handle: 5, offset: 0, length: 64 };
+        end.post(qp, SendWr::Read { id: WrId(3), from, into: bulk.lease(32..96) });
+        end.turn();
+        let request = loop {
+            if let Some((WireEvent::ReadRequest(request), _)) = peer.next() {
+                break request;
+            }
+        };
+        let bytes = answer(&mut peer, &request);
+        peer.socket.write_all(&bytes).unwrap();
+        assert_eq!(next(&mut end, qp), Event::Read(WrId(3), Err(WrError::Flushed)));
+        assert!(matches!(next(&mut end, qp), Event::Down(DownCause::PeerMisbehaved(_))));
+        assert_eq!(bytes_of(&bulk), [1; 128]);
+    }
+}
+
+/// Send to a peer that reads nothing. Expect a queue that fills up, memory that is held, others served, and an end in time
+/// when the connection is closed.
+#[test]
+fn a_peer_that_reads_nothing_meets_a_bounded_queue() {
+    let mut server = Server::new();
+    let (mut peer, qp) = server.connect();
+    let (mut other, at_other) = server.connect();
+    server.end.post_recvs(qp, 1);
+    peer.send(b"lets the server send", None);
+    assert!(matches!(server.next(qp), Event::Message(..)));
+    let mut full = 0;
+    while full < 200 {
+        server.end.turn();
+        full = if server.end.try_send(qp, &[7; 4096]) { 0 } else { full + 1 };
+    }
+    let held = server.end.fabric.outstanding(qp);
+    let held = (held.numbers.map(|numbers| numbers.count()), held.is_unsent);
+    assert_eq!(held, (Some(32), true));
+    server.end.post_recvs(at_other, 1);
+    other.send(b"meanwhile", None);
+    assert_eq!(server.next(at_other), Event::Message(b"meanwhile".to_vec(), None));
+    let start = Instant::now();
+    server.end.fabric.close(qp);
+    assert_eq!(server.down(qp), DownCause::Local);
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+/// Revoke memory while a peer that is slow to read is being sent it. Expect it back only when what was framed has left, and
+/// the end of the connection: the rest is not sent.
+#[test]
+fn memory_is_not_given_back_while_the_socket_has_still_to_read_it() {
+    let mut server = Server::new();
+    let (mut peer, qp) = server.connect();
+    let length = 1 << 20;
+    let mut slices = Vec::new();
+    let mut bulks: Vec<_> = (0..2).map(|_| server.end.bulk(qp, &pattern(length, 1))).collect();
+    for bulk in &mut bulks {
+        let lease = bulk.lease(0..length);
+        slices.push(server.end.fabric.expose(qp, lease, Access::RemoteRead, None).unwrap());
+    }
+    // More than all buffers of the kernel take.
+    for at in 0..16 {
+        let bytes = peer.frame(read_request(slices[at % 2]), &[]);
+        peer.socket.write_all(&bytes).unwrap();
+        server.end.turn();
+    }
+    (0..1000).for_each(|_| server.end.turn());
+    let revoked = slices.iter().map(|slice| server.end.fabric.revoke(qp, slice.handle));
+    let soon = revoked.filter(|revoked| *revoked == Revoked::Soon).count();
+    assert_eq!(bulks.iter().filter(|bulk| bulk.is_leased()).count(), soon);
+    assert!(soon > 0, "the kernel has taken all of it");
+    let reading = std::thread::spawn(move || terminate_of(&mut peer));
+    assert!(matches!(server.down(qp), DownCause::PeerMisbehaved(_)));
+    assert_eq!(reading.join().unwrap(), Fault::ReadStag.code());
+    assert!(bulks.iter().all(|bulk| !bulk.is_leased()));
+}
+
+#[test]
+fn a_stream_that_breaks_is_told_apart_from_one_that_is_closed() {
+    let mut server = Server::new();
+    let ends: [(fn(&mut RawPeer), DownCause); 3] = [
+        (|_| {}, DownCause::Remote),
+        (|peer| peer.socket.write_all(&[0, 100]).unwrap(), DownCause::PeerDied),
+        (
+            |peer| set_socket_linger(&peer.socket, Some(Duration::ZERO)).unwrap(),
+            DownCause::PeerDied,
+        ),
+    ];
+    for (prepare, cause) in ends {
+        let (mut peer, qp) = server.connect();
+        server.end.post_recvs(qp, 2);
+        peer.send(b"before the end", None);
+        prepare(&mut peer);
+        drop(peer);
+        assert_eq!(server.next(qp), Event::Message(b"before the end".to_vec(), None));
+        assert_eq!(server.down(qp), cause);
+    }
+}
+
+/// Say nothing, or something else than MPA, with as many connections as one host may have in handshakes. Expect that the
+/// others are refused meanwhile, and served when these are given up.
+#[test]
+fn silent_strangers_are_given_up() {
+    let mut server = Server::new();
+    let host = server.address.trim_start_matches("iwarp://").to_owned();
+    let silent: Vec<_> = (0..16).map(|_| std::net::TcpStream::connect(&host).unwrap()).collect();
+    let mut talks = std::net::TcpStream::connect(&host).unwrap();
+    let _ = talks.write_all(b"GET / HTTP/1.1\r\n");
+    let mut rest = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut talks, &mut rest);
+    assert!(rest.is_empty(), "it is closed without a word");
+    let start = Instant::now();
+    let (mut peer, qp) = loop {
+        if let Some(connected) = server.try_connect() {
+            break connected;
+        }
+        assert!(start.elapsed() < PATIENCE, "they keep their places");
+        std::thread::park_timeout(Duration::from_millis(20));
+    };
+    server.end.post_recvs(qp, 1);
+    peer.send(b"welcome", None);
+    assert_eq!(server.next(qp), Event::Message(b"welcome".to_vec(), None));
+    drop(silent);
+}
+
+#[test]
+fn a_peer_that_wants_markers_is_refused() {
+    let server = Server::new();
+    let local = local(2);
+    let mut socket = ask(&server.address, &Frame { markers: true, ..local.request(&[]) });
+    let reply = read_frame(&mut socket, FrameKind::Reply).unwrap();
+    assert!(reply[16] & 0x20 != 0, "the flag that rejects");
+}
+
+/// Answer as a peer that knows revision 1 only. Expect a second attempt, in that.
+#[test]
+fn a_peer_of_the_first_revision_is_spoken_to_in_it() {
+    use super::super::IwarpConnector;
+    use super::conformance::config;
+    use crate::{ConnectRequest, Connector};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("iwarp://{}", listener.local_addr().unwrap());
+    let connector = IwarpConnector::new(config()).unwrap();
+    std::thread::scope(|scope| {
+        let connecting =
+            scope.spawn(|| connector.connect(&ConnectRequest::new(&address, PATIENCE)));
+        for (revision, reject) in [(2, true), (1, false)] {
+            let mut socket = listener.accept().unwrap().0;
+            let request = read_frame(&mut socket, FrameKind::Request).unwrap();
+            assert_eq!(request[17], revision);
+            let reply = Frame { kind: FrameKind::Reply, reject, ..local(1).request(b"old") };
+            write_frame(&mut socket, &reply);
+        }
+        let endpoint = connecting.join().unwrap().unwrap();
+        assert!(endpoint.peer_private_data.starts_with(b"old\0"));
+        assert_eq!(endpoint.reads_max, 1, "its IRD is not known");
+    });
+}
