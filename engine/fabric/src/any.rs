@@ -3,12 +3,12 @@
 //! everything else goes by the table of [`Fabric`].
 
 use super::shm::ShmFabric;
-use super::{Completions, Fabric, Full, NextShort, QpId, SendWr, Short, ShortLane};
+use super::{Completions, Fabric, Full, NextShort, QpId, SendWr, Short, ShortMessages};
 use crate::mem::Buf;
 use crate::sys::clock::{Clock, Ticks};
 use std::ops::{Deref, DerefMut};
 
-/// The data plane of one driver: see [`Fabric`] and [`ShortLane`] for its methods.
+/// The data plane of one driver: see [`Fabric`] and [`ShortMessages`] for its methods.
 #[allow(
     clippy::large_enum_variant,
     reason = "there is one for each core, and the commonest is in place"

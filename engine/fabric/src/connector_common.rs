@@ -1,6 +1,6 @@
 //! Common parts of the drivers' control planes: an attempted operation, private data, the cores, and limits of accepting.
 
-use super::{FabricError, Origin};
+use super::{FabricError, LimitScope};
 use crate::sync::lock;
 use crate::sys::journal::event;
 use std::collections::HashMap;
@@ -73,7 +73,11 @@ const HOSTS_AT_ONCE: usize = 4;
 
 /// True if one more handshake, with `peer`, is too many in addition to those with the `others`. A
 /// single host has at most a quarter of the room, so that it cannot keep all others out.
-pub(crate) fn is_crowded(others: impl Iterator<Item = Origin>, peer: Origin, most: usize) -> bool {
+pub(crate) fn is_crowded(
+    others: impl Iterator<Item = LimitScope>,
+    peer: LimitScope,
+    most: usize,
+) -> bool {
     let (all, same) =
         others.fold((0, 0), |(all, same), other| (all + 1, same + usize::from(other == peer)));
     all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
@@ -99,7 +103,7 @@ mod tests {
     /// and no more than all of it.
     #[test]
     fn one_host_does_not_take_the_room_of_others() {
-        let host = |number: u8| Origin::of([10, 0, 0, number].into());
+        let host = |number: u8| LimitScope::of([10, 0, 0, number].into());
         let two_each = |hosts: u8| (0..hosts).flat_map(move |number| [host(number); 2]);
         let crowded = |hosts, peer| is_crowded(two_each(hosts), host(peer), 8);
         assert!(!crowded(0, 0));
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_host_has_room_for_one_handshake_however_little_there_is() {
-        let host = Origin::of([10, 0, 0, 1].into());
+        let host = LimitScope::of([10, 0, 0, 1].into());
         assert!(!is_crowded([].into_iter(), host, 1));
         assert!(is_crowded([host].into_iter(), host, 3));
     }

@@ -42,10 +42,10 @@ pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
 pub use any::AnyFabric;
 // The shapes of the short lane, and of ring slots, are the engine's: hidden where they are defined, as a crate that exports this
 // module shows what only its uses hide.
-pub use limit_scope::Origin;
+pub use limit_scope::LimitScope;
 pub use peer::Peer;
 pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short};
-pub use short_endpoint::{Alone, Ends, NextShort, ShortEnds, ShortLane};
+pub use short_endpoint::{Ends, NextShort, ShortEnds, ShortMessages, SingleConnPoll};
 pub use wr::{
     Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
     WrError, WrId,
@@ -77,7 +77,7 @@ pub struct Caps {
     pub remote_invalidate: bool,
     /// Short messages are sent by value ([`Ends`]).
     pub sends_shorts: bool,
-    /// Short messages come by value if the core wants it ([`Fabric::begin`], [`ShortLane::next_short`]).
+    /// Short messages come by value if the core wants it ([`Fabric::begin`], [`ShortMessages::next_short`]).
     pub takes_shorts: bool,
     /// The clock of the cores on a driver that simulates time; `None` where they share that of the processor.
     pub simulated_clock: Option<Clock>,
@@ -93,10 +93,10 @@ pub enum Access {
 }
 
 /// A driver's data plane. One core owns it; no method blocks, allocates or makes a system call,
-/// except where it says so. The [`ShortLane`] of a driver is its second, shorter way for messages.
+/// except where it says so. The [`ShortMessages`] of a driver is its second, shorter way for messages.
 ///
 /// The reactor has an [`AnyFabric`], by which the methods of each message are called without the table, over shared memory.
-pub trait Fabric: ShortLane + 'static {
+pub trait Fabric: ShortMessages + 'static {
     /// Capabilities of this driver.
     fn caps(&self) -> &Caps;
 

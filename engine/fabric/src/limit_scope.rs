@@ -3,7 +3,7 @@
 use super::Peer;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Host of a connection, for limits per host; over shared memory its user ([`Origin::of_peer`]).
+/// Host of a connection, for limits per host; over shared memory its user ([`LimitScope::of_peer`]).
 ///
 /// A host is an address of IPv4, however it is written, or a /64 of IPv6: within one, a host takes as many
 /// addresses as it likes (RFC 4291 section 2.5.4, RFC 8981). Link-local addresses count one by one, as
@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Origin(Scope);
+pub struct LimitScope(Scope);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Scope {
@@ -31,7 +31,7 @@ enum Scope {
     Simulated(usize),
 }
 
-impl Origin {
+impl LimitScope {
     /// Origin of the peer of a connection: its host, or its user on this one.
     #[must_use]
     pub fn of_peer(peer: &Peer) -> Self {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn hosts_of_a_link_count_one_by_one_and_addresses_of_a_64_together() {
-        let origin = |address: &str| Origin::of(address.parse().unwrap());
+        let origin = |address: &str| LimitScope::of(address.parse().unwrap());
         assert_eq!(origin("2001:db8:0:1::1"), origin("2001:db8:0:1:ffff:0:0:2"));
         assert_ne!(origin("2001:db8:0:1::1"), origin("2001:db8:0:2::1"));
         assert_ne!(origin("fe80::1"), origin("fe80::2"));

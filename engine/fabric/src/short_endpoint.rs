@@ -16,7 +16,7 @@ use std::rc::Rc;
 /// posted again at once. The receives are not chained. The core then asks for short messages before each poll: a driver
 /// may then collect the events of the poll. A driver that leaves all of this alone has no lane.
 #[doc(hidden)]
-pub trait ShortLane {
+pub trait ShortMessages {
     /// The ends of a connection; `None` where messages do not go by value.
     fn ends(&self, _qp: QpId) -> Option<Ends> {
         None
@@ -30,15 +30,14 @@ pub trait ShortLane {
         None
     }
 
-    /// Ends the scan of this turn as a poll does, where that turn is to have none. `false`, and nothing has happened,
-    /// where something waits for a poll that the driver knows of already; if the turn is idle, as it had no short
-    /// message, also where a peer has rung.
+    /// Ends the scan without a poll. Returns false, without effect, if a poll is needed: the driver knows of work, or, in
+    /// an idle turn, a peer rang.
     #[inline(always)]
     fn skip_poll(&mut self, _is_idle: bool) -> bool {
         false
     }
 
-    /// Looks for what [`ShortLane::skip_poll`] may not know of, such as silent peers. `false` if a poll is due. To be
+    /// Looks for what [`ShortMessages::skip_poll`] may not know of, such as silent peers. `false` if a poll is due. To be
     /// called at least once in a few turns that skip it.
     fn rests(&mut self) -> bool {
         true
@@ -71,7 +70,7 @@ pub struct NextShort {
 /// Result of a look at a connection that may be the only one to be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)]
-pub enum Alone {
+pub enum SingleConnPoll {
     /// A message was taken; there may be more.
     Taken {
         /// As in [`NextShort`].
@@ -102,7 +101,7 @@ impl Ends {
     /// True if a message that is sent here takes a place in the send queue: over shared memory only one that is posted
     /// does.
     #[inline(always)]
-    pub fn take_places(&self) -> bool {
+    pub fn use_queue_slots(&self) -> bool {
         !matches!(self, Self::Shm(_))
     }
 }

@@ -11,7 +11,7 @@ use crate::reactor::in_flight::reply_cache::Ticket;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
-use crate::reactor::types::draft::{EncodeOnce, once};
+use crate::reactor::types::encoded_stream::{EncodeOnce, once};
 use crate::reactor::types::rfc5666::Padded;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
@@ -24,14 +24,14 @@ use std::rc::Rc;
 /// (`calls_dropped`).
 pub struct Call<'a>(pub(super) &'a CallState<'a>);
 
-pub(super) struct Home {
+pub(super) struct CallEnvironment {
     pub(super) ops: Rc<CoreCell>,
     pub(super) reverse: Rc<Reverse>,
 }
 
 /// State of one call. It is owned by the dispatch, so that a call is passed on as a single pointer.
 pub(super) struct CallState<'a> {
-    pub(super) home: &'a Home,
+    pub(super) home: &'a CallEnvironment,
     /// Place of the reply in the cache, of a call that is [served once](crate::Engine::serve_once).
     pub(super) ticket: Option<&'a Cell<Option<Ticket>>>,
     pub(super) serving: &'a Serving<'a>,

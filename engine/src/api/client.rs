@@ -5,7 +5,7 @@ use super::errors::{CallError, ConnectError};
 use super::service::ConnectionEvent;
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::{Bulk, ExposedBulk};
-use crate::reactor::state::conn_fast_path::ConnLane;
+use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallId, CallTarget, Deadline, HeaderTemplate};
 use crate::reactor::types::header_bytes::NESTED;
@@ -67,7 +67,7 @@ impl LinkState {
 struct Route {
     header: HeaderTemplate,
     /// Lane of the connection, while that is up.
-    lane: Option<Rc<ConnLane>>,
+    lane: Option<Rc<ConnFastPath>>,
 }
 
 /// State that the clones of a client share with the core's dispatch. Fields that short calls need come first.

@@ -6,8 +6,8 @@ use super::client::{Link, LinkState, ReplyHandler};
 use super::dialing::Request;
 use super::errors::ConnectError;
 #[cfg(feature = "gss")]
-use super::gss::Securing;
-use super::reconnect::{Comeback, ConnectOptions};
+use super::gss::GssClientState;
+use super::reconnect::{ConnectOptions, ReconnectState};
 use super::rfc5666::Asking;
 use super::service::{ConnectionEvent, ConnectionId};
 use super::version_cache::Offer;
@@ -74,7 +74,7 @@ pub(super) struct ClientEntry {
     pub(super) passing: Option<ConnectError>,
     /// Core's time of the next attempt to connect.
     pub(super) retry_at: Option<Duration>,
-    pub(super) comeback: Option<Comeback>,
+    pub(super) comeback: Option<ReconnectState>,
     /// Versions that the server of the failing connection speaks; none of them is spoken here.
     pub(super) other_versions: Option<(u32, u32)>,
     /// The handler was notified of its end.
@@ -86,7 +86,7 @@ pub(super) struct ClientEntry {
     /// Slabs that the server may read.
     pub(super) lent: Arc<[Slab]>,
     #[cfg(feature = "gss")]
-    pub(super) securing: Option<Box<Securing>>,
+    pub(super) securing: Option<Box<GssClientState>>,
 }
 
 impl ClientEntry {
@@ -94,7 +94,7 @@ impl ClientEntry {
         link: Rc<Link>,
         handler: Box<dyn ReplyHandler>,
         address: &str,
-        comeback: Option<Comeback>,
+        comeback: Option<ReconnectState>,
     ) -> Self {
         Self {
             handler: ContainedHandler::new(Rc::clone(&link), handler),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 ///
 /// That evens out what ends at different times, and no more: the core with the fewest may be one that is stuck, or that
 /// peers have emptied to send others there. It gets at most two connections for each that another core gets.
-pub(super) struct Spread {
+pub(super) struct CoreBalancer {
     cores: Vec<Target>,
     next: usize,
     admission: Option<Admission>,
@@ -23,7 +23,7 @@ struct Target {
     gave_up: bool,
 }
 
-impl Spread {
+impl CoreBalancer {
     /// Over these cores, for the peers that `admission` admits; `None` admits all.
     pub(super) fn over(
         cores: impl Iterator<Item = (Arc<Inbox>, Arc<StatsCells>)>,
@@ -54,7 +54,7 @@ impl Spread {
     }
 }
 
-impl Acceptor for Spread {
+impl Acceptor for CoreBalancer {
     fn admits(&mut self, peer: &Peer) -> bool {
         self.admission.as_ref().is_none_or(|admits| admits(peer))
     }
@@ -81,9 +81,11 @@ mod tests {
     use super::*;
     use crate::reactor::StatsSnapshot;
 
-    fn spread(open: &[u64]) -> Spread {
-        let spread =
-            Spread::over(open.iter().map(|_| (Arc::new(Inbox::new(4)), Arc::default())), None);
+    fn spread(open: &[u64]) -> CoreBalancer {
+        let spread = CoreBalancer::over(
+            open.iter().map(|_| (Arc::new(Inbox::new(4)), Arc::default())),
+            None,
+        );
         for (core, open) in open.iter().enumerate() {
             publish(&spread, core, *open);
         }
@@ -91,13 +93,13 @@ mod tests {
     }
 
     /// The core has had ten more, which have ended.
-    fn publish(spread: &Spread, core: usize, open: u64) {
+    fn publish(spread: &CoreBalancer, core: usize, open: u64) {
         let (connections_opened, connections_closed) = (open + 10, 10);
         let counts = StatsSnapshot { connections_opened, connections_closed, ..Default::default() };
         spread.cores[core].cells.publish(&counts);
     }
 
-    fn picks(spread: &mut Spread, count: usize) -> Vec<usize> {
+    fn picks(spread: &mut CoreBalancer, count: usize) -> Vec<usize> {
         (0..count).map(|_| spread.pick_core(&[]).unwrap()).collect()
     }
 

@@ -4,15 +4,15 @@
 mod attempts;
 mod lookup;
 
-use super::call::{Arguments, BesideArguments, CallState, Called, Home};
+use super::call::{Arguments, BesideArguments, CallEnvironment, CallState, Called};
 use super::catch_panic::{ContainedService, Found};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_state::ClientEntry;
 use super::errors::{CallError, ConnectError};
 #[cfg(feature = "gss")]
-use super::gss::{GssCore, Securing};
+use super::gss::{GssClientState, GssCore};
 use super::handle::core::{HandleCore, Opening};
-use super::reconnect::{Comeback, ConnectOptions};
+use super::reconnect::{ConnectOptions, ReconnectState};
 use super::reply_status::pass_header;
 use super::reverse::Reverse;
 use super::rfc5666::Asking;
@@ -20,7 +20,7 @@ use super::service::{ConnectionEvent, ConnectionId, Service};
 use super::version_cache::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
-use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
@@ -55,7 +55,7 @@ pub(super) struct Dispatch {
     /// The same, for reverse clients.
     pub(super) reverse: Rc<Reverse>,
     /// The same, for calls.
-    pub(super) home: Home,
+    pub(super) home: CallEnvironment,
     /// Index of the service that was called last; none after a graceful end of the core, and while calls are measured.
     called: usize,
     pub(super) services: Vec<ContainedService>,
@@ -97,7 +97,7 @@ impl Dispatch {
         let polls = |index: &usize| services[*index].polls();
         let polling: Box<[_]> = (0..services.len()).filter(polls).collect();
         Self {
-            home: Home { ops: Rc::clone(&ops), reverse: Rc::clone(&reverse) },
+            home: CallEnvironment { ops: Rc::clone(&ops), reverse: Rc::clone(&reverse) },
             reverse,
             ops,
             called: 0,
@@ -133,12 +133,12 @@ impl Dispatch {
         options: &ConnectOptions,
     ) {
         let policy = options.reconnect;
-        let comeback = policy.map(|policy| Comeback::new(policy, &mut self.random));
+        let comeback = policy.map(|policy| ReconnectState::new(policy, &mut self.random));
         let mut entry = ClientEntry::new(link, handler, address, comeback).with(options);
         #[cfg(feature = "gss")]
         {
             let initiator = options.initiator.clone();
-            entry.securing = initiator.map(|initiator| Securing::new(initiator, &self.gss));
+            entry.securing = initiator.map(|initiator| GssClientState::new(initiator, &self.gss));
         }
         entry.offer = Offer::new(&self.responders, entry.versions);
         self.request_connection(entry);
@@ -319,7 +319,7 @@ impl Dispatch {
             #[cfg(not(feature = "gss"))]
             return CallOutcome::Done;
         };
-        let Sinks { chunks, count, bulks, joined, .. } = &mut **sinks;
+        let ReadBuffers { chunks, count, bulks, joined, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
         let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
         // With three empty lists the reply has nothing to echo.

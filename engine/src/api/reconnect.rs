@@ -260,7 +260,7 @@ impl Reconnect {
 }
 
 #[derive(Debug)]
-pub(super) struct Comeback {
+pub(super) struct ReconnectState {
     /// Identity by which the server knows the client.
     pub(super) instance: Instance,
     pub(super) cause: DownCause,
@@ -270,7 +270,7 @@ pub(super) struct Comeback {
     lost_at: Option<Duration>,
 }
 
-impl Comeback {
+impl ReconnectState {
     pub(super) fn new(policy: Reconnect, random: &mut Random) -> Self {
         Self {
             instance: Instance::Lasting(random.next_u64().max(1)),
@@ -324,7 +324,7 @@ mod tests {
     /// The pauses of a client whose every attempt fails at once.
     fn pauses(policy: Reconnect, seed: u64) -> Vec<Duration> {
         let mut random = Random::seeded(seed);
-        let mut comeback = Comeback::new(policy, &mut random);
+        let mut comeback = ReconnectState::new(policy, &mut random);
         let mut now = Duration::from_secs(9);
         std::iter::from_fn(|| {
             let attempt = comeback.next_attempt(now, &mut random)?;
@@ -352,8 +352,8 @@ mod tests {
     fn success_makes_the_first_pause_the_first_again() {
         let mut random = Random::seeded(1);
         let policy = POLICY.jitter_percent(0);
-        let mut comeback = Comeback::new(policy, &mut random);
-        let mut next = |comeback: &mut Comeback, at_ms| {
+        let mut comeback = ReconnectState::new(policy, &mut random);
+        let mut next = |comeback: &mut ReconnectState, at_ms| {
             comeback.next_attempt(Duration::from_millis(at_ms), &mut random)
         };
         assert_eq!(next(&mut comeback, 0).map(|attempt| attempt.number), Some(1));

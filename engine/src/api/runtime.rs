@@ -2,7 +2,7 @@
 
 use super::client_state::ConnectTo;
 use super::core::{Core, CoreContext};
-use super::core_balancing::Spread;
+use super::core_balancing::CoreBalancer;
 use super::dialing::{Dialer, Dialing};
 use super::dispatch::{ConnectRequests, Dispatch, ServiceEntry};
 use super::errors::{ConnectError, EngineError};
@@ -358,7 +358,8 @@ impl Runtime {
             BulkView::Copy => &[],
         };
         let shared = |core: &CorePlace| (Arc::clone(&core.inbox), Arc::clone(&core.cells));
-        let spread = Box::new(Spread::over(self.cores.iter().map(shared), options.admission()));
+        let spread =
+            Box::new(CoreBalancer::over(self.cores.iter().map(shared), options.admission()));
         let request = ListenRequest { address, private_data: &self.private_data, lent };
         let guard = self.connector.listen(&request, spread)?;
         // Another thread may have shut the engine down meanwhile.

@@ -1,5 +1,5 @@
-//! Threads for what may block for long, or never return: connects, and mechanisms of RPCSEC_GSS. Each runs one job at a
-//! time, and one more than these looks at the clock. How many jobs run at a time, and of one owner, each user says.
+//! Threads for what may block for long, or never return: connects, and mechanisms of RPCSEC_GSS. One job per thread; one
+//! more thread waits for due times. Each user sets the limits, overall and per owner.
 
 use super::helper_thread::spawn_helper;
 use crate::sync::atomic::{AtomicBool, Ordering};

@@ -16,12 +16,12 @@ use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::Upcalls;
-use crate::reactor::state::conn_fast_path::ConnLane;
+use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame, ReplyTarget};
-use crate::reactor::types::draft::Draft;
-use crate::reactor::types::fast_path_flags::Way;
+use crate::reactor::types::encoded_stream::EncodedStream;
+use crate::reactor::types::fast_path_flags::FastPath;
 use crate::reactor::types::header_bytes::{is_plain, version_of};
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_proto::events::{DeliveredReply, ReplyStream, SlotId};
@@ -32,18 +32,18 @@ use spinrpc_proto::rdma::v1::MSG_HEADER_BYTES;
 use spinrpc_proto::version::TransportVersion;
 use std::rc::Rc;
 
-mod with_header;
+mod non_plain;
 
 impl CoreCell {
     /// Returns true if the lane of a connection may take this way, after a look at the connection if that is not
     /// known.
     #[inline(always)]
-    pub(super) fn lets(&self, lane: &ConnLane, way: Way) -> bool {
+    pub(super) fn may_use(&self, lane: &ConnFastPath, way: FastPath) -> bool {
         lane.is_open(way) || (lane.is_unknown() && self.look_at_gate(lane, way))
     }
 
     #[cold]
-    fn look_at_gate(&self, lane: &ConnLane, way: Way) -> bool {
+    fn look_at_gate(&self, lane: &ConnFastPath, way: FastPath) -> bool {
         match self.reactor().conns().find_for_lane(lane.id()) {
             Some(c) => c.look_at_gate(),
             None => lane.set_gate(&[]),
@@ -53,7 +53,7 @@ impl CoreCell {
 }
 
 impl Conn {
-    pub(super) fn lets(&self, way: Way) -> bool {
+    pub(super) fn may_use(&self, way: FastPath) -> bool {
         if self.lane.is_unknown() {
             self.look_at_gate();
         }
@@ -77,7 +77,7 @@ impl Conn {
         let proto = self.lane.proto();
         // A call that a handler starts here must not take the place that is reserved for the reply to the handler's own
         // call; only the general path counts places.
-        let shares_places = self.lane.ends().is_some_and(Ends::take_places);
+        let shares_places = self.lane.ends().is_some_and(Ends::use_queue_slots);
         let sends_calls = (self.goes_plain() && self.closing.is_none())
             && proto.requester.negotiation().version() == one
             && takes_any_short
@@ -91,10 +91,10 @@ impl Conn {
             && proto.takes_plain_calls_two()
             && self.takes_any_short(TransportVersion::Two);
         self.lane.set_gate(&[
-            (Way::SendCalls, sends_calls),
-            (Way::TakeCalls, takes_one),
-            (Way::TakeCallsTwo, takes_two),
-            (Way::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
+            (FastPath::SendCalls, sends_calls),
+            (FastPath::TakeCalls, takes_one),
+            (FastPath::TakeCallsTwo, takes_two),
+            (FastPath::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
         ]);
     }
 }
@@ -118,7 +118,7 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn handle_shorts_of(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         short: &mut Short,
         at_most: usize,
         up: &mut impl Upcalls,
@@ -136,7 +136,7 @@ impl CoreCell {
     #[inline(never)]
     fn handle_simulated(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         short: &mut Short,
         at_most: usize,
@@ -150,7 +150,7 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn handle_shorts(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         short: &mut Short,
         mut at_most: usize,
@@ -181,7 +181,7 @@ impl CoreCell {
     pub(super) fn handle_received_short(
         &self,
         received: Received,
-        (last, short): (&mut Option<Rc<ConnLane>>, &mut Short),
+        (last, short): (&mut Option<Rc<ConnFastPath>>, &mut Short),
         up: &mut impl Upcalls,
     ) -> Option<Received> {
         let is_candidate = received.message.len() <= SHORT_BYTES_MAX
@@ -198,7 +198,7 @@ impl CoreCell {
     fn handle_candidate(
         &self,
         received: Received,
-        last: &mut Option<Rc<ConnLane>>,
+        last: &mut Option<Rc<ConnFastPath>>,
         short: &mut Short,
         up: &mut impl Upcalls,
     ) -> Option<Received> {
@@ -233,7 +233,7 @@ impl CoreCell {
 
     /// Counts messages of one connection together, so that the most common ones need not be counted one by one.
     #[inline(always)]
-    fn count_handled(&self, lane: &ConnLane, messages: usize, handled: &Handled) {
+    fn count_handled(&self, lane: &ConnFastPath, messages: usize, handled: &Handled) {
         let counts = self.lane().counts();
         counts.count_replies_received(handled.replies);
         let calls = messages.saturating_sub(handled.replies + handled.others);
@@ -248,7 +248,7 @@ impl CoreCell {
     #[inline(always)]
     fn handle_short(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         short: &Short,
         handled: &mut Handled,
@@ -264,7 +264,7 @@ impl CoreCell {
     #[inline(always)]
     fn handle_plain(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         short: &Short,
         handled: &mut Handled,
@@ -280,13 +280,13 @@ impl CoreCell {
     #[inline(always)]
     fn deliver_plain_reply(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         short: &Short,
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((reply, results)) = plain_reply(short) else { return false };
-        let is_let = self.lets(lane, Way::TakeReplies);
+        let is_let = self.may_use(lane, FastPath::TakeReplies);
         let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply)).flatten();
         let Some(token) = token else { return false };
         handled.replies += 1;
@@ -300,7 +300,7 @@ impl CoreCell {
     #[inline(always)]
     fn serve_plain_call(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         short: &Short,
         handled: &mut Handled,
@@ -308,7 +308,7 @@ impl CoreCell {
     ) -> bool {
         let Some((call, arguments)) = plain_call(short) else { return false };
         let message = short.bytes();
-        if !self.lets(lane, Way::TakeCalls) || ends.room() <= lane.reserved() {
+        if !self.may_use(lane, FastPath::TakeCalls) || ends.room() <= lane.reserved() {
             return false;
         }
         debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
@@ -351,7 +351,7 @@ impl CoreCell {
     #[inline(never)]
     fn end_plain_call(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         slot: Option<SlotId>,
         short: &Short,
         outcome: CallOutcome,
@@ -367,7 +367,7 @@ impl CoreCell {
     /// Sends the answer of a call that was served, if it has one now.
     fn end_served(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         slot: Option<SlotId>,
         message: &[u8],
         ends: Option<&Ends>,
@@ -410,7 +410,7 @@ impl CoreCell {
         match written {
             Ok(message) => {
                 let results = message.get(REPLY_BYTES..).unwrap_or_default();
-                self.answer_with(&to, ReplyData::new(), &Draft::plain(results));
+                self.answer_with(&to, ReplyData::new(), &EncodedStream::plain(results));
             }
             Err(why) => self.reactor().refuse_undrafted(&to, &ReplyData::new(), why),
         }
@@ -453,7 +453,7 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn serve_plain(
         &self,
-        (lane, takes_any): (&ConnLane, bool),
+        (lane, takes_any): (&ConnFastPath, bool),
         slot: SlotId,
         message: &[u8],
         header_bytes: usize,
@@ -485,7 +485,7 @@ impl CoreCell {
     #[inline(always)]
     fn emit_short_reply(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         xid: Xid,
         message: &mut Short,
@@ -526,7 +526,7 @@ fn xid_in(message: &[u8]) -> Option<Xid> {
 
 impl Reactor {
     /// The lane of a connection, and true if a short message on it may have the maximum length.
-    pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
+    pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnFastPath>, bool)> {
         let c = self.conn(conn)?;
         Some((Rc::clone(&c.lane), c.takes_any_short(TransportVersion::One)))
     }

@@ -52,7 +52,7 @@ impl CoreCell {
         up: &mut impl Upcalls,
     ) {
         // Calls that have ended, and clients, still refer to the lost connection.
-        self.end_given_up(up);
+        self.report_ended_calls(up);
         self.end_given_up_clients(up);
         let Requested { number, takes_reverse, lost } = request;
         let roles = Roles::requested(self.reactor().config(), takes_reverse);

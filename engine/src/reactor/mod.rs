@@ -39,7 +39,7 @@ mod client;
 mod common;
 mod fast_path;
 #[cfg(feature = "gss")]
-mod gss_bodies;
+mod gss_resume;
 pub(crate) mod in_flight;
 mod mail;
 mod operations;

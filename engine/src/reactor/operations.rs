@@ -8,7 +8,7 @@ use crate::mem::BulkPool;
 use crate::reactor::in_flight::deferred::DeferTicket;
 use crate::reactor::in_flight::roles::NoReverse;
 use crate::reactor::in_flight::server_call::Serving;
-use crate::reactor::state::conn_fast_path::ConnLane;
+use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Backpressure, ReplyTarget, RpcRefusal};
 use crate::reactor::types::negotiate::Settled;
@@ -46,7 +46,7 @@ impl CoreCell {
     }
 
     /// The lane of a connection, which short messages use; `None` when it is down.
-    pub(crate) fn lane_of(&self, conn: ConnId) -> Option<Rc<ConnLane>> {
+    pub(crate) fn lane_of(&self, conn: ConnId) -> Option<Rc<ConnFastPath>> {
         self.reactor().lane_of(conn).map(|(lane, _)| lane)
     }
 

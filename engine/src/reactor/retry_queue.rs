@@ -2,7 +2,7 @@
 //! whose half continues with it. Called by the turn.
 
 use crate::fabric::{ConnId, WrError, WrId};
-use crate::reactor::in_flight::read_ids::Pulling;
+use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::retry_entry::Waiting;
 use crate::reactor::in_flight::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -46,8 +46,8 @@ impl Reactor {
             Waiting::Message(message) => {
                 self.conn(conn)?.wait_of(message)?.is_queued = false;
                 match message {
-                    Pulling::Call(slot) => self.resume_call(conn, slot).map(Arrived::Call),
-                    Pulling::Reply(slot) => Some(Arrived::Reply(conn, slot)),
+                    ReadOwner::Call(slot) => self.resume_call(conn, slot).map(Arrived::Call),
+                    ReadOwner::Reply(slot) => Some(Arrived::Reply(conn, slot)),
                 }
             }
             answer => {
@@ -68,9 +68,9 @@ impl Reactor {
         let c = self.conn(conn)?;
         c.reads_outstanding = c.reads_outstanding.saturating_sub(1);
         result.ok()?;
-        match Pulling::of(id) {
-            Pulling::Call(slot) => self.on_call_read(conn, slot).map(Arrived::Call),
-            Pulling::Reply(slot) => {
+        match ReadOwner::of(id) {
+            ReadOwner::Call(slot) => self.on_call_read(conn, slot).map(Arrived::Call),
+            ReadOwner::Reply(slot) => {
                 self.on_reply_read(conn, slot).then_some(Arrived::Reply(conn, slot))
             }
         }

@@ -5,14 +5,14 @@
 
 use crate::fabric::{ConnId, Head, LINE_PAIRS, LineHead, LongHead, Short, ShortEnds};
 use crate::reactor::fast_path::put_head;
-use crate::reactor::state::conn_fast_path::ConnLane;
+use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{
     Backpressure, CallId, CallSpec, CallTarget, Deadline, HeaderTemplate,
 };
-use crate::reactor::types::draft::{Draft, EncodeOnce, once};
-use crate::reactor::types::encode_buffer::{MessageMemory, Undrafted};
-use crate::reactor::types::fast_path_flags::Way;
+use crate::reactor::types::encode_buffer::{EncodeError, MessageMemory};
+use crate::reactor::types::encoded_stream::{EncodeOnce, EncodedStream, once};
+use crate::reactor::types::fast_path_flags::FastPath;
 use crate::reactor::types::header_bytes::{ITEMS_DIFFER, NESTED};
 use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::ids::{Instant, Procedure, Xid};
@@ -26,7 +26,7 @@ impl CoreCell {
     #[inline(always)]
     fn emit_without_credential(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         header: &HeaderTemplate,
         (procedure, token): (Procedure, u64),
         spec: &CallSpec,
@@ -42,7 +42,7 @@ impl CoreCell {
     /// The same for a call whose RPC header is in the message.
     fn emit_with_credential(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         target: &CallTarget<'_>,
         spec: &CallSpec,
         (message, bytes): (&Short, usize),
@@ -59,14 +59,14 @@ impl CoreCell {
     #[inline(always)]
     fn emit_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         token: u64,
         spec: &CallSpec,
         (message, bytes): (&Short, usize),
         head: impl FnOnce(Xid, u32, &Short) -> H,
     ) -> Option<CallId> {
         let ends = lane.ends()?;
-        if !self.lets(lane, Way::SendCalls) {
+        if !self.may_use(lane, FastPath::SendCalls) {
             return None;
         }
         let mut proto = lane.proto();
@@ -117,7 +117,9 @@ impl Reactor {
         let deadline = self.deadline(spec);
         let bytes = message.len();
         let (c, core) = self.conn_for_lane(conn)?;
-        if !c.lets(Way::SendCalls) || bytes > c.negotiated.plain_bytes_max(TransportVersion::One) {
+        if !c.may_use(FastPath::SendCalls)
+            || bytes > c.negotiated.plain_bytes_max(TransportVersion::One)
+        {
             return None;
         }
         let mut proto = c.lane.proto();
@@ -148,7 +150,7 @@ impl CoreCell {
     #[inline]
     pub(crate) fn start_call(
         &self,
-        (conn, lane): (ConnId, &Option<Rc<ConnLane>>),
+        (conn, lane): (ConnId, &Option<Rc<ConnFastPath>>),
         CallTarget { header, procedure, token }: CallTarget<'_>,
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut StreamWriter<'_>),
@@ -189,7 +191,7 @@ impl CoreCell {
         memory: &mut MessageMemory,
         is_short: bool,
     ) -> Result<CallId, Backpressure> {
-        let message = memory.written_mut(is_short).map_err(Undrafted::refusal)?;
+        let message = memory.written_mut(is_short).map_err(EncodeError::refusal)?;
         if !is_short && let Some(call) = self.reactor().emit_long_call(conn, target, spec, message)
         {
             return Ok(call);
@@ -197,14 +199,14 @@ impl CoreCell {
         let stream = &mut message[MSG_HEADER_BYTES..];
         target.header.write_without_credential(target.procedure, stream);
         let token = target.token;
-        self.reactor().send_call(conn, token, spec, &Draft::plain(stream))
+        self.reactor().send_call(conn, token, spec, &EncodedStream::plain(stream))
     }
 
     /// Starts a call that is not plain or has a credential, or whose driver sends nothing by value.
     #[inline(never)]
     fn place_other_call(
         &self,
-        (conn, lane): (ConnId, Option<&ConnLane>),
+        (conn, lane): (ConnId, Option<&ConnFastPath>),
         target: &CallTarget<'_>,
         spec: &mut CallSpec,
         memory: &mut MessageMemory,
@@ -230,7 +232,7 @@ impl CoreCell {
         }
         let items = spec.argument_count();
         let draft = memory.draft(items, self.lane().alignment(), &mut once(write));
-        let draft = draft.map_err(Undrafted::refusal)?;
+        let draft = draft.map_err(EncodeError::refusal)?;
         if draft.cuts().count() != items {
             return Err(ITEMS_DIFFER);
         }

@@ -5,12 +5,12 @@
 //! runs, so that handlers may start calls and answer others.
 
 use crate::fabric::{
-    Alone, CompletionKind, Completions, ConnId, DownCause, Ends, QpId, Received, Short,
+    CompletionKind, Completions, ConnId, DownCause, Ends, QpId, Received, Short, SingleConnPoll,
 };
 use crate::mem::Buf;
 use crate::reactor::in_flight::call_table::Arrived;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
-use crate::reactor::state::conn_fast_path::ConnLane;
+use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, Progress, SlotToken};
@@ -39,7 +39,7 @@ pub(crate) struct ArrivedMessages {
     busy_turns: u32,
     /// The lane of the connection that the last short message arrived on: usually the next one arrives there, too.
     /// Dropped when a connection ends, because it keeps that connection's memory.
-    lane: Option<Rc<ConnLane>>,
+    lane: Option<Rc<ConnFastPath>>,
 }
 
 impl ArrivedMessages {
@@ -111,9 +111,9 @@ impl CoreCell {
         let lane = arrived.lane.as_deref()?;
         let Some(Ends::Shm(ends)) = lane.ends() else { return None };
         let goes_on = match ends.take_alone(&mut arrived.short, up.polls()) {
-            Alone::Taken { goes_on } => goes_on,
-            Alone::Silent => return Some(TurnEnd::GoesOn(0)),
-            Alone::Unknown => return None,
+            SingleConnPoll::Taken { goes_on } => goes_on,
+            SingleConnPoll::Silent => return Some(TurnEnd::GoesOn(0)),
+            SingleConnPoll::Unknown => return None,
         };
         let at_most = if goes_on { arrived.shorts_left } else { 1 };
         let shorts = self.handle_shorts(lane, &**ends, &mut arrived.short, at_most, up);
@@ -394,7 +394,7 @@ impl CoreCell {
         if let Some(peer) = &gone.peer() {
             event!(INFO, %peer, connection = ?conn, reason = %cause, "a connection has ended");
         }
-        self.end_given_up(up);
+        self.report_ended_calls(up);
         let verdict = gone.lane.proto().requester.verdict();
         let mut is_wanted = false;
         up.on_event(CoreEvent::Ending { conn, verdict, wants_another: &mut is_wanted });
@@ -448,7 +448,7 @@ impl CoreCell {
     /// stays fenced until the responder answers or the connection goes.
     fn end_overdue(&self, arrivals: usize, up: &mut impl Upcalls) {
         self.reactor().expire(arrivals);
-        self.end_given_up(up);
+        self.report_ended_calls(up);
     }
 
     /// Runs the service of a call, then gives its receive buffer back to the driver.
@@ -479,7 +479,7 @@ impl CoreCell {
 impl Reactor {
     /// The lane of the connection that a short message arrived on.
     #[inline]
-    pub(super) fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnLane>> {
+    pub(super) fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnFastPath>> {
         self.conns().lane(conn).cloned()
     }
 

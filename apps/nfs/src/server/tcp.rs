@@ -11,7 +11,7 @@ use crate::server::exports::Peer;
 use crate::server::throttle::Throttle;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
-use spinrpc::fabric::Origin;
+use spinrpc::fabric::LimitScope;
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::stream::{Limits, Stream};
 use spinrpc::rpcbind::wire::{CallHeader, CallHeaderError, ReplyHeader};
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of connections. A further one replaces one of the host that has most of them.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Maximum number of connections of one host, or one /64 of IPv6 ([`Origin`]). A further one
+/// Maximum number of connections of one host, or one /64 of IPv6 ([`LimitScope`]). A further one
 /// replaces another one of that host.
 pub const CONNECTIONS_OF_HOST_MAX: usize = 16;
 /// Maximum time from one call to the end of the next; then the connection is closed.
@@ -90,7 +90,7 @@ struct Places {
 
 #[derive(Debug)]
 struct Place {
-    origin: Origin,
+    origin: LimitScope,
     stream: Arc<TcpStream>,
     state: State,
     /// Beginning of its state.
@@ -195,7 +195,7 @@ impl Shared {
             }
             return Ok(());
         }
-        let (origin, grace) = (Origin::of(host), self.service.grace());
+        let (origin, grace) = (LimitScope::of(host), self.service.grace());
         let Some(place) = lock(&self.places).take(origin, &stream, (Instant::now(), grace)) else {
             if self.may_log() {
                 event!(INFO, %host, "rejected a connection to {name}: all others are in use");
@@ -245,7 +245,7 @@ impl Places {
     /// if none can be closed.
     fn take(
         &mut self,
-        origin: Origin,
+        origin: LimitScope,
         stream: &Arc<TcpStream>,
         (now, grace): (Instant, Duration),
     ) -> Option<u64> {
@@ -266,13 +266,17 @@ impl Places {
         Some(self.next)
     }
 
-    fn count(&self, origin: Origin) -> usize {
+    fn count(&self, origin: LimitScope) -> usize {
         self.taken.values().filter(|place| place.origin == origin).count()
     }
 
     /// Closes the connection that has been idle longest, or one whose client does not take its answer. Never one that the
     /// service works for: its thread would go on without a place.
-    fn close_one_of(&mut self, origin: Origin, (now, grace): (Instant, Duration)) -> Option<()> {
+    fn close_one_of(
+        &mut self,
+        origin: LimitScope,
+        (now, grace): (Instant, Duration),
+    ) -> Option<()> {
         let is_closable = |place: &Place| match place.state {
             State::Idle => now.saturating_duration_since(place.since) >= grace,
             State::Answering => false,
@@ -352,15 +356,15 @@ mod tests {
         (server, stream)
     }
 
-    fn origin(address: u128) -> Origin {
-        Origin::of(std::net::Ipv6Addr::from_bits(address).into())
+    fn origin(address: u128) -> LimitScope {
+        LimitScope::of(std::net::Ipv6Addr::from_bits(address).into())
     }
 
     const NETWORK: u128 = 0x2001_0db8 << 96;
     const NO_GRACE: Duration = Duration::ZERO;
 
     /// A place without grace.
-    fn take(places: &mut Places, origin: Origin, stream: &Arc<TcpStream>) -> Option<u64> {
+    fn take(places: &mut Places, origin: LimitScope, stream: &Arc<TcpStream>) -> Option<u64> {
         places.take(origin, stream, (Instant::now(), NO_GRACE))
     }
 

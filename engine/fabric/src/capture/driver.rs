@@ -2,7 +2,7 @@
 
 use super::super::{
     Access, AnyFabric, Caps, CompletionKind, Completions, ConnMemory, Endpoint, ExposeError,
-    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortLane, Wake,
+    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortMessages, Wake,
 };
 use super::connector::Opening;
 use super::session::Tape;
@@ -65,7 +65,7 @@ impl Capture {
 }
 
 // No lane: each message is captured where it is posted or polled.
-impl ShortLane for Capture {}
+impl ShortMessages for Capture {}
 
 /// Methods that are the driver's own.
 macro_rules! forward {

@@ -27,7 +27,7 @@ pub struct IwarpConfig {
     pub conns_max: usize,
     /// Handshakes that may be open at a time; with one host a quarter of them, and one at least.
     pub handshakes_max: usize,
-    /// Connections that are accepted from one host, see [`Origin`](crate::Origin).
+    /// Connections that are accepted from one host, see [`LimitScope`](crate::LimitScope).
     pub host_conns_max: usize,
     /// Longest handshake when accepting. A connecting side waits as long as it is told to
     /// ([`Connector::connect`](crate::Connector::connect)).

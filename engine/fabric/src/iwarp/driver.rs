@@ -5,7 +5,7 @@
 
 use super::super::{
     Access, Caps, Completions, ConnMemory, Endpoint, ExposeError, Fabric, FabricError, Full,
-    InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortLane, Wake, link_of,
+    InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortMessages, Wake, link_of,
 };
 use super::config::IwarpConfig;
 use super::core::{CoreShared, EVENT};
@@ -193,7 +193,7 @@ impl IwarpFabric {
 const ADOPT: &str = "adopt an iWARP connection";
 
 // No lane: a message by value would be copied to the socket's buffer all the same.
-impl ShortLane for IwarpFabric {}
+impl ShortMessages for IwarpFabric {}
 
 impl Fabric for IwarpFabric {
     fn caps(&self) -> &Caps {

@@ -1,6 +1,6 @@
 //! A connection on its way from the control plane to the core that adopts it, and the number of those of one host.
 
-use super::super::{Endpoint, Origin, Peer};
+use super::super::{Endpoint, LimitScope, Peer};
 use super::wire::Agreed;
 use crate::connector_common::PrivateData;
 use crate::mem::RegionId;
@@ -40,11 +40,11 @@ impl Link {
 
 /// Connections that were accepted, by their hosts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hosts(Arc<Mutex<HashMap<Origin, usize>>>);
+pub(super) struct Hosts(Arc<Mutex<HashMap<LimitScope, usize>>>);
 
 impl Hosts {
     /// A place for one more connection of a host, which has `most` at most.
-    pub(super) fn take(&self, host: Origin, most: usize) -> Option<HostPlace> {
+    pub(super) fn take(&self, host: LimitScope, most: usize) -> Option<HostPlace> {
         let mut counts = lock(&self.0);
         let count = counts.entry(host).or_default();
         if *count >= most {
@@ -59,7 +59,7 @@ impl Hosts {
 #[derive(Debug)]
 pub(super) struct HostPlace {
     hosts: Hosts,
-    pub(super) host: Origin,
+    pub(super) host: LimitScope,
 }
 
 impl Drop for HostPlace {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_host_has_a_limit_of_its_own_and_gets_its_places_back() {
-        let (hosts, host) = (Hosts::default(), |last| Origin::of([10, 0, 0, last].into()));
+        let (hosts, host) = (Hosts::default(), |last| LimitScope::of([10, 0, 0, last].into()));
         let places = [hosts.take(host(1), 2), hosts.take(host(1), 2)];
         assert!(places.iter().all(Option::is_some));
         assert!(hosts.take(host(1), 2).is_none() && hosts.take(host(2), 2).is_some());

@@ -1,7 +1,7 @@
 //! Accepting: from a TCP connection to an endpoint in the hands of its core. One thread for each listener, which answers all
 //! handshakes and waits for none of them.
 
-use super::super::{Acceptor, Origin, Peer};
+use super::super::{Acceptor, LimitScope, Peer};
 use super::config::IwarpConfig;
 use super::connector::{local, padded};
 use super::link::{HostPlace, Hosts, Link};
@@ -146,7 +146,7 @@ impl Accepting {
         if admitted != Some(true) {
             return event!(DEBUG, %peer, "a connection of a stranger is closed");
         }
-        let host = Origin::of(peer.ip());
+        let host = LimitScope::of(peer.ip());
         let handshakes = self.pending.iter().map(|it| it.place.host);
         if is_crowded(handshakes, host, config.handshakes_max) {
             return event!(WARN, %peer, "too many handshakes at once: a connection is closed");

@@ -14,7 +14,7 @@ mod sending;
 use super::super::{
     Access, Caps, CompletionKind, Completions, ConnMemory, DownCause, Endpoint, Ends, ExposeError,
     Fabric, FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short,
-    ShortEnds, ShortLane, Wake, WrError, WrId, link_of,
+    ShortEnds, ShortMessages, Wake, WrError, WrId, link_of,
 };
 use super::cold_poll::{Round, idle_polls, round_time};
 use super::config::ShmConfig;
@@ -24,7 +24,7 @@ use super::core::CoreShared;
 use super::endpoint::Link;
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
-use super::short_endpoint::{Listed, ShmEnds};
+use super::short_endpoint::{PendingConns, ShmEnds};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::Ordering;
 use crate::sync::doorbell::BELL_BITS;
@@ -64,7 +64,7 @@ pub struct ShmFabric {
     /// Bytes copied in this turn, by orders of peers and from send queues: they share one budget.
     copied: usize,
     /// Those that sent something since the last bell check, and those whose next message is not short.
-    listed: Rc<Listed>,
+    listed: Rc<PendingConns>,
     /// Have a send queue that is not empty.
     waiting: Vec<u32>,
     /// Have told their peers to fetch what these have not fetched yet, as far as is known.
@@ -122,7 +122,7 @@ impl ShmFabric {
             scan_is_over: false,
             longs: Vec::with_capacity(conns),
             copied: 0,
-            listed: Listed::new(conns),
+            listed: PendingConns::new(conns),
             waiting: Vec::with_capacity(conns),
             lending: Vec::with_capacity(conns),
             ending: VecDeque::with_capacity(conns),
@@ -488,7 +488,7 @@ impl ShmFabric {
     }
 }
 
-impl ShortLane for ShmFabric {
+impl ShortMessages for ShmFabric {
     fn ends(&self, qp: QpId) -> Option<Ends> {
         self.pair_ref(qp).map(|pair| Ends::Shm(Rc::clone(&pair.ends)))
     }

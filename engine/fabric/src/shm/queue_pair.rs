@@ -12,7 +12,7 @@ use super::copy_order::{FETCH_COST_BYTES, FETCHES_MAX, Fetch, Fetching};
 use super::endpoint::Link;
 use super::exposure::{Exposures, PeerTable};
 use super::layout::OPENING_SLOTS;
-use super::short_endpoint::{Listed, ShmEnds};
+use super::short_endpoint::{PendingConns, ShmEnds};
 use super::window::copy_bytes;
 use crate::mem::{Buf, Lease, Slab};
 use crate::sync::atomic::{Ordering, fence};
@@ -84,7 +84,7 @@ impl QueuePair {
         id: QpId,
         mut link: Link,
         config: &ShmConfig,
-        listed: Rc<Listed>,
+        listed: Rc<PendingConns>,
     ) -> io::Result<Self> {
         let Link { side, layout, ref window, ref lent, .. } = link;
         let ends = ShmEnds::new(id, &link, layout, listed).ok_or(io::ErrorKind::InvalidInput)?;
@@ -653,7 +653,7 @@ mod tests {
         let request = ConnectRequest { lent, ..ConnectRequest::new(&address, PATIENCE) };
         let _client = connector.connect(&request).unwrap();
         let link = link_of::<Link>(endpoints.recv_timeout(PATIENCE).unwrap().link).unwrap();
-        let pair = QueuePair::new(QpId::new(0, 0), *link, &config, Listed::new(1)).unwrap();
+        let pair = QueuePair::new(QpId::new(0, 0), *link, &config, PendingConns::new(1)).unwrap();
         let link = pair.into_link();
         let bytes: Vec<usize> = link.theirs.slabs.iter().map(|slab| slab.len()).collect();
         assert_eq!(bytes, [slab.bytes()]);

@@ -5,7 +5,7 @@
 //! Touches the rings, and the list of connections that sent something. The queue pair sets what the ends may do
 //! ([`ShmEnds::allow`], [`ShmEnds::note_receive`]).
 
-use super::super::{Alone, Head, QpId, Short, ShortEnds};
+use super::super::{Head, QpId, Short, ShortEnds, SingleConnPoll};
 use super::endpoint::Link;
 use super::layout::Layout;
 use super::window::Window;
@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 /// Connections of a core that its driver has to look at.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct PendingConns {
     /// Those that sent something since the last flush, or whose rings broke meanwhile.
     pub(super) sent: PlaceList,
     /// Hot ones whose next message is not short.
@@ -36,7 +36,7 @@ pub(super) const QUICK_LOOKS: u32 = 8;
 /// looks of two turns waits as long as the rest of a turn takes, and most answers from a near core come within these.
 const ALONE_LOOKS: u32 = 96;
 
-impl Listed {
+impl PendingConns {
     pub(super) fn new(conns: usize) -> Rc<Self> {
         let (sent, long) = (PlaceList::new(conns), PlaceList::new(conns));
         let (news, waits, idle_polls) = (Cell::new(true), Cell::new(false), Cell::new(0));
@@ -122,7 +122,7 @@ pub struct ShmEnds {
     /// `sends_at_once`, and a message has been sent by value since the last turn ended.
     sends_on: Cell<bool>,
     is_broken: Cell<bool>,
-    listed: Rc<Listed>,
+    listed: Rc<PendingConns>,
     pub(super) rx: Consumer<Window>,
     pub(super) tx: Producer<Window>,
     /// Violation by the peer, until the driver looks.
@@ -131,7 +131,12 @@ pub struct ShmEnds {
 
 impl ShmEnds {
     /// The ends of a fresh connection. `None` when its rings do not fit the window.
-    pub(super) fn new(id: QpId, link: &Link, layout: Layout, listed: Rc<Listed>) -> Option<Self> {
+    pub(super) fn new(
+        id: QpId,
+        link: &Link,
+        layout: Layout,
+        listed: Rc<PendingConns>,
+    ) -> Option<Self> {
         let tx = Producer::new(link.window.clone(), layout.ring(link.side))?;
         let rx = Consumer::new(link.window.clone(), layout.ring(link.side.peer()))?;
         Some(Self {
@@ -176,41 +181,41 @@ impl ShmEnds {
         self.receives.set(0);
     }
 
-    /// As [`ShortLane::next_short`](super::super::ShortLane::next_short), if this is the only hot connection of the core.
+    /// As [`ShortMessages::next_short`](super::super::ShortMessages::next_short), if this is the only hot connection of the core.
     /// `polls_others`: the core has more to poll than its driver.
     #[inline(always)]
     #[doc(hidden)]
-    pub fn take_alone(&self, message: &mut Short, polls_others: bool) -> Alone {
+    pub fn take_alone(&self, message: &mut Short, polls_others: bool) -> SingleConnPoll {
         if !self.alone.get() {
-            return Alone::Unknown;
+            return SingleConnPoll::Unknown;
         }
         match self.look(message) {
             Found::Short { goes_on } => {
                 self.empty_looks.set(0);
-                Alone::Taken { goes_on }
+                SingleConnPoll::Taken { goes_on }
             }
             Found::Nothing => {
                 self.wait_alone(message, if polls_others { QUICK_LOOKS } else { ALONE_LOOKS })
             }
-            Found::Other => Alone::Unknown,
+            Found::Other => SingleConnPoll::Unknown,
         }
     }
 
     /// Looks a few more times, as a scan does. The driver has to look when the connection has been silent for long.
     #[inline(never)]
-    fn wait_alone(&self, message: &mut Short, at_most: u32) -> Alone {
+    fn wait_alone(&self, message: &mut Short, at_most: u32) -> SingleConnPoll {
         self.set_burst(false);
         let looks = self.empty_looks.get() + 1;
         if looks > self.listed.idle_polls.get() {
-            return Alone::Unknown;
+            return SingleConnPoll::Unknown;
         }
         if !(0..at_most).any(|_| self.rx.has_arrival()) {
             self.empty_looks.set(looks);
-            return Alone::Silent;
+            return SingleConnPoll::Silent;
         }
-        let Found::Short { goes_on } = self.look(message) else { return Alone::Unknown };
+        let Found::Short { goes_on } = self.look(message) else { return SingleConnPoll::Unknown };
         self.empty_looks.set(0);
-        Alone::Taken { goes_on }
+        SingleConnPoll::Taken { goes_on }
     }
 
     /// Ends a turn whose messages came by [`ShmEnds::take_alone`], if the driver has nothing to do in it but to see
@@ -218,7 +223,7 @@ impl ShmEnds {
     #[inline(always)]
     #[doc(hidden)]
     pub fn end_turn_alone(&self) -> bool {
-        let Listed { sent, news, waits, .. } = &*self.listed;
+        let PendingConns { sent, news, waits, .. } = &*self.listed;
         if news.get() | waits.get() {
             return false;
         }

@@ -3,7 +3,7 @@
 use super::super::{
     Access, Caps, CompletionKind, Completions, DownCause, Endpoint, Ends, ExposeError, Fabric,
     FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, ShortEnds,
-    ShortLane, Wake, WrError, link_of,
+    ShortMessages, Wake, WrError, link_of,
 };
 use super::config::Device;
 use super::connector::{SimLink, Waker};
@@ -272,7 +272,7 @@ fn room_of(buf: &Buf) -> usize {
     buf.capacity() + buf.tail().map_or(0, Bulk::len)
 }
 
-impl ShortLane for SimFabric {
+impl ShortMessages for SimFabric {
     fn ends(&self, qp: QpId) -> Option<Ends> {
         let (world, waker) = (Arc::clone(&self.world), Arc::clone(&self.waker));
         let place = Rc::clone(self.places.get(qp.index() as usize)?);

@@ -87,7 +87,7 @@ pub struct VerbsConfig {
     pub conns_max: usize,
     /// Handshakes that may be open at a time; with one host a quarter of them, and one at least.
     pub handshakes_max: usize,
-    /// Connections that are accepted from one host, see [`Origin`](crate::Origin).
+    /// Connections that are accepted from one host, see [`LimitScope`](crate::LimitScope).
     pub host_conns_max: usize,
     /// Longest wait for the peer's address and for the route to it, each, when connecting; and for
     /// the whole handshake when accepting. A connecting side waits for the answer as long as it is

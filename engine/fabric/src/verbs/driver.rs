@@ -6,8 +6,8 @@
 
 use super::super::{
     Access, Caps, Completion, Completions, ConnMemory, DownCause, Endpoint, Ends, ExposeError,
-    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortEnds, ShortLane,
-    Wake, link_of,
+    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortEnds,
+    ShortMessages, Wake, link_of,
 };
 use super::config::VerbsConfig;
 use super::core::CoreShared;
@@ -372,7 +372,7 @@ impl Table {
     }
 }
 
-impl ShortLane for VerbsFabric {
+impl ShortMessages for VerbsFabric {
     fn ends(&self, qp: QpId) -> Option<Ends> {
         let ends = &self.table.pair_ref(qp)?.ends;
         ends.has_lane().then(|| Ends::Verbs(Rc::clone(ends)))

@@ -5,7 +5,7 @@ use super::Dispatch;
 use crate::api::client::LinkState;
 use crate::api::client_state::ClientEntry;
 use crate::api::errors::ConnectError;
-use crate::api::reconnect::{Attempt, Comeback};
+use crate::api::reconnect::{Attempt, ReconnectState};
 use crate::api::service::{ConnectionEvent, ConnectionId};
 use crate::sys::journal::event;
 
@@ -39,7 +39,7 @@ impl Dispatch {
     /// The first connection of a client has failed: schedules another attempt, or notifies the handler.
     #[cold]
     pub(super) fn retry_or_fail(&mut self, mut entry: ClientEntry, error: ConnectError) {
-        let retries = |comeback: &&mut Comeback| comeback.policy.retries_first;
+        let retries = |comeback: &&mut ReconnectState| comeback.policy.retries_first;
         let comeback = entry.comeback.as_mut().filter(retries);
         let comeback = comeback.filter(|_| entry.link.state.get() != LinkState::Down);
         let now = self.ops.time();

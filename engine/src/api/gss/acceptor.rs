@@ -2,7 +2,7 @@
 
 use super::keys::new_context;
 use super::stats::GssCounts;
-use crate::reactor::types::protection::{Unprotected, fill_random, now};
+use crate::reactor::types::protection::{ProtectError, fill_random, now};
 use crate::sync::lock;
 use crate::sys::journal::event;
 use spinrpc_gss::Role;
@@ -151,7 +151,7 @@ impl Acceptor {
         with: GssAcceptor,
         unused: Duration,
         counts: &Arc<GssCounts>,
-    ) -> Result<Self, Unprotected> {
+    ) -> Result<Self, ProtectError> {
         let counts = Arc::clone(counts);
         let mut process = [0; 8];
         fill_random(&mut process)?;

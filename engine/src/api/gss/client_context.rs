@@ -5,7 +5,7 @@
 use super::initiator::GssInitiator;
 use super::keys::new_context;
 use super::open_reply::open_copy;
-use super::other_transport::Elsewhere;
+use super::other_transport::TcpFallback;
 use super::stats::GssCounts;
 use super::threads::GssCore;
 use crate::api::client::{LinkState, Token};
@@ -66,7 +66,7 @@ pub(super) const DENIED_LONG_TOKEN: &str = "the token of the mechanism is too lo
 pub(super) const TOO_MANY_TOKENS: &str = "the context takes too many tokens";
 pub(super) const NOT_ASKED: &str = "the mechanism does not ask the server";
 
-pub(in crate::api) struct Securing {
+pub(in crate::api) struct GssClientState {
     initiator: GssInitiator,
     core: Arc<GssCore>,
     context: Option<Arc<ClientContext>>,
@@ -83,7 +83,7 @@ pub(in crate::api) struct Securing {
     /// When the step of the mechanism begins, or has begun, that is awaited.
     due: Instant,
     peer: Option<Peer>,
-    elsewhere: Option<Elsewhere>,
+    elsewhere: Option<TcpFallback>,
     /// A token that waits for a credit: calls of the application have them all.
     token: Option<Vec<u8>>,
     /// The server has said that it does not know the context any more.
@@ -96,7 +96,7 @@ pub(in crate::api) struct Securing {
     wanted: Arc<AtomicBool>,
 }
 
-impl Drop for Securing {
+impl Drop for GssClientState {
     fn drop(&mut self) {
         self.core.shared.forget(&self.wanted);
     }
@@ -123,7 +123,7 @@ pub(super) struct Answer {
     verifier: Option<Vec<u8>>,
 }
 
-impl Securing {
+impl GssClientState {
     pub(in crate::api) fn new(initiator: GssInitiator, core: &Arc<GssCore>) -> Box<Self> {
         let core = Arc::clone(core);
         Box::new(Self {
@@ -181,7 +181,7 @@ impl Securing {
         self.is_behind
     }
 
-    /// This context has been replaced. More than a few the server forgets by itself.
+    /// Keeps the last [`REPLACED_MAX`] contexts that were replaced; servers time out the others.
     fn replace(&mut self, before: Option<Arc<ClientContext>>) {
         self.replaced.extend(before);
         let beyond = self.replaced.len().saturating_sub(REPLACED_MAX);
@@ -242,7 +242,7 @@ impl Securing {
         let is_init = self.handle.is_empty();
         let peer = self.peer.filter(|_| is_init && self.initiator.has_fallback())?;
         event!(INFO, %peer, ?denied, "contexts are denied over this connection: the other transport is used");
-        self.elsewhere = Some(Elsewhere { called, peer, denied });
+        self.elsewhere = Some(TcpFallback { called, peer, denied });
         Some(self.establish(conn, Duration::ZERO))
     }
 
@@ -484,7 +484,7 @@ impl Dispatch {
     #[inline(never)]
     pub(in crate::api) fn on_protected_reply(&mut self, mut frame: ReplyFrame<'_>) {
         // What the call was under, not what the reply says: a server may answer with that of another call.
-        let (conn, token, xid) = (frame.conn, Token(frame.token), frame.xid);
+        let (conn, xid) = (frame.conn, frame.xid);
         let mut sent = self.ops.take_sent(conn, xid);
         let kept = frame.buffers.as_ref().and_then(|buffers| buffers.kept.as_ref());
         let renamed = kept.and_then(|kept| kept.renamed);
@@ -525,25 +525,7 @@ impl Dispatch {
         let results_at = match checked {
             Ok(at) => at,
             Err(error) => {
-                if let Some(securing) = &entry.securing {
-                    securing.count_error(&error);
-                }
-                let mut is_held = false;
-                let (mut buffers, is_forgotten) = (frame.buffers, says_forgotten(&error));
-                if let Some(sent) = sent.as_mut().filter(|_| is_forgotten) {
-                    let call = SlotToken { slot: sent.slot, token: frame.token };
-                    let buffers = buffers.as_mut().map(|buffers| &mut **buffers);
-                    is_held = entry.link.ops.hold_denied(conn, call, &mut sent.kept, buffers);
-                }
-                if !is_held {
-                    let kept = buffers.and_then(|buffers| buffers.kept.as_ref());
-                    // This connection has not executed it, but one before may have.
-                    let error = match is_forgotten && kept.is_some_and(Kept::is_unknown) {
-                        true => CallError::Disconnected(entry.link.ops.lost_by(conn)),
-                        false => error.clone(),
-                    };
-                    entry.handler.on_reply(token, Err(error));
-                }
+                Self::fail_unverified(entry, &mut frame, &mut sent, &error);
                 return self.after_reply(conn, sent.as_ref(), Some(&error));
             }
         };
@@ -557,6 +539,34 @@ impl Dispatch {
         let whole = gathered.ok().flatten();
         Self::deliver_verified(entry, frame, &mut sent, (whole, (results_at, base), &pool));
         self.after_reply(conn, None, None);
+    }
+
+    /// The call of a reply that cannot be believed: held for another context if the server has forgotten this one, else
+    /// failed.
+    fn fail_unverified(
+        entry: &mut ClientEntry,
+        frame: &mut ReplyFrame<'_>,
+        sent: &mut Option<SentCall>,
+        error: &CallError,
+    ) {
+        if let Some(securing) = &entry.securing {
+            securing.count_error(error);
+        }
+        let is_forgotten = says_forgotten(error);
+        if let Some(sent) = sent.as_mut().filter(|_| is_forgotten) {
+            let call = SlotToken { slot: sent.slot, token: frame.token };
+            let buffers = frame.buffers.as_deref_mut();
+            if entry.link.ops.hold_denied(frame.conn, call, &mut sent.kept, buffers) {
+                return;
+            }
+        }
+        let kept = frame.buffers.as_ref().and_then(|buffers| buffers.kept.as_ref());
+        // This connection has not executed it, but one before may have.
+        let error = match is_forgotten && kept.is_some_and(Kept::is_unknown) {
+            true => CallError::Disconnected(entry.link.ops.lost_by(frame.conn)),
+            false => error.clone(),
+        };
+        entry.handler.on_reply(Token(frame.token), Err(error));
     }
 
     /// The reply of the Connection Configuration Protocol. One that is not authentic configures nothing.

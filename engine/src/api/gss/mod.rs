@@ -104,7 +104,7 @@ mod tcp_contexts;
 mod threads;
 
 pub use acceptor::GssAcceptor;
-pub(super) use client_context::{NOT_AUTHENTIC, Securing};
+pub(super) use client_context::{GssClientState, NOT_AUTHENTIC};
 pub use initiator::{Awaited, GssInitiator};
 pub use spinrpc_gss::context::Established;
 #[cfg(feature = "krb5")]

@@ -7,11 +7,11 @@ use crate::api::dispatch::Dispatch;
 use crate::api::errors::CallError;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::in_flight::gss_calls::SentCall;
-use crate::reactor::in_flight::gss_work::{Body, Then};
+use crate::reactor::in_flight::gss_jobs::{Body, Purpose};
 use crate::reactor::in_flight::outgoing::take_all;
 use crate::reactor::types::calls::ReplyFrame;
 use crate::reactor::types::crypto_counts::CryptoCounts;
-use crate::reactor::types::protection::{Unprotected, open, take};
+use crate::reactor::types::protection::{ProtectError, open, take};
 use std::ops::Range;
 
 /// Buffers of a call that come back with its reply.
@@ -53,7 +53,8 @@ impl Dispatch {
         };
         let begun = private.map(|(message, at)| {
             let (arguments, results) = (take_all(arguments), take_all(results));
-            let then = Then::Deliver { token: frame.token, sent: sent.take()?, arguments, results };
+            let then =
+                Purpose::Deliver { token: frame.token, sent: sent.take()?, arguments, results };
             Some(Body { conn: frame.conn, message, at, then })
         });
         let ops = &entry.link.ops;
@@ -93,9 +94,9 @@ impl Dispatch {
     fn deliver_results_of(
         entry: &mut ClientEntry,
         Body { message, at, then, .. }: Body,
-        opened: Result<Range<usize>, Unprotected>,
+        opened: Result<Range<usize>, ProtectError>,
     ) {
-        let Then::Deliver { token, mut arguments, mut results, .. } = then else { return };
+        let Purpose::Deliver { token, mut arguments, mut results, .. } = then else { return };
         let stream = opened.map(|place| &message.bytes()[at..][place]);
         let stream = stream.map_err(|why| unopened(&why));
         Self::deliver_results(entry, Token(token), stream, (&mut arguments, &mut results));
@@ -105,7 +106,7 @@ impl Dispatch {
     pub(super) fn deliver_opened(
         &mut self,
         reply: Body,
-        opened: Result<Range<usize>, Unprotected>,
+        opened: Result<Range<usize>, ProtectError>,
     ) {
         let Some(entry) = self.client_of_calls(reply.conn) else { return };
         Self::deliver_results_of(entry, reply, opened);
@@ -131,9 +132,9 @@ fn copy(pool: &BulkPool, body: &[u8]) -> Result<Bulk, CallError> {
     Ok(message)
 }
 
-fn unopened(why: &Unprotected) -> CallError {
+fn unopened(why: &ProtectError) -> CallError {
     match why {
-        Unprotected::NoMemory(_) => CallError::NoMemory,
-        Unprotected::Failed | Unprotected::Forged => NOT_AUTHENTIC,
+        ProtectError::NoMemory(_) => CallError::NoMemory,
+        ProtectError::Failed | ProtectError::Forged => NOT_AUTHENTIC,
     }
 }

@@ -18,13 +18,13 @@ use spinrpc_proto::xdr::{Reader, Writer};
 
 /// Program and peer that denied INIT, and the reason.
 #[derive(Clone, Copy)]
-pub(super) struct Elsewhere {
+pub(super) struct TcpFallback {
     pub(super) called: (Program, Version),
     pub(super) peer: Peer,
     pub(super) denied: RejectStatus,
 }
 
-impl Elsewhere {
+impl TcpFallback {
     /// Establishes a context, token by token, as long as it is wanted.
     ///
     /// # Errors

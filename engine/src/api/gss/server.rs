@@ -7,13 +7,13 @@ use crate::api::dispatch::Dispatch;
 use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
-use crate::reactor::in_flight::gss_work::{Body, Finished, Then};
+use crate::reactor::in_flight::gss_jobs::{Body, Finished, Purpose};
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
-use crate::reactor::types::draft::once;
+use crate::reactor::types::encoded_stream::once;
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
-use crate::reactor::types::protection::{Protection, Unprotected, now, open, take};
+use crate::reactor::types::protection::{ProtectError, Protection, now, open, take};
 use crate::reactor::types::rfc5666::Padded;
 use crate::sys::journal::event;
 use spinrpc_gss::context::Context;
@@ -66,7 +66,7 @@ impl Dispatch {
         if is_counted {
             let message = match beside.chunks {
                 [] => without_padding(&self.ops.pool(), head, reader.rest(), padded.behind(reader)),
-                _ => Err(Unprotected::Forged),
+                _ => Err(ProtectError::Forged),
             };
             return match message {
                 Ok(message) => self.serve_long_gss(serving, message, (&[], &mut [])),
@@ -88,10 +88,12 @@ impl Dispatch {
     }
 
     #[cold]
-    fn refuse_unread(&self, serving: &Serving<'_>, why: &Unprotected) -> CallOutcome {
+    fn refuse_unread(&self, serving: &Serving<'_>, why: &ProtectError) -> CallOutcome {
         match why {
-            Unprotected::NoMemory(_) => self.refuse(serving, &SYSTEM_ERR),
-            Unprotected::Failed | Unprotected::Forged => self.answer_fault(serving, GssFault::Body),
+            ProtectError::NoMemory(_) => self.refuse(serving, &SYSTEM_ERR),
+            ProtectError::Failed | ProtectError::Forged => {
+                self.answer_fault(serving, GssFault::Body)
+            }
         }
     }
 
@@ -104,7 +106,7 @@ impl Dispatch {
         message: &Bulk,
         at: usize,
         beside: Beside<'_>,
-    ) -> Result<Bulk, Unprotected> {
+    ) -> Result<Bulk, ProtectError> {
         match beside {
             (&[(position, _)], [Some(data)])
                 if self.ops.rules(serving.version()).has_bodies_in_chunks() =>
@@ -112,7 +114,7 @@ impl Dispatch {
                 let chunk = (position, data.bytes());
                 with_chunk(&self.ops.pool(), message.bytes(), at, chunk)
             }
-            _ => Err(Unprotected::Forged),
+            _ => Err(ProtectError::Forged),
         }
     }
 
@@ -203,7 +205,7 @@ impl Dispatch {
             }
             Err(outcome) => outcome,
         };
-        // A long call has this from the function that ends served ones.
+        // `finish_call` does this for long calls.
         self.ops.outcome_of(serving, outcome)
     }
 
@@ -316,7 +318,7 @@ impl Dispatch {
             Err(why) => return self.refuse_unread(serving, &why),
         };
         if self.ops.takes_body(to.conn, message.len()) {
-            let then = Then::Serve { slot: to.slot, protection };
+            let then = Purpose::Serve { slot: to.slot, protection };
             self.ops.process(Body { conn: to.conn, message, at, then });
             return CallOutcome::Deferred;
         }
@@ -332,7 +334,8 @@ impl Dispatch {
     /// A call whose arguments a thread has opened, or a reply.
     pub(in crate::api) fn take_opened(&mut self, finished: Option<Finished>) {
         let Some((body, opened)) = finished else { return };
-        let Body { conn, ref message, at, then: Then::Serve { slot, ref protection }, .. } = body
+        let Body { conn, ref message, at, then: Purpose::Serve { slot, ref protection }, .. } =
+            body
         else {
             return self.deliver_opened(body, opened);
         };

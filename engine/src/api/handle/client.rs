@@ -2,7 +2,7 @@
 
 use super::answer::PendingCall;
 use super::call::{Destination, OnAnswer, Ticket};
-use super::pool::{Called, Claimed, Order, Pool, When};
+use super::pool::{CallGuard, Called, Order, Pool, When};
 use super::queue::AnswerQueue;
 use super::wait_for_memory::Room;
 use crate::api::client::{Token, credential_of};
@@ -243,14 +243,14 @@ impl ClientHandle {
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<PendingCall, Backpressure> {
-        let claimed = Claimed::new(&self.0.pool)?;
+        let claimed = CallGuard::new(&self.0.pool)?;
         self.call_claimed(claimed, procedure, spec, encode)
     }
 
     #[inline]
     fn call_claimed(
         &self,
-        claimed: Claimed,
+        claimed: CallGuard,
         procedure: Procedure,
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
@@ -308,7 +308,7 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let place = queue.reserve()?;
-        let claimed = Claimed::new(&self.0.pool)?;
+        let claimed = CallGuard::new(&self.0.pool)?;
         self.order(claimed, procedure, spec, encode, |_| place.destination(token)).map(drop)
     }
 
@@ -327,7 +327,7 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let on_answer = Arc::clone(on_answer);
-        let claimed = Claimed::new(&self.0.pool)?;
+        let claimed = CallGuard::new(&self.0.pool)?;
         self.order(claimed, procedure, spec, encode, |_| Destination::Core(on_answer, token))
             .map(drop)
     }
@@ -336,7 +336,7 @@ impl ClientHandle {
     #[inline]
     fn order(
         &self,
-        mut claimed: Claimed,
+        mut claimed: CallGuard,
         procedure: Procedure,
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),

@@ -285,7 +285,7 @@ impl HandleCore {
             started: Rc::clone(&started),
             connection: Arc::clone(&connection),
             watcher,
-            left: outlives_handle.clone().map(|has_no_handle| Left {
+            left: outlives_handle.clone().map(|has_no_handle| ReverseTeardown {
                 has_no_handle,
                 forgotten: Rc::clone(&self.forgotten),
                 number,
@@ -543,11 +543,11 @@ struct Replies {
     connection: Arc<Connection>,
     watcher: Option<Watcher>,
     /// Of a client in reverse.
-    left: Option<Left>,
+    left: Option<ReverseTeardown>,
 }
 
 /// A client in reverse lives as long as its connection or its handle.
-struct Left {
+struct ReverseTeardown {
     has_no_handle: Rc<Cell<bool>>,
     forgotten: Rc<RefCell<Vec<u32>>>,
     number: u32,

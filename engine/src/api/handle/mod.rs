@@ -2,7 +2,7 @@
 //!
 //! A call is written by the thread that starts it, into recycled memory: from the free entries of
 //! the core's [`pool`] to the core, which starts the call, and with the answer back to the thread
-//! that waits. No step locks but [`room`], where tasks wait if all memory is in use, and none allocates once the memory is as long as the calls are. Calls
+//! that waits. No step locks but [`wait_for_memory`], where tasks wait if all memory is in use, and none allocates once the memory is as long as the calls are. Calls
 //! that the core cannot start at once, for lack of credits or of a connection, wait there in order.
 //! [`core`] is the core's side, and the only one that touches clients; everything else here runs on
 //! other threads. Used by the dispatch and the runtime.

@@ -55,7 +55,7 @@ pub(in crate::api) struct Pool {
     queues: OnceLock<Queues>,
     /// Credentials among the orders.
     pub(super) credentials: Counted,
-    /// Numbers of calls among the orders: one for each call, and one from when it was another call.
+    /// Queued cancels: at most two for each entry, as it may be used again before its last cancel is read.
     pub(super) cancels: Counted,
     is_closed: AtomicBool,
     /// The core has been told that there will be orders.
@@ -381,9 +381,9 @@ pub(super) fn refuse(order: Ordered) {
 }
 
 /// A call that is being written: it goes back if it is not sent.
-pub(super) struct Claimed(Option<Box<HandleCall>>);
+pub(super) struct CallGuard(Option<Box<HandleCall>>);
 
-impl Claimed {
+impl CallGuard {
     pub(super) fn new(pool: &Pool) -> Result<Self, Backpressure> {
         pool.claim().map(|call| Self(Some(call)))
     }
@@ -401,7 +401,7 @@ impl Claimed {
     }
 }
 
-impl Drop for Claimed {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some(call) = self.0.take() {
             give_back(call);

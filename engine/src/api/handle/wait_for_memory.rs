@@ -1,6 +1,6 @@
 //! Tasks that wait for memory of a call, because as many calls are in flight as a core takes.
 
-use super::pool::{Claimed, Pool};
+use super::pool::{CallGuard, Pool};
 use crate::reactor::Backpressure;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use std::future::Future;
@@ -30,10 +30,10 @@ impl<'a> Room<'a> {
         }
     }
 
-    fn claim(&mut self) -> Poll<Result<Claimed, Backpressure>> {
+    fn claim(&mut self) -> Poll<Result<CallGuard, Backpressure>> {
         let claimed = match self.is_closed.load(Ordering::Relaxed) {
             true => Err(Backpressure::Down),
-            false => Claimed::new(self.pool),
+            false => CallGuard::new(self.pool),
         };
         if let Err(Backpressure::TooManyCalls) = claimed {
             return Poll::Pending;
@@ -44,7 +44,7 @@ impl<'a> Room<'a> {
 }
 
 impl Future for Room<'_> {
-    type Output = Result<Claimed, Backpressure>;
+    type Output = Result<CallGuard, Backpressure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let claimed = self.claim();

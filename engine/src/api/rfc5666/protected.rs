@@ -8,7 +8,7 @@ use crate::api::errors::CallError;
 use crate::api::gss::NOT_AUTHENTIC;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::ReplyFrame;
-use crate::reactor::types::protection::{Unprotected, take};
+use crate::reactor::types::protection::{ProtectError, take};
 use crate::reactor::types::rfc5666::{Padded, PulledChunks, Spill};
 use spinrpc_proto::rdma::v1::strip_padding;
 use spinrpc_proto::rpc::ReplyHeader;
@@ -25,7 +25,7 @@ pub(in crate::api) fn without_padding(
     header: &[u8],
     rest: &[u8],
     padded: Padded<'_>,
-) -> Result<Bulk, Unprotected> {
+) -> Result<Bulk, ProtectError> {
     let tail = padded.spill.map_or(&[][..], Spill::bytes);
     let mut message = take(pool, header.len() + rest.len() + tail.len())?;
     let (head, body) = message.bytes_mut().split_at_mut(header.len());
@@ -34,7 +34,7 @@ pub(in crate::api) fn without_padding(
     begin.copy_from_slice(rest);
     end.copy_from_slice(tail);
     let length = strip_padding(body, padded.alignment, padded.start);
-    let length = length.ok_or(Unprotected::Forged)?;
+    let length = length.ok_or(ProtectError::Forged)?;
     message.set_len(header.len() + length);
     Ok(message)
 }
@@ -46,10 +46,10 @@ pub(in crate::api) fn with_chunk(
     stream: &[u8],
     body_at: usize,
     (position, data): (u32, &[u8]),
-) -> Result<Bulk, Unprotected> {
+) -> Result<Bulk, ProtectError> {
     let position = position as usize;
     if !(body_at..=stream.len()).contains(&position) {
-        return Err(Unprotected::Forged);
+        return Err(ProtectError::Forged);
     }
     let (before, behind) = stream.split_at(position);
     let mut message = take(pool, stream.len() + roundup4(data.len()))?;
@@ -98,9 +98,9 @@ fn reply_without_padding(
     without_padding(pool, head, reader.rest(), padded.behind(&reader)).map_err(unread)
 }
 
-fn unread(why: Unprotected) -> CallError {
+fn unread(why: ProtectError) -> CallError {
     match why {
-        Unprotected::NoMemory(_) => CallError::NoMemory,
-        Unprotected::Failed | Unprotected::Forged => NOT_AUTHENTIC,
+        ProtectError::NoMemory(_) => CallError::NoMemory,
+        ProtectError::Failed | ProtectError::Forged => NOT_AUTHENTIC,
     }
 }

@@ -8,7 +8,7 @@ use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk, BulkPool, ExposedBulk};
 use crate::reactor::in_flight::call_table::{Arrived, FencedReply};
 use crate::reactor::in_flight::outgoing::Outgoing;
-use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, ReplyBuffers, ReplyFrame, SlotToken};
@@ -77,7 +77,7 @@ impl CoreCell {
         conn: ConnId,
         mut message: Buf,
         reply: &DeliveredReply,
-        (mut call, fetched): (Option<Box<Outgoing>>, Option<&mut Sinks>),
+        (mut call, fetched): (Option<Box<Outgoing>>, Option<&mut ReadBuffers>),
         up: &mut impl Upcalls,
     ) {
         #[cfg(feature = "gss")]
@@ -165,7 +165,7 @@ impl Reactor {
 
     /// Sets the results of a call. If the peer invalidated a key of another call, the call fails and the connection ends
     /// (RFC 8797 section 4.1).
-    fn fetch_results(
+    fn settle_results(
         &mut self,
         conn: ConnId,
         reply: &DeliveredReply,
@@ -278,7 +278,7 @@ impl CoreCell {
         let mut fetched = Ok(());
         if call.is_some() || invalidated.is_some() {
             let mut reactor = self.reactor();
-            fetched = reactor.fetch_results(conn, &reply, call.as_deref_mut(), invalidated);
+            fetched = reactor.settle_results(conn, &reply, call.as_deref_mut(), invalidated);
         }
         if is_partial {
             return self.begin_reply(conn, (message, reply, call), fetched, up);

@@ -36,7 +36,7 @@ impl Output for GiveUp<'_> {
 }
 
 impl CoreCell {
-    pub(in crate::reactor) fn end_given_up(&self, up: &mut impl Upcalls) {
+    pub(in crate::reactor) fn report_ended_calls(&self, up: &mut impl Upcalls) {
         #[cfg(feature = "canary")]
         self.reactor().free_given_up();
         loop {

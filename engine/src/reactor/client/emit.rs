@@ -9,7 +9,7 @@ use crate::reactor::in_flight::outgoing::{Lent, Outgoing};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::types::calls::{Backpressure, CallSpec, Deadline};
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::{NO_CHUNKS, put_xid};
 use crate::reactor::types::stats::StatsSnapshot;
 use spinrpc_proto::chunking::Encoded;
@@ -51,7 +51,7 @@ impl Reactor {
         conn: ConnId,
         token: u64,
         spec: &CallSpec,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Result<Option<SlotId>, Backpressure> {
         #[cfg(feature = "gss")]
         if self.conns().find_for_lane(conn).is_some_and(|c| c.gss().is_some()) {

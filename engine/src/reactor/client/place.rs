@@ -8,7 +8,7 @@ use crate::reactor::state::core::Reactor;
 use crate::reactor::types::calls::{
     Backpressure, CallId, CallSpec, REPLY_HEADER_BYTES_MAX, Resend,
 };
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::no_block;
 use crate::reactor::types::kept::{Kept, Terms};
 use crate::reactor::types::memory::longest_block_bytes;
@@ -68,7 +68,7 @@ impl Reactor {
         conn: ConnId,
         token: u64,
         spec: &mut CallSpec,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Result<CallId, Backpressure> {
         if spec.is_plain()
             && let Some(slot) = self.emit_plain_call(conn, token, spec, draft)?
@@ -100,7 +100,7 @@ impl Reactor {
         &mut self,
         conn: ConnId,
         call: &mut Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Result<(), Backpressure> {
         let Some(c) = self.conn(conn) else { return Err(Backpressure::Down) };
         let is_lasting = call.terms.resend != Resend::Never && c.calls.lasting.is_some();
@@ -128,7 +128,7 @@ impl Reactor {
         conn: ConnId,
         start: Start,
         call: &mut Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Result<SlotId, Backpressure> {
         self.place_call(conn, start, call, draft)
     }
@@ -140,7 +140,7 @@ impl Reactor {
         conn: ConnId,
         start: Start,
         call: &mut Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Result<SlotId, Backpressure> {
         let mut stage = self.stage_call(conn, start, call)?;
         let segment_bytes = self.config().segment_bytes();
@@ -189,7 +189,7 @@ impl Reactor {
         let mut encoded = Encoded::plain(bytes.len());
         let mut is_inline = stage.header_bytes + bytes.len() <= stage.threshold_bytes;
         if is_inline {
-            encoded = stage.encode(call, &Draft::plain(bytes), Placement::Inline);
+            encoded = stage.encode(call, &EncodedStream::plain(bytes), Placement::Inline);
             is_inline = stage.fits(&encoded, segment_bytes);
         }
         let placed = match is_inline {
@@ -258,7 +258,7 @@ impl Stage {
     pub(in crate::reactor) fn encode(
         &mut self,
         call: &Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
         placement: Placement,
     ) -> Encoded {
         let shape = Shape { header_bytes: self.header_bytes, ..Shape::unpadded(placement) };
@@ -269,7 +269,7 @@ impl Stage {
     pub(in crate::reactor) fn encode_as(
         &mut self,
         call: &Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
         shape: &Shape,
     ) -> Encoded {
         let room = self.threshold_bytes.saturating_sub(shape.header_bytes);
@@ -315,7 +315,12 @@ impl Stage {
 }
 
 /// Writes the RPC call header and the arguments. The XID is put in when the call has its slot.
-fn encode_call(stream: &mut [u8], call: &Outgoing, draft: &Draft<'_>, shape: &Shape) -> Encoded {
+fn encode_call(
+    stream: &mut [u8],
+    call: &Outgoing,
+    draft: &EncodedStream<'_>,
+    shape: &Shape,
+) -> Encoded {
     let mut items = shape.placements.map(|placement| Item { bytes: &[], placement });
     let mut count = 0;
     for (argument, item) in call.arguments().zip(&mut items) {

@@ -9,16 +9,16 @@ use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::client::emit::Start;
 use crate::reactor::in_flight::gss_calls::{GssCalls, InUse, SentCall};
-use crate::reactor::in_flight::gss_work::{Body, Then};
+use crate::reactor::in_flight::gss_jobs::{Body, Purpose};
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Backpressure, CallSpec, Resend};
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::no_block;
 use crate::reactor::types::kept::{Kept, Terms};
 use crate::reactor::types::memory::longest_block_bytes;
 use crate::reactor::types::protection::{
-    CALL_HEAD_BYTES, ClientContext, LaidOut, PlainHead, Unprotected, seal,
+    CALL_HEAD_BYTES, ClientContext, LaidOut, PlainHead, ProtectError, seal,
 };
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Program, Version, Xid};
@@ -28,7 +28,7 @@ use spinrpc_proto::rpc::GssProcedure;
 use std::sync::Arc;
 
 /// Security context of a call.
-enum Under {
+enum ContextState {
     /// The connection has no context, and needs none.
     Nothing,
     /// The connection needs a context and has none.
@@ -60,7 +60,7 @@ impl CoreCell {
         called: (Program, Version),
     ) -> Option<(SlotId, Xid)> {
         let mut reactor = self.reactor();
-        let Under::Context(context) = reactor.under(conn) else { return None };
+        let ContextState::Context(context) = reactor.under(conn) else { return None };
         reactor.conn(conn)?.set_context(None);
         let last_words = reactor.destroy(conn, &context, called).ok().flatten();
         // A driver discards messages that it has not sent when the connection closes. In a handler, the receive of
@@ -129,7 +129,7 @@ impl Reactor {
         let Ok(length) = emitted else { return Ok(None) };
         let mut spec = CallSpec::short();
         spec.open();
-        match self.send_call(conn, 0, &mut spec, &Draft::plain(&bytes[..length])) {
+        match self.send_call(conn, 0, &mut spec, &EncodedStream::plain(&bytes[..length])) {
             Ok(call) => {
                 context.context.take_sequence(sequence);
                 Ok(Some((call.slot(), xid)))
@@ -138,12 +138,12 @@ impl Reactor {
         }
     }
 
-    fn under(&mut self, conn: ConnId) -> Under {
+    fn under(&mut self, conn: ConnId) -> ContextState {
         let gss = self.conns().find_for_lane(conn).and_then(|c| c.gss());
         match gss.map(GssCalls::context) {
-            None => Under::Nothing,
-            Some(None) => Under::Missing,
-            Some(Some(context)) => Under::Context(Arc::clone(context)),
+            None => ContextState::Nothing,
+            Some(None) => ContextState::Missing,
+            Some(Some(context)) => ContextState::Context(Arc::clone(context)),
         }
     }
 
@@ -154,13 +154,15 @@ impl Reactor {
         conn: ConnId,
         start: Start,
         call: &mut Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Result<SlotId, Backpressure> {
         call.is_sealed = false;
         let context = match self.under(conn) {
             // One that prepares another context goes without.
-            Under::Context(context) if !call.terms.is_opening => context,
-            Under::Missing if !call.terms.is_opening => return Err(Backpressure::Connecting),
+            ContextState::Context(context) if !call.terms.is_opening => context,
+            ContextState::Missing if !call.terms.is_opening => {
+                return Err(Backpressure::Connecting);
+            }
             _ => return self.place_call(conn, start, call, draft),
         };
         let sequence = self.next_sequence(conn, &context)?;
@@ -186,9 +188,9 @@ impl Reactor {
         conn: ConnId,
         token: u64,
         spec: &CallSpec,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Result<Option<SlotId>, Backpressure> {
-        let Under::Context(context) = self.under(conn) else { return Ok(None) };
+        let ContextState::Context(context) = self.under(conn) else { return Ok(None) };
         let Some((plain, arguments)) = PlainHead::split(draft.stream()) else { return Ok(None) };
         if context.service.protects_body() || spec.is_opening {
             return Ok(None);
@@ -220,7 +222,7 @@ impl Reactor {
         conn: ConnId,
         start: Start,
         call: &mut Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
         context: &Arc<ClientContext>,
         (xid, sequence): (Xid, u32),
     ) -> Result<SlotId, Backpressure> {
@@ -229,7 +231,7 @@ impl Reactor {
         }
         let (_, core) = self.conn_and_core(conn).ok_or(Backpressure::Down)?;
         let memory = |bytes| {
-            let mut memory = core.private_bulk(conn, bytes).ok_or(Unprotected::NoMemory(bytes))?;
+            let mut memory = core.private_bulk(conn, bytes).ok_or(ProtectError::NoMemory(bytes))?;
             memory.set_len(bytes);
             Ok(memory)
         };
@@ -246,7 +248,7 @@ impl Reactor {
             let reserved = c.lane.proto().requester.reserve(token, call.terms.deadline);
             let slot = reserved.map_err(|refused| core.stats().refuse(refused))?;
             core.wake_by(call.terms.deadline);
-            let then = Then::Send { slot, context: Arc::clone(context), sequence };
+            let then = Purpose::Send { slot, context: Arc::clone(context), sequence };
             self.process_body(Body { conn, message, at, then });
             return Ok(slot);
         }
@@ -307,7 +309,7 @@ impl Reactor {
         conn: ConnId,
         start: Start,
         call: &mut Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
         context: &ClientContext,
     ) {
         let is_lasting = self.conn(conn).is_some_and(|c| c.calls.lasting.is_some());
@@ -330,9 +332,9 @@ impl Reactor {
                 .is_some_and(|class| class.free * 2 > class.total)
     }
 
-    fn not_protected(&self, why: Unprotected) -> Backpressure {
+    fn not_protected(&self, why: ProtectError) -> Backpressure {
         match why {
-            Unprotected::NoMemory(bytes) => no_block(bytes, longest_block_bytes(self.config())),
+            ProtectError::NoMemory(bytes) => no_block(bytes, longest_block_bytes(self.config())),
             _ => NOT_SIGNED,
         }
     }

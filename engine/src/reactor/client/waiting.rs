@@ -14,7 +14,7 @@ use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::client::emit::Start;
 use crate::reactor::in_flight::outgoing::Outgoing;
-use crate::reactor::in_flight::reconnecting::Suspended;
+use crate::reactor::in_flight::reconnecting::DetachedClient;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -62,7 +62,7 @@ impl CoreCell {
         loop {
             let gone = self.reactor().interrupted().take_given_up();
             let Some(client) = gone else { return };
-            let Suspended { lost, cause, mut requester, calls, .. } = client;
+            let DetachedClient { lost, cause, mut requester, calls, .. } = client;
             requester.on_down(|slot, token| {
                 if let Some(token) = token {
                     let end = calls.end_of(slot, false, &cause);
@@ -124,7 +124,14 @@ impl Reactor {
         }
         self.wake_by(requester.next_deadline());
         let (cause, is_given_up) = (cause.clone(), false);
-        self.interrupted().push(Suspended { lost, requester, calls, server, cause, is_given_up });
+        self.interrupted().push(DetachedClient {
+            lost,
+            requester,
+            calls,
+            server,
+            cause,
+            is_given_up,
+        });
         ended
     }
 

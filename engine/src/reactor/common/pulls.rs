@@ -4,7 +4,7 @@
 
 use crate::fabric::ConnId;
 use crate::reactor::in_flight::read_buffers::SinkPools;
-use crate::reactor::in_flight::read_ids::{Pulling, ReadSink};
+use crate::reactor::in_flight::read_ids::{ReadOwner, ReadSink};
 use crate::reactor::in_flight::retry_entry::Waiting;
 use crate::reactor::state::connection::{Conn, Protocol};
 use crate::reactor::state::core::Reactor;
@@ -26,7 +26,7 @@ impl Reactor {
     pub(in crate::reactor) fn fetch(
         &mut self,
         conn: ConnId,
-        what: Pulling,
+        what: ReadOwner,
     ) -> Result<(), NotFetched> {
         if !self.find_memory(conn, what) {
             return self.wait_for_memory(conn, what);
@@ -35,16 +35,16 @@ impl Reactor {
         let room = usize::from(c.reads_room()).min(c.queue_room(core.fabric())) as u16;
         let mut proto = c.lane.proto();
         let fetched = match what {
-            Pulling::Call(slot) => c.serves.fetched(slot),
-            Pulling::Reply(slot) => c.dialect.fetched(slot),
+            ReadOwner::Call(slot) => c.serves.fetched(slot),
+            ReadOwner::Reply(slot) => c.dialect.fetched(slot),
         };
         let Some((message, sinks)) = fetched else { return Ok(()) };
         let limits = *proto.limits();
         let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) else { return Ok(()) };
         let mut sink = ReadSink::new(core.fabric_mut(), conn, what, sinks);
         let asked = match what {
-            Pulling::Call(slot) => proto.responder.pull(slot, &view, room, &mut sink),
-            Pulling::Reply(slot) => proto.requester.pull(slot, &view, room, &mut sink),
+            ReadOwner::Call(slot) => proto.responder.pull(slot, &view, room, &mut sink),
+            ReadOwner::Reply(slot) => proto.requester.pull(slot, &view, room, &mut sink),
         };
         let (bytes, overrun) = sink.end();
         let is_stuck = asked == 0 && plan_of(&proto, what).is_some_and(Pull::wants_reads);
@@ -61,14 +61,14 @@ impl Reactor {
     }
 
     /// Finds memory for all Read chunks of a message; returns true if it has that.
-    fn find_memory(&mut self, conn: ConnId, what: Pulling) -> bool {
+    fn find_memory(&mut self, conn: ConnId, what: ReadOwner) -> bool {
         let Some((c, core)) = self.conn_and_core(conn) else { return false };
         let Conn { serves, dialect, share, lane, .. } = c;
         let proto = lane.proto();
         let Some(plan) = plan_of(&proto, what) else { return false };
         let fetched = match what {
-            Pulling::Call(slot) => serves.fetched(slot),
-            Pulling::Reply(slot) => dialect.fetched(slot),
+            ReadOwner::Call(slot) => serves.fetched(slot),
+            ReadOwner::Reply(slot) => dialect.fetched(slot),
         };
         let Some((_, sinks)) = fetched else { return false };
         if sinks.count == plan.chunks().len() {
@@ -86,7 +86,7 @@ impl Reactor {
     /// to memory of the connection (iWARP), which is free after them, and a call for calls of its own peer, which
     /// hold their share: an error would end calls of a client whose server is merely slow.
     #[cold]
-    fn wait_for_memory(&mut self, conn: ConnId, what: Pulling) -> Result<(), NotFetched> {
+    fn wait_for_memory(&mut self, conn: ConnId, what: ReadOwner) -> Result<(), NotFetched> {
         self.stats().no_buffer += 1;
         let (now, ends) = (self.read_clock(), self.memory_wait_ends());
         let Some((c, core)) = self.conn_and_core(conn) else { return Ok(()) };
@@ -110,7 +110,7 @@ impl Reactor {
     }
 
     /// Defers a message, which is retried in whole turns. It is in the list at most once.
-    pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, what: Pulling) {
+    pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, what: ReadOwner) {
         let wait = self.conn(conn).and_then(|c| c.wait_of(what));
         if wait.is_some_and(|wait| !std::mem::replace(&mut wait.is_queued, true)) {
             self.wait(conn, Waiting::Message(what));
@@ -119,10 +119,10 @@ impl Reactor {
 }
 
 /// The Read chunks of a message that waits for them.
-fn plan_of(proto: &Protocol, what: Pulling) -> Option<&Pull> {
+fn plan_of(proto: &Protocol, what: ReadOwner) -> Option<&Pull> {
     match what {
-        Pulling::Call(slot) => proto.responder.pull_plan(slot),
-        Pulling::Reply(slot) => proto.requester.pull_plan(slot),
+        ReadOwner::Call(slot) => proto.responder.pull_plan(slot),
+        ReadOwner::Reply(slot) => proto.requester.pull_plan(slot),
     }
 }
 

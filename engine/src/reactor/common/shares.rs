@@ -14,7 +14,7 @@ const COUNT_EVERY: Duration = Duration::from_millis(1);
 impl Reactor {
     /// Memory for the reply of one more deferred call, when no common place or block is left for it.
     #[cold]
-    pub(in crate::reactor) fn uncommon_stage(
+    pub(in crate::reactor) fn reply_block_from_own_share(
         &mut self,
         conn: ConnId,
         bytes: usize,

@@ -6,14 +6,14 @@ const MADE_AT_LEAST: usize = 8;
 
 /// Empty boxes of one owner, at most a fixed number of them with those that are out.
 #[derive(Debug)]
-pub(in crate::reactor) struct Spares<T> {
+pub(in crate::reactor) struct BoxPool<T> {
     // Boxes, as those that are out move at the price of a pointer.
     free: Vec<Box<T>>,
     made: usize,
     made_max: usize,
 }
 
-impl<T: Default> Spares<T> {
+impl<T: Default> BoxPool<T> {
     /// No boxes, and room for at most `made_max`.
     pub(in crate::reactor) fn new(made_max: usize) -> Self {
         Self { free: Vec::new(), made: 0, made_max }
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn boxes_are_made_when_more_are_out_than_before_and_never_more_than_the_bound() {
-        let mut spares = Spares::<u64>::new(20);
+        let mut spares = BoxPool::<u64>::new(20);
         assert_eq!(spares.made, 0, "an idle connection has none");
         let mut out = Vec::new();
         for made in [8, 16, 20] {

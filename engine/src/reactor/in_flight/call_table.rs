@@ -3,7 +3,7 @@
 
 use crate::fabric::DownCause;
 use crate::mem::Buf;
-use crate::reactor::in_flight::box_pool::Spares;
+use crate::reactor::in_flight::box_pool::BoxPool;
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::types::calls::CallEnd;
 use crate::reactor::types::kept::Kept;
@@ -36,7 +36,7 @@ pub(crate) struct Lasting {
 pub(crate) struct CallTable {
     calls: Box<[Option<Box<Outgoing>>]>,
     /// Boxes for the calls that need them.
-    spare: Spares<Outgoing>,
+    spare: BoxPool<Outgoing>,
     /// Set if the client's calls may outlive the connection.
     pub(in crate::reactor) lasting: Option<Lasting>,
     /// Ended calls whose responders may still use their memory.
@@ -50,7 +50,7 @@ impl CallTable {
         Self {
             calls: (0..slots).map(|_| None).collect(),
             // One for each call in flight, and one for a reply whose handler starts the next call.
-            spare: Spares::new(slots + slots.min(1)),
+            spare: BoxPool::new(slots + slots.min(1)),
             lasting: None,
             #[cfg(feature = "canary")]
             canary: Vec::new(),

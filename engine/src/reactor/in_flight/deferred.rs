@@ -11,8 +11,8 @@ use crate::reactor::in_flight::reply_cache::{Stored, Ticket};
 use crate::reactor::types::calls::RpcRefusal;
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
-use crate::reactor::types::draft::{Cuts, Draft, EncodeOnce};
-use crate::reactor::types::encode_buffer::{Undrafted, check};
+use crate::reactor::types::encode_buffer::{EncodeError, check};
+use crate::reactor::types::encoded_stream::{EncodeOnce, EncodedStream, ItemOffsets};
 use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::Protection;
@@ -138,7 +138,7 @@ impl DeferTicket {
                     *answer = DeferredAnswer::Plain;
                     return;
                 };
-                *answer = room.encode_draft(ReplyData::new(), results.map(Draft::plain));
+                *answer = room.encode_draft(ReplyData::new(), results.map(EncodedStream::plain));
             });
         }
         self.post();
@@ -280,8 +280,9 @@ impl Room {
         long: &mut [u8],
         encode: EncodeOnce<'_>,
     ) -> DeferredAnswer {
-        let (encoded, cuts) = Cuts::encode(long, data.count(), self.plan.alignment(), encode);
-        let draft = check(&encoded).map(|bytes| Draft::new(&long[..bytes], cuts));
+        let (encoded, cuts) =
+            ItemOffsets::encode(long, data.count(), self.plan.alignment(), encode);
+        let draft = check(&encoded).map(|bytes| EncodedStream::new(&long[..bytes], cuts));
         if let Some(keep) = keep {
             keep.record(&data, draft.as_ref().ok());
         }
@@ -299,7 +300,7 @@ impl Room {
         &mut self,
         long: &'l mut [u8],
         encode: EncodeOnce<'_>,
-    ) -> Option<Result<&'l [u8], Undrafted>> {
+    ) -> Option<Result<&'l [u8], EncodeError>> {
         let mut writer = StreamWriter::with_more(self.stage.bytes_mut(), long);
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
@@ -321,7 +322,7 @@ impl Room {
     fn encode_draft(
         &mut self,
         data: ReplyData,
-        draft: Result<Draft<'_>, Undrafted>,
+        draft: Result<EncodedStream<'_>, EncodeError>,
     ) -> DeferredAnswer {
         match draft {
             Ok(draft) => self.encode(data, &draft),
@@ -330,7 +331,7 @@ impl Room {
     }
 
     /// Encodes the contents of the reply, protected if its call was.
-    fn encode(&mut self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+    fn encode(&mut self, data: ReplyData, draft: &EncodedStream<'_>) -> DeferredAnswer {
         #[cfg(feature = "gss")]
         if let Some((protection, counts)) = &self.protection {
             if protection.service.protects_body() {
@@ -354,7 +355,7 @@ impl Room {
         self.encode_unprotected(data, draft)
     }
 
-    fn encode_unprotected(&mut self, data: ReplyData, draft: &Draft<'_>) -> DeferredAnswer {
+    fn encode_unprotected(&mut self, data: ReplyData, draft: &EncodedStream<'_>) -> DeferredAnswer {
         let Self { pool, stage, plan, .. } = self;
         let mut reply = EncodedReply::new(data);
         match plan.encode_reply(stage.bytes_mut(), &mut reply, draft, pool) {

@@ -8,9 +8,9 @@ pub(crate) mod drain;
 #[cfg(feature = "gss")]
 pub(crate) mod gss_calls;
 #[cfg(feature = "gss")]
-pub(crate) mod gss_threads;
+pub(crate) mod gss_jobs;
 #[cfg(feature = "gss")]
-pub(crate) mod gss_work;
+pub(crate) mod gss_pool;
 pub(crate) mod latency;
 pub(crate) mod mailbox;
 pub(crate) mod observation;

@@ -54,7 +54,7 @@ pub(crate) struct ConnRow {
     pub(crate) calls_received: u64,
     pub(crate) in_progress: u32,
     pub(crate) grant: u32,
-    pub(crate) moved: Moved,
+    pub(crate) moved: RdmaBytes,
     /// Buffers that messages are received to and sent from.
     pub(crate) receives: Buffers,
     pub(crate) sends: Buffers,
@@ -113,7 +113,7 @@ impl Observation {
 /// Bytes that this side moved over a connection by RDMA Read and Write. Bytes of messages are only counted by the
 /// core: counting them here, too, would cost each message a nanosecond.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moved {
+pub(crate) struct RdmaBytes {
     /// By RDMA Read.
     pub(crate) read: u64,
     /// By RDMA Write.

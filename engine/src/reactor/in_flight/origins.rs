@@ -1,6 +1,6 @@
 //! The origins of a core's peers, and what each of them holds.
 
-use crate::fabric::{Origin, Peer};
+use crate::fabric::{LimitScope, Peer};
 use crate::mem::Share;
 use crate::reactor::in_flight::deferred::Caller;
 use crate::sys::clock::Ticks;
@@ -25,7 +25,7 @@ pub(in crate::reactor) struct Origins {
 
 /// What an origin holds.
 struct Held {
-    origin: Origin,
+    origin: LimitScope,
     share: Share,
     /// Deferred calls, at the last count.
     deferred: usize,
@@ -34,13 +34,13 @@ struct Held {
 impl Origins {
     /// The origin of a new connection, and the share of the connection (slow path: allocates).
     pub(in crate::reactor) fn admit(&mut self, peer: &Peer) -> (OriginIndex, Share) {
-        let origin = Origin::of_peer(peer);
+        let origin = LimitScope::of_peer(peer);
         let known = self.held.iter().position(|held| held.origin == origin);
         let place = known.unwrap_or_else(|| self.new_place(origin));
         (OriginIndex(place), Share::of_connection(&self.held[place].share))
     }
 
-    fn new_place(&mut self, origin: Origin) -> usize {
+    fn new_place(&mut self, origin: LimitScope) -> usize {
         let held = Held { origin, share: Share::default(), deferred: 0 };
         let unused = self.held.iter().position(|held| held.share.is_unused());
         match unused {

@@ -253,7 +253,7 @@ pub(crate) fn take_all(buffers: &mut [Option<Bulk>]) -> [Option<Bulk>; ITEMS_MAX
 mod tests {
     use super::*;
     use crate::mem::{BulkClass, BulkPool, Region};
-    use crate::reactor::types::draft::Draft;
+    use crate::reactor::types::encoded_stream::EncodedStream;
 
     const KEY: u32 = 7;
 
@@ -301,7 +301,7 @@ mod tests {
         let pool = BulkPool::new(Region::from_boxed(vec![0; bytes].into()), &classes).unwrap();
         let mut call = call(Some(8));
         let terms = Terms { resend: Resend::AtLeastOnce, ..Terms::default() };
-        call.kept = Kept::new(&pool, &Draft::plain(&[0; 40]), 0, terms, &call.results);
+        call.kept = Kept::new(&pool, &EncodedStream::plain(&[0; 40]), 0, terms, &call.results);
         assert_eq!(call.take_results(&placed(6)), Some(0));
         assert!(call.lose(false, 1) && call.kept.as_ref().unwrap().is_unknown());
         assert_eq!(call.missing_results(), [None; ITEMS_MAX]);

@@ -46,7 +46,7 @@ impl<'a> SinkPools<'a> {
 
 /// The Read chunks of one message being fetched, and where their bytes are.
 #[derive(Default)]
-pub(crate) struct Sinks {
+pub(crate) struct ReadBuffers {
     /// Position and length of each, by rising position.
     pub(crate) chunks: [(u32, u32); READ_CHUNKS_MAX],
     pub(crate) count: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Sinks {
     pub(crate) joined: Cell<bool>,
 }
 
-impl Sinks {
+impl ReadBuffers {
     /// Takes memory for all Read chunks of a message: all at once or none, so that two messages cannot wait for each
     /// other. Returns true if they have it.
     pub(in crate::reactor) fn fill(&mut self, chunks: &[PullChunk], pools: SinkPools<'_>) -> bool {
@@ -132,10 +132,10 @@ mod tests {
         let mut chunks = [PullChunk::default(); 2];
         (chunks[0].length, chunks[1].length) = (5, 3);
         let free = |pool: &BulkPool| pool.classes().map(|class| class.free).sum::<usize>();
-        let mut fetch = Sinks::default();
+        let mut fetch = ReadBuffers::default();
         assert!(fetch.fill(&chunks, pools));
         assert!(fetch.bulks.iter().flatten().all(Bulk::is_exposed));
-        assert!(!Sinks::default().fill(&chunks, pools), "all at once or none");
+        assert!(!ReadBuffers::default().fill(&chunks, pools), "all at once or none");
         fetch.bulks[0].as_mut().unwrap().copy_from(0, b"first");
         fetch.bulks[1].as_mut().unwrap().copy_from(0, b"2nd");
         assert_eq!((fetch.take_home(), fetch.take_home()), (2, 0));

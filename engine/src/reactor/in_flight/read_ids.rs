@@ -1,13 +1,13 @@
 //! RDMA Reads into the memory of a message, and the name under which each completes.
 
 use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr, WrId};
-use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use spinrpc_proto::events::{Output, ReadRequest, SlotId};
 
 /// Owner of the fetched chunks: slots of calls and of replies are numbered separately, and a connection may have
 /// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::reactor) enum Pulling {
+pub(in crate::reactor) enum ReadOwner {
     Call(SlotId),
     Reply(SlotId),
 }
@@ -15,7 +15,7 @@ pub(in crate::reactor) enum Pulling {
 /// Set in the name of an RDMA Read that is of a reply; the slot is in the lower bits.
 const OF_REPLY: u64 = 1 << 48;
 
-impl Pulling {
+impl ReadOwner {
     fn wr_id(self) -> WrId {
         let (slot, kind) = (self.slot(), if self.is_reply() { OF_REPLY } else { 0 });
         WrId(kind | u64::from(slot.generation) << 16 | u64::from(slot.index))
@@ -40,8 +40,8 @@ impl Pulling {
 pub(in crate::reactor) struct ReadSink<'a> {
     fabric: &'a mut AnyFabric,
     conn: ConnId,
-    what: Pulling,
-    sinks: &'a mut Sinks,
+    what: ReadOwner,
+    sinks: &'a mut ReadBuffers,
     bytes: u64,
     overrun: bool,
 }
@@ -50,8 +50,8 @@ impl<'a> ReadSink<'a> {
     pub(in crate::reactor) fn new(
         fabric: &'a mut AnyFabric,
         conn: ConnId,
-        what: Pulling,
-        sinks: &'a mut Sinks,
+        what: ReadOwner,
+        sinks: &'a mut ReadBuffers,
     ) -> Self {
         Self { fabric, conn, what, sinks, bytes: 0, overrun: false }
     }

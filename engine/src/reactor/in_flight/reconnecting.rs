@@ -7,7 +7,7 @@ use spinrpc_proto::ids::Instant;
 use spinrpc_proto::requester::{CallSlot, Requester};
 
 /// A client between two connections.
-pub(crate) struct Suspended {
+pub(crate) struct DetachedClient {
     pub(in crate::reactor) lost: ConnId,
     pub(in crate::reactor) requester: Requester<Box<[CallSlot]>>,
     pub(in crate::reactor) calls: CallTable,
@@ -19,7 +19,7 @@ pub(crate) struct Suspended {
     pub(in crate::reactor) is_given_up: bool,
 }
 
-impl Suspended {
+impl DetachedClient {
     pub(in crate::reactor) fn give_up(&mut self, cause: DownCause) {
         (self.cause, self.is_given_up) = (cause, true);
     }
@@ -27,18 +27,18 @@ impl Suspended {
 
 /// The clients of a core between two connections, and those that send their calls again.
 #[derive(Default)]
-pub(crate) struct Interrupted {
+pub(crate) struct DetachedClients {
     /// Time at which the api has to look after its clients.
     pub(in crate::reactor) alarm: Option<Instant>,
-    suspended: Vec<Suspended>,
+    suspended: Vec<DetachedClient>,
     /// Connections whose held calls are being sent again.
     pub(in crate::reactor) resending: Vec<ConnId>,
 }
 
-impl Interrupted {
+impl DetachedClients {
     /// Earliest time at which one of them has work to do.
     pub(in crate::reactor) fn next_deadline(&self, pause_ends: Instant) -> Instant {
-        let of = |client: &Suspended| match client.is_given_up {
+        let of = |client: &DetachedClient| match client.is_given_up {
             true => Instant(0),
             false => client.requester.next_deadline(),
         };
@@ -47,21 +47,24 @@ impl Interrupted {
         if self.resending.is_empty() { earliest } else { earliest.min(pause_ends) }
     }
 
-    pub(in crate::reactor) fn push(&mut self, client: Suspended) {
+    pub(in crate::reactor) fn push(&mut self, client: DetachedClient) {
         self.end_resending(client.lost);
         self.suspended.push(client);
     }
 
     /// The client that lost this connection.
-    pub(in crate::reactor) fn take(&mut self, lost: ConnId) -> Option<Suspended> {
+    pub(in crate::reactor) fn take(&mut self, lost: ConnId) -> Option<DetachedClient> {
         self.take_first(|client| client.lost == lost && !client.is_given_up)
     }
 
-    pub(in crate::reactor) fn take_given_up(&mut self) -> Option<Suspended> {
+    pub(in crate::reactor) fn take_given_up(&mut self) -> Option<DetachedClient> {
         self.take_first(|client| client.is_given_up)
     }
 
-    fn take_first(&mut self, is_meant: impl FnMut(&Suspended) -> bool) -> Option<Suspended> {
+    fn take_first(
+        &mut self,
+        is_meant: impl FnMut(&DetachedClient) -> bool,
+    ) -> Option<DetachedClient> {
         let index = self.suspended.iter().position(is_meant)?;
         Some(self.suspended.swap_remove(index))
     }
@@ -82,7 +85,7 @@ impl Interrupted {
         self.resending.retain(|other| *other != conn);
     }
 
-    pub(in crate::reactor) fn find(&mut self, lost: ConnId) -> Option<&mut Suspended> {
+    pub(in crate::reactor) fn find(&mut self, lost: ConnId) -> Option<&mut DetachedClient> {
         self.suspended.iter_mut().find(|client| client.lost == lost)
     }
 

@@ -11,7 +11,7 @@
 //!
 //! **Identity of clients.** Our own clients carry a unique number (module `peer_id`); other clients are identified
 //! by the driver, whatever the connection. Clients of ours that state that they will not reconnect need no cache, nor
-//! do clients that call other programs. The clients of one peer, that is a user of this host or the [`Origin`] of
+//! do clients that call other programs. The clients of one peer, that is a user of this host or the [`LimitScope`] of
 //! another host, are kin, because they could state as many numbers as there are places: together their calls in
 //! progress have at most a quarter of the places, and their replies more only as long as no other kin needs it.
 //!
@@ -23,7 +23,7 @@
 //! restart.
 //!
 //! **Form of stored replies.** The results are stored as an XDR stream and its data items, never with a transport
-//! header or a chunk: the repeated call names memory of its own (`Cuts` in module `draft`). A long reply takes several places.
+//! header or a chunk: the repeated call names memory of its own (`ItemOffsets` in module `encoded_stream`). A long reply takes several places.
 //! One that is too long leaves a mark: its call is not executed again, and answered with SYSTEM_ERR.
 //!
 //! **While the call is being executed**, those that repeat it wait for the reply of the first, as deferred calls
@@ -42,10 +42,10 @@ mod places;
 mod results;
 
 use crate::config::Config;
-use crate::fabric::{Origin, Peer};
+use crate::fabric::{LimitScope, Peer};
 use crate::reactor::in_flight::deferred::DeferTicket;
 use crate::reactor::types::calls::RpcRefusal;
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::peer_id::{Instance, PeerId};
 use crate::reactor::types::reply_plan::ReplyData;
@@ -135,7 +135,7 @@ impl ReplyCache {
         });
         let hash = self.hash(client);
         let part = Arc::clone(&self.parts[hash as usize % self.parts.len()]);
-        let owner = Owner { client, kin: self.hash(Kin::of(client, peer)), key: hash };
+        let owner = Owner { client, kin: self.hash(PeerGroup::of(client, peer)), key: hash };
         Some(Attached { cache: Arc::clone(self), part, owner, own })
     }
 
@@ -158,16 +158,16 @@ impl ReplyCache {
 
 /// Clients that a peer could claim to be.
 #[derive(Hash)]
-enum Kin {
-    Host(Origin),
+enum PeerGroup {
+    Host(LimitScope),
     User(u32),
     Node(u64),
 }
 
-impl Kin {
+impl PeerGroup {
     fn of(client: PeerId, peer: &Peer) -> Self {
         match peer {
-            Peer::Socket(address) => Self::Host(Origin::of(address.ip())),
+            Peer::Socket(address) => Self::Host(LimitScope::of(address.ip())),
             Peer::Process { uid, .. } => Self::User(*uid),
             // A node of a simulation.
             _ => Self::Node(client.identity),
@@ -359,7 +359,7 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     /// Stores the reply in `data` and `draft`; SYSTEM_ERR if there is none.
-    pub(crate) fn record(mut self, data: &ReplyData, draft: Option<&Draft<'_>>) {
+    pub(crate) fn record(mut self, data: &ReplyData, draft: Option<&EncodedStream<'_>>) {
         self.finish(|state, index| match draft {
             Some(draft) => state.keep_results(index, data, draft),
             None => state.keep_refusal(index, SYSTEM_ERR),

@@ -3,8 +3,8 @@
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Buf;
 #[cfg(feature = "gss")]
-use crate::reactor::in_flight::gss_work::Finished;
-use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::gss_jobs::Finished;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::types::calls::{
     Admitted, CallEnd, CallOutcome, Progress, ReplyFrame, SlotToken,
@@ -21,7 +21,7 @@ pub(crate) struct CallFrame {
     pub(crate) message: Buf,
     pub(crate) admitted: Admitted,
     /// `None` for a plain call, and for a call under RPCSEC_GSS whose chunks found no memory.
-    pub(crate) sinks: Option<Box<Sinks>>,
+    pub(crate) sinks: Option<Box<ReadBuffers>>,
 }
 
 /// An event of a core or a connection that no message brings, or that ends a call without one.

@@ -4,16 +4,16 @@
 use crate::fabric::{ConnId, Peer};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::in_flight::deferred::DeferredReply;
-use crate::reactor::in_flight::gss_work::{Body, Then, Use};
+use crate::reactor::in_flight::gss_jobs::{Body, Purpose, PurposeKind};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
-use crate::reactor::in_flight::read_ids::Pulling;
+use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget};
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::{SYSTEM_ERR, is_under_gss};
-use crate::reactor::types::protection::{LaidOut, Protection, Unprotected, host_number};
+use crate::reactor::types::protection::{LaidOut, ProtectError, Protection, host_number};
 use crate::reactor::types::reply_plan::ReplyData;
 use crate::sys::journal::event;
 use spinrpc_proto::chunking::Encoded;
@@ -28,9 +28,9 @@ use std::mem::take;
 
 /// Knowledge about a call for whose Read chunks there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::reactor) enum Starved {
+pub(in crate::reactor) enum UnfetchedCall {
     /// It is not under RPCSEC_GSS, as far as that is known.
-    Unprotected,
+    ProtectError,
     /// It is, and its RPC header is in its message: its verifier is checked, and the answer has one.
     Verifiable,
     /// Its RPC header is among what was not fetched, on a connection with calls under RPCSEC_GSS: an RPC reply without a
@@ -57,7 +57,7 @@ impl CoreCell {
         to: &ReplyTarget<'_>,
         protection: &Protection,
         data: ReplyData,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) {
         if !protection.service.protects_body() {
             let is_plain = to.plain && data.count() == 0;
@@ -102,14 +102,15 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: Option<ConnId>) {
         loop {
-            let finished = self.reactor().gss_work().wait_for(conn, Use::Reply);
+            let finished = self.reactor().gss_work().wait_for(conn, PurposeKind::Reply);
             let Some((sealed, end)) = finished else { return };
             self.finish_sealed(sealed, end.is_ok());
         }
     }
 
     pub(in crate::reactor) fn finish_sealed(&self, sealed: Body, is_sealed: bool) {
-        let Body { conn, message: reply, then: Then::Reply { slot, data, .. }, .. } = sealed else {
+        let Body { conn, message: reply, then: Purpose::Reply { slot, data, .. }, .. } = sealed
+        else {
             return;
         };
         let mut reactor = self.reactor();
@@ -155,7 +156,7 @@ impl Reactor {
         }
     }
 
-    fn refuse_unsealed(&mut self, to: &ReplyTarget<'_>, why: Unprotected) {
+    fn refuse_unsealed(&mut self, to: &ReplyTarget<'_>, why: ProtectError) {
         event!(DEBUG, %why, "a reply cannot be protected");
         self.stats().no_buffer += 1;
         self.refuse(to, &SYSTEM_ERR);
@@ -168,7 +169,7 @@ impl Reactor {
     }
 
     /// Returns true if the answer of this deferred call is long, and a thread of the core seals it.
-    pub(in crate::reactor) fn leaves_to_thread(&mut self, reply: &mut DeferredReply) -> bool {
+    pub(in crate::reactor) fn try_offload_seal(&mut self, reply: &mut DeferredReply) -> bool {
         let (conn, slot) = (reply.conn(), reply.slot());
         let is_long = matches!(reply.answer(), DeferredAnswer::Unsealed { .. });
         if !is_long || !self.gss_work().has_room(conn) {
@@ -202,16 +203,16 @@ impl Reactor {
 
     /// How a call whose Read chunks find no memory is to be answered.
     #[cold]
-    pub(in crate::reactor) fn starved(&mut self, conn: ConnId, slot: SlotId) -> Starved {
-        let Some(c) = self.conn(conn) else { return Starved::Unprotected };
-        let Some(message) = c.serves.message(slot) else { return Starved::Unprotected };
+    pub(in crate::reactor) fn starved(&mut self, conn: ConnId, slot: SlotId) -> UnfetchedCall {
+        let Some(c) = self.conn(conn) else { return UnfetchedCall::ProtectError };
+        let Some(message) = c.serves.message(slot) else { return UnfetchedCall::ProtectError };
         let proto = c.lane.proto();
         match HeaderView::new_checked(message.bytes(), proto.limits()) {
             Ok(view) if view.message_type() == MessageType::Nomsg && c.is_secured() => {
-                Starved::Hidden
+                UnfetchedCall::Hidden
             }
-            Ok(view) if is_under_gss(view.payload()) => Starved::Verifiable,
-            _ => Starved::Unprotected,
+            Ok(view) if is_under_gss(view.payload()) => UnfetchedCall::Verifiable,
+            _ => UnfetchedCall::ProtectError,
         }
     }
 
@@ -224,7 +225,7 @@ impl Reactor {
     ) -> Option<CallFrame> {
         let (c, core) = self.conn_and_core(conn)?;
         if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
-            self.put_off(conn, Pulling::Call(slot));
+            self.put_off(conn, ReadOwner::Call(slot));
             return None;
         }
         c.serves.of(slot).is_starved = false;

@@ -4,10 +4,10 @@
 use crate::fabric::ConnId;
 use crate::mem::{Buf, BulkPool, Share};
 use crate::reactor::common::pulls::NotFetched;
-use crate::reactor::in_flight::read_ids::Pulling;
+use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::upcalls::CallFrame;
 #[cfg(feature = "gss")]
-use crate::reactor::server::gss::Starved;
+use crate::reactor::server::gss::UnfetchedCall;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
@@ -28,7 +28,7 @@ impl Reactor {
         if self.peer_takes_no_reads(conn) {
             return self.refuse_pull(conn, slot);
         }
-        match self.fetch(conn, Pulling::Call(slot)) {
+        match self.fetch(conn, ReadOwner::Call(slot)) {
             Ok(()) => {}
             Err(NotFetched::TooLong) => self.refuse_pull(conn, slot),
             Err(NotFetched::Late) => self.refuse_starved(conn, slot),
@@ -40,14 +40,14 @@ impl Reactor {
     fn refuse_starved(&mut self, conn: ConnId, slot: SlotId) {
         #[cfg(feature = "gss")]
         match self.starved(conn, slot) {
-            Starved::Unprotected => {}
-            Starved::Verifiable => {
+            UnfetchedCall::ProtectError => {}
+            UnfetchedCall::Verifiable => {
                 if let Some(c) = self.conn(conn) {
                     c.serves.of(slot).is_starved = true;
                 }
-                return self.put_off(conn, Pulling::Call(slot));
+                return self.put_off(conn, ReadOwner::Call(slot));
             }
-            Starved::Hidden => return self.refuse_pull(conn, slot),
+            UnfetchedCall::Hidden => return self.refuse_pull(conn, slot),
         }
         self.refuse_unread(conn, slot, &SYSTEM_ERR);
     }
@@ -64,7 +64,7 @@ impl Reactor {
     fn refuse_pull(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conn(conn) else { return };
         if c.reads_outstanding > 0 || c.serves.of(slot).wait.is_queued {
-            return self.put_off(conn, Pulling::Call(slot));
+            return self.put_off(conn, ReadOwner::Call(slot));
         }
         self.refuse_unread(conn, slot, &RpcRefusal::NoRoom);
     }
@@ -113,7 +113,7 @@ impl Reactor {
         }
         if !self.has_share_for_reply(conn, slot) {
             self.stats().no_buffer += 1;
-            self.put_off(conn, Pulling::Call(slot));
+            self.put_off(conn, ReadOwner::Call(slot));
             return None;
         }
         let c = self.conn(conn)?;

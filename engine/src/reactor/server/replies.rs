@@ -6,8 +6,8 @@ use crate::mem::{Buf, Bulk};
 use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::deferred::{DeferTicket, DeferredReply, Room};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
-use crate::reactor::in_flight::read_buffers::Sinks;
-use crate::reactor::in_flight::read_ids::Pulling;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
+use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::reply_cache::Ticket;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::server::pulls::may_take;
@@ -15,8 +15,8 @@ use crate::reactor::server::rfc5666::exports::Exported;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget, RpcRefusal};
-use crate::reactor::types::draft::{Draft, EncodeOnce};
-use crate::reactor::types::encode_buffer::Undrafted;
+use crate::reactor::types::encode_buffer::EncodeError;
+use crate::reactor::types::encoded_stream::{EncodeOnce, EncodedStream};
 use crate::reactor::types::header_bytes::{
     SUCCESS_HEADER, SYSTEM_ERR, plain_header_bytes, version_of, xid_of,
 };
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 /// The send buffer of a reply, and the ways that its call leaves. Dropped before the call is answered in another way,
 /// which takes a buffer, too.
-struct Stage {
+struct ReplyBuffer {
     message: Buf,
     plan: ReplyPlan,
 }
@@ -72,7 +72,12 @@ impl CoreCell {
     }
 
     /// Answers a call with these results.
-    pub(crate) fn answer_with(&self, to: &ReplyTarget<'_>, data: ReplyData, draft: &Draft<'_>) {
+    pub(crate) fn answer_with(
+        &self,
+        to: &ReplyTarget<'_>,
+        data: ReplyData,
+        draft: &EncodedStream<'_>,
+    ) {
         #[cfg(feature = "gss")]
         if let Some(protection) = self.protection_of(to) {
             return self.protect_reply(to, &protection, data, draft);
@@ -89,10 +94,10 @@ impl CoreCell {
         &self,
         to: &ReplyTarget<'_>,
         data: ReplyData,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) {
         let mut reactor = self.reactor();
-        let Some(Stage { mut message, plan }) = reactor.stage_reply(to) else { return };
+        let Some(ReplyBuffer { mut message, plan }) = reactor.stage_reply(to) else { return };
         let room = &mut message.whole_mut()[plan.stream_at()..][..plan.inline_bytes()];
         let mut reply = EncodedReply::new(data);
         let encoded = plan.encode_reply(room, &mut reply, draft, reactor.arena());
@@ -170,14 +175,14 @@ impl Reactor {
     ) -> Option<CallFrame> {
         let Some(admitted) = self.admit_call(conn, slot, &message) else {
             self.conn(conn)?.serves.put_message(slot, message);
-            self.put_off(conn, Pulling::Call(slot));
+            self.put_off(conn, ReadOwner::Call(slot));
             return None;
         };
         let sinks = if admitted.plain { None } else { self.take_sinks(conn, slot) };
         Some(CallFrame { conn, slot, message, admitted, sinks })
     }
 
-    fn take_sinks(&mut self, conn: ConnId, slot: SlotId) -> Option<Box<Sinks>> {
+    fn take_sinks(&mut self, conn: ConnId, slot: SlotId) -> Option<Box<ReadBuffers>> {
         let (c, core) = self.conn_and_core(conn)?;
         let mut sinks = c.serves.take_sinks(slot)?;
         core.stats().copies += sinks.take_home();
@@ -231,9 +236,9 @@ impl Reactor {
         &mut self,
         to: &ReplyTarget<'_>,
         data: &ReplyData,
-        why: Undrafted,
+        why: EncodeError,
     ) {
-        if let Some(Stage { message, plan }) = self.stage_reply(to) {
+        if let Some(ReplyBuffer { message, plan }) = self.stage_reply(to) {
             self.send_reply(to, (message, &plan), Err(plan.refusal(why, data)));
         }
     }
@@ -275,7 +280,7 @@ impl Reactor {
         true
     }
 
-    fn stage_reply(&mut self, to: &ReplyTarget<'_>) -> Option<Stage> {
+    fn stage_reply(&mut self, to: &ReplyTarget<'_>) -> Option<ReplyBuffer> {
         let Some((c, core)) = self.conn_and_core(to.conn) else {
             self.stats().stale += 1;
             return None;
@@ -287,7 +292,7 @@ impl Reactor {
         if message.is_none() {
             self.close_overrun(to.conn, "send buffers");
         }
-        message.map(|message| Stage { message, plan })
+        message.map(|message| ReplyBuffer { message, plan })
     }
 
     /// Sends results, or refuses the call. They are not moved, as they are large.
@@ -471,7 +476,7 @@ impl Reactor {
         let bytes = plan.inline_bytes();
         let stage = match core.common_stage(bytes) {
             Some(stage) => stage,
-            None => self.uncommon_stage(to.conn, bytes)?,
+            None => self.reply_block_from_own_share(to.conn, bytes)?,
         };
         let room = Room::new(self.arena().clone(), share, stage, plan);
         #[cfg(feature = "gss")]
@@ -497,7 +502,7 @@ impl Reactor {
     fn place_deferred(&mut self, reply: &mut DeferredReply) {
         let (conn, slot) = (reply.conn(), reply.slot());
         #[cfg(feature = "gss")]
-        if self.leaves_to_thread(reply) {
+        if self.try_offload_seal(reply) {
             return;
         }
         let deferred =
@@ -557,7 +562,7 @@ impl Reactor {
     }
 
     fn send_encoded(&mut self, to: &ReplyTarget<'_>, reply: &mut EncodedReply) {
-        if let Some(Stage { message, plan }) = self.stage_reply(to) {
+        if let Some(ReplyBuffer { message, plan }) = self.stage_reply(to) {
             if let Some(stream) = &mut reply.stream {
                 stream.set_len(reply.encoded.stream_bytes);
             }

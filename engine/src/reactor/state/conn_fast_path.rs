@@ -6,28 +6,28 @@
 
 use crate::fabric::{ConnId, Ends};
 use crate::reactor::state::connection::Protocol;
-use crate::reactor::types::fast_path_flags::{Gate, Way};
+use crate::reactor::types::fast_path_flags::{FastPath, FastPathFlags};
 use spinrpc_proto::requester::{CallSlot, Requester};
 use std::cell::{Cell, RefCell, RefMut};
 
 /// See the module. The fields are in the order in which a message needs them.
 #[repr(C)]
-pub(crate) struct ConnLane {
+pub(crate) struct ConnFastPath {
     /// Ends for receiving and sending short messages, if these go by value.
     ends: Option<Ends>,
     id: ConnId,
     /// Send-queue places kept for replies.
     send_reserved: Cell<usize>,
     /// The ways that the lane may take.
-    gate: Cell<Gate>,
+    gate: Cell<FastPathFlags>,
     protocol: RefCell<Protocol>,
 }
 
-impl ConnLane {
+impl ConnFastPath {
     pub(in crate::reactor) fn new(id: ConnId, ends: Option<Ends>, protocol: Protocol) -> Self {
         Self {
             id,
-            gate: Cell::new(Gate::UNKNOWN),
+            gate: Cell::new(FastPathFlags::UNKNOWN),
             send_reserved: Cell::new(0),
             ends,
             protocol: RefCell::new(protocol),
@@ -54,23 +54,23 @@ impl ConnLane {
     /// The connection may have changed: its gate is closed until the lane looks again.
     #[inline(always)]
     pub(in crate::reactor) fn forget_gate(&self) {
-        self.gate.set(Gate::UNKNOWN);
+        self.gate.set(FastPathFlags::UNKNOWN);
     }
 
     /// Returns true if the lane has to look before it takes a way.
     #[inline(always)]
     pub(in crate::reactor) fn is_unknown(&self) -> bool {
-        self.gate.get() == Gate::UNKNOWN
+        self.gate.get() == FastPathFlags::UNKNOWN
     }
 
     /// Sets which ways are open.
-    pub(in crate::reactor) fn set_gate(&self, ways: &[(Way, bool)]) {
-        self.gate.set(Gate::of(ways));
+    pub(in crate::reactor) fn set_gate(&self, ways: &[(FastPath, bool)]) {
+        self.gate.set(FastPathFlags::of(ways));
     }
 
     /// Returns true if the gate is known to let a message through.
     #[inline(always)]
-    pub(in crate::reactor) fn is_open(&self, way: Way) -> bool {
+    pub(in crate::reactor) fn is_open(&self, way: FastPath) -> bool {
         self.gate.get().is_open(way)
     }
 

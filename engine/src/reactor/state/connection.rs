@@ -9,13 +9,13 @@ use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::deferred::Caller;
 #[cfg(feature = "gss")]
 use crate::reactor::in_flight::gss_calls::GssCalls;
-use crate::reactor::in_flight::observation::Moved;
+use crate::reactor::in_flight::observation::RdmaBytes;
 use crate::reactor::in_flight::origins::OriginIndex;
 use crate::reactor::in_flight::outgoing::Outgoing;
-use crate::reactor::in_flight::read_ids::Pulling;
+use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::roles::{ReverseState, Roles};
 use crate::reactor::in_flight::stalls::Outstanding;
-use crate::reactor::state::conn_fast_path::ConnLane;
+use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::rfc5666::Dialect;
 use crate::reactor::state::serve_table::ServeTable;
 use crate::reactor::types::negotiate::{Negotiated, Settled, Terms};
@@ -39,7 +39,7 @@ pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
     /// State that short messages need.
-    pub(crate) lane: Rc<ConnLane>,
+    pub(crate) lane: Rc<ConnFastPath>,
     /// Peer at the other end, for observers.
     peer: Option<Peer>,
     /// Shared with threads that answer its calls later.
@@ -57,7 +57,7 @@ pub(crate) struct Conn {
     /// Terms from which `negotiated` follows, apart from the Connection Configuration Protocol.
     pub(crate) terms: Terms,
     /// For observers.
-    moved: Moved,
+    moved: RdmaBytes,
     origin: OriginIndex,
     /// Blocks of the core's memory that its calls hold.
     pub(in crate::reactor) share: Share,
@@ -108,7 +108,7 @@ impl Conn {
         let recv_bytes = config.recv_buffer_bytes() + dialect.extra_bytes();
         Ok(Self {
             id,
-            lane: Rc::new(ConnLane::new(id, ends, protocol)),
+            lane: Rc::new(ConnFastPath::new(id, ends, protocol)),
             peer: None,
             caller: None,
             calls: CallTable::new(calls),
@@ -119,7 +119,7 @@ impl Conn {
             sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
             negotiated: terms.agreed(),
             terms,
-            moved: Moved::default(),
+            moved: RdmaBytes::default(),
             origin: OriginIndex::NONE,
             share: Share::default(),
             reads_outstanding: 0,
@@ -165,10 +165,10 @@ impl Conn {
     }
 
     /// The wait of a message; `None` for a reply that is not fetched any more.
-    pub(in crate::reactor) fn wait_of(&mut self, what: Pulling) -> Option<&mut MessageWait> {
+    pub(in crate::reactor) fn wait_of(&mut self, what: ReadOwner) -> Option<&mut MessageWait> {
         match what {
-            Pulling::Call(slot) => Some(&mut self.serves.of(slot).wait),
-            Pulling::Reply(slot) => self.dialect.pull(slot).map(|pull| &mut pull.wait),
+            ReadOwner::Call(slot) => Some(&mut self.serves.of(slot).wait),
+            ReadOwner::Reply(slot) => self.dialect.pull(slot).map(|pull| &mut pull.wait),
         }
     }
 
@@ -249,7 +249,7 @@ impl Conn {
     getters! {
         peer: Option<Peer>,
         origin: OriginIndex,
-        moved: Moved,
+        moved: RdmaBytes,
     }
 
     /// Handle of threads that answer calls later.

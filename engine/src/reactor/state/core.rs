@@ -6,23 +6,23 @@ mod time;
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Endpoint, Ends, FabricError, ShortEnds};
 use crate::mem::{Buf, Bulk, BulkPool};
-use crate::reactor::in_flight::box_pool::Spares;
+use crate::reactor::in_flight::box_pool::BoxPool;
 use crate::reactor::in_flight::deadlines::Overdue;
 use crate::reactor::in_flight::deferred::{Caller, DeferredReply};
 use crate::reactor::in_flight::drain::{DrainRequest, Leaving};
 #[cfg(feature = "gss")]
-use crate::reactor::in_flight::gss_work::{Body, GssWork};
+use crate::reactor::in_flight::gss_jobs::{Body, GssWork};
 use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::in_flight::origins::Origins;
 use crate::reactor::in_flight::panic_log::PanicLog;
-use crate::reactor::in_flight::reconnecting::Interrupted;
+use crate::reactor::in_flight::reconnecting::DetachedClients;
 use crate::reactor::in_flight::retry_entry::Waiting;
 use crate::reactor::in_flight::roles::Roles;
 use crate::reactor::in_flight::stalls::StallTimer;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
-use crate::reactor::state::core_buffers::Lane;
+use crate::reactor::state::core_buffers::CoreFastPath;
 use crate::reactor::state::rfc5666::CoreDialect;
 use crate::reactor::types::calls::{CallEnd, SlotToken};
 #[cfg(feature = "gss")]
@@ -45,7 +45,7 @@ use std::sync::Arc;
 // Short messages use the lane only, and it is next to what points here.
 #[repr(C)]
 pub(crate) struct CoreCell {
-    lane: Lane,
+    lane: CoreFastPath,
     state: RefCell<Reactor>,
     /// Mailbox of the state.
     inbox: Arc<Inbox>,
@@ -82,13 +82,13 @@ pub(crate) struct Core {
     waiting: VecDeque<(ConnId, Waiting)>,
     /// Calls that have ended without an answer, in the order in which the application is told.
     ended: EndedCalls,
-    interrupted: Interrupted,
+    interrupted: DetachedClients,
     /// Panics of handlers of all cores.
     panics: Arc<PanicLog>,
     /// Lost connections are not replaced any more.
     ending: bool,
     /// Replies of deferred calls. Those of calls whose answers have not arrived by mail are out; each has its place there.
-    deferred: Spares<DeferredReply>,
+    deferred: BoxPool<DeferredReply>,
     deferred_places: DeferredPlaces,
     cells: Arc<StatsCells>,
     offer: Offer,
@@ -129,7 +129,7 @@ impl CoreCell {
         let shorts = (caps.sends_shorts, core.dialect.chains(), polls_first);
         let longest_bytes = longest_block_bytes(&core.config);
         let times = (clock, core.default_timeout_ticks);
-        let lane = Lane::new(shorts, core.config.msgp_alignment(), longest_bytes, times);
+        let lane = CoreFastPath::new(shorts, core.config.msgp_alignment(), longest_bytes, times);
         let inbox = Arc::clone(&core.inbox);
         #[cfg(feature = "gss")]
         let crypto = Arc::clone(core.gss_work.crypto());
@@ -154,7 +154,7 @@ impl CoreCell {
     }
 
     #[inline(always)]
-    pub(in crate::reactor) fn lane(&self) -> &Lane {
+    pub(in crate::reactor) fn lane(&self) -> &CoreFastPath {
         &self.lane
     }
 
@@ -308,13 +308,13 @@ impl Core {
             stalls: StallTimer::new(clock.from_duration(config.stall_timeout())),
             waiting: VecDeque::with_capacity(config.slots_per_conn()),
             ended: VecDeque::with_capacity(config.slots_per_conn()),
-            interrupted: Interrupted::default(),
+            interrupted: DetachedClients::default(),
             panics: Arc::default(),
             ending: false,
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
             overdue: Overdue::default(),
-            deferred: Spares::new(deferred_places.all),
+            deferred: BoxPool::new(deferred_places.all),
             deferred_places,
             in_turn: false,
             now,
@@ -370,13 +370,13 @@ impl Core {
         &mut self.origins
     }
 
-    pub(in crate::reactor) fn interrupted(&mut self) -> &mut Interrupted {
+    pub(in crate::reactor) fn interrupted(&mut self) -> &mut DetachedClients {
         &mut self.interrupted
     }
 
     pub(in crate::reactor) fn interrupted_and_ended(
         &mut self,
-    ) -> (&mut Interrupted, &mut EndedCalls) {
+    ) -> (&mut DetachedClients, &mut EndedCalls) {
         (&mut self.interrupted, &mut self.ended)
     }
 
@@ -492,7 +492,7 @@ impl Core {
         self.deferred.out()
     }
 
-    pub(in crate::reactor) fn deferred_replies(&mut self) -> &mut Spares<DeferredReply> {
+    pub(in crate::reactor) fn deferred_replies(&mut self) -> &mut BoxPool<DeferredReply> {
         &mut self.deferred
     }
 

@@ -10,7 +10,7 @@ use spinrpc_proto::ids::Instant;
 use std::cell::{Cell, RefCell};
 
 /// Memory in which a core encodes its messages, and the call that is being served.
-pub(in crate::reactor) struct Lane {
+pub(in crate::reactor) struct CoreFastPath {
     /// The driver sends messages by value, and nothing in them is ever padded.
     takes_calls: bool,
     /// Nothing in replies is ever padded, so that they need not be drafted.
@@ -89,7 +89,7 @@ impl LaneCounts {
     }
 }
 
-/// Something that is there until this is dropped, by a panic, too.
+/// Clears the cell on drop, also by unwinding.
 pub(in crate::reactor) struct Held<'a, T>(&'a Cell<Option<T>>);
 
 impl<T> Held<'_, T> {
@@ -106,7 +106,7 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-impl Lane {
+impl CoreFastPath {
     /// `longest_bytes`: of a stream. The memory for it is not touched before it is used.
     pub(in crate::reactor) fn new(
         (has_shorts, chains, polls_first): (bool, bool, bool),
@@ -151,7 +151,7 @@ impl Lane {
 }
 
 /// The message that is being handled.
-impl Lane {
+impl CoreFastPath {
     pub(in crate::reactor) fn hold_receive(&self, receive: Buf) -> Held<'_, Buf> {
         self.receive.set(Some(receive));
         Held(&self.receive)
@@ -203,7 +203,7 @@ impl Lane {
 }
 
 /// The time of the turn.
-impl Lane {
+impl CoreFastPath {
     #[inline(always)]
     pub(in crate::reactor) fn begin_turn(&self) {
         self.in_turn.set(true);

@@ -1,9 +1,9 @@
 //! The calls that a connection serves, by slot: what each of them holds until it is answered.
 
 use crate::mem::Buf;
-use crate::reactor::in_flight::box_pool::Spares;
+use crate::reactor::in_flight::box_pool::BoxPool;
 use crate::reactor::in_flight::deadlines::MessageWait;
-use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::types::latency::CallTimer;
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::Protection;
@@ -14,7 +14,7 @@ use spinrpc_proto::events::SlotId;
 pub(in crate::reactor) struct ServeHold {
     message: Option<Buf>,
     /// Set while Read chunks are fetched, or are kept for a deferred call. Lent to the handler while it runs.
-    pub(in crate::reactor) sinks: Option<Box<Sinks>>,
+    pub(in crate::reactor) sinks: Option<Box<ReadBuffers>>,
     /// Send-queue places kept for its reply.
     reserved: u16,
     pub(in crate::reactor) wait: MessageWait,
@@ -35,14 +35,14 @@ pub(in crate::reactor) struct ServeHold {
 pub(crate) struct ServeTable {
     holds: Box<[ServeHold]>,
     /// For calls with chunks, at most one for each slot.
-    spare_sinks: Spares<Sinks>,
+    spare_sinks: BoxPool<ReadBuffers>,
 }
 
 impl ServeTable {
     /// Creates a table for so many calls (slow path: allocates).
     pub(in crate::reactor) fn new(slots: usize) -> Self {
         let holds = (0..slots).map(|_| ServeHold::default()).collect();
-        Self { holds, spare_sinks: Spares::new(slots) }
+        Self { holds, spare_sinks: BoxPool::new(slots) }
     }
 
     /// Number of calls that fit.
@@ -101,12 +101,12 @@ impl ServeTable {
     }
 
     /// Those of a call, or empty ones. `None` if as many as there may be are out.
-    pub(in crate::reactor) fn take_sinks(&mut self, slot: SlotId) -> Option<Box<Sinks>> {
+    pub(in crate::reactor) fn take_sinks(&mut self, slot: SlotId) -> Option<Box<ReadBuffers>> {
         self.of(slot).sinks.take().or_else(|| self.spare_sinks.take())
     }
 
     /// The same, which stay here, and the message of the call.
-    pub(in crate::reactor) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut Sinks)> {
+    pub(in crate::reactor) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut ReadBuffers)> {
         let ServeHold { message, sinks, .. } = &mut self.holds[usize::from(slot.index)];
         if sinks.is_none() {
             *sinks = self.spare_sinks.take();

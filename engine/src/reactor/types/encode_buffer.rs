@@ -4,7 +4,7 @@
 
 use crate::fabric::Short;
 use crate::reactor::types::calls::Backpressure;
-use crate::reactor::types::draft::{Cuts, Draft, EncodeOnce};
+use crate::reactor::types::encoded_stream::{EncodeOnce, EncodedStream, ItemOffsets};
 use crate::reactor::types::header_bytes::ITEMS_DIFFER;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{Encoded, StreamWriter};
@@ -16,19 +16,19 @@ pub(in crate::reactor) struct MessageMemory {
     short: Short,
     long: Box<[u8]>,
     /// Length of the message written last to `long`, its head included.
-    drafted: Result<usize, Undrafted>,
+    drafted: Result<usize, EncodeError>,
 }
 
 /// A stream that cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Undrafted {
+pub(crate) enum EncodeError {
     /// It is longer than any memory for it; this many bytes are needed.
     TooLong(usize),
     /// It names more data items than exist.
     ItemsMissing,
 }
 
-impl Undrafted {
+impl EncodeError {
     /// The error for a call with such a stream.
     #[cold]
     pub(in crate::reactor) fn refusal(self) -> Backpressure {
@@ -45,7 +45,7 @@ impl Undrafted {
 #[derive(Default)]
 pub(crate) struct StoredDraft {
     stream: Vec<u8>,
-    cuts: Cuts,
+    cuts: ItemOffsets,
 }
 
 impl StoredDraft {
@@ -70,8 +70,8 @@ impl StoredDraft {
         if let Some(bytes) = writer.plain_bytes() {
             return Ok(Some(bytes));
         }
-        let bytes = check(&writer.finish()).map_err(Undrafted::refusal)?;
-        self.keep(&memory[..bytes], Cuts::default());
+        let bytes = check(&writer.finish()).map_err(EncodeError::refusal)?;
+        self.keep(&memory[..bytes], ItemOffsets::default());
         Ok(None)
     }
 
@@ -81,8 +81,8 @@ impl StoredDraft {
         items: usize,
         encode: impl FnOnce(&mut StreamWriter<'_>),
     ) -> Result<(), Backpressure> {
-        let (encoded, cuts) = Cuts::encode(memory, items, Alignment::NONE, encode);
-        let bytes = check(&encoded).map_err(Undrafted::refusal)?;
+        let (encoded, cuts) = ItemOffsets::encode(memory, items, Alignment::NONE, encode);
+        let bytes = check(&encoded).map_err(EncodeError::refusal)?;
         if cuts.count() != items {
             return Err(ITEMS_DIFFER);
         }
@@ -90,7 +90,7 @@ impl StoredDraft {
         Ok(())
     }
 
-    fn keep(&mut self, stream: &[u8], cuts: Cuts) {
+    fn keep(&mut self, stream: &[u8], cuts: ItemOffsets) {
         self.stream.clear();
         self.stream.extend_from_slice(stream);
         self.cuts = cuts;
@@ -98,13 +98,13 @@ impl StoredDraft {
 
     /// Writes the stream, and the items given to `writer` where they belong.
     pub(crate) fn write(&self, writer: &mut StreamWriter<'_>) {
-        Draft::new(&self.stream, self.cuts).write(writer);
+        EncodedStream::new(&self.stream, self.cuts).write(writer);
     }
 
     /// Writes one that was encoded to short memory.
     #[inline]
     pub(crate) fn write_short(stream: &[u8], writer: &mut StreamWriter<'_>) {
-        // As `Cuts::write`: where data are padded, none of these are.
+        // As `ItemOffsets::write`: where data are padded, none of these are.
         writer.xdr().stop_padding();
         writer.fixed(stream);
     }
@@ -152,7 +152,7 @@ impl MessageMemory {
     pub(in crate::reactor) fn written_mut(
         &mut self,
         is_short: bool,
-    ) -> Result<&mut [u8], Undrafted> {
+    ) -> Result<&mut [u8], EncodeError> {
         match is_short {
             true => {
                 let bytes = self.short.length();
@@ -172,18 +172,18 @@ impl MessageMemory {
         items: usize,
         alignment: Alignment,
         encode: EncodeOnce<'_>,
-    ) -> Result<Draft<'_>, Undrafted> {
-        let (encoded, cuts) = Cuts::encode(&mut self.long, items, alignment, encode);
+    ) -> Result<EncodedStream<'_>, EncodeError> {
+        let (encoded, cuts) = ItemOffsets::encode(&mut self.long, items, alignment, encode);
         let bytes = check(&encoded)?;
-        Ok(Draft::new(&self.long[..bytes], cuts))
+        Ok(EncodedStream::new(&self.long[..bytes], cuts))
     }
 }
 
 /// Bytes of a stream that was encoded.
-pub(in crate::reactor) fn check(encoded: &Encoded) -> Result<usize, Undrafted> {
+pub(in crate::reactor) fn check(encoded: &Encoded) -> Result<usize, EncodeError> {
     match encoded.items_missing {
-        true => Err(Undrafted::ItemsMissing),
-        false if !encoded.fits => Err(Undrafted::TooLong(encoded.stream_bytes)),
+        true => Err(EncodeError::ItemsMissing),
+        false if !encoded.fits => Err(EncodeError::TooLong(encoded.stream_bytes)),
         false => Ok(encoded.stream_bytes),
     }
 }
@@ -196,7 +196,7 @@ mod tests {
     const ROOM: usize = SHORT_BYTES_MAX - CALL_BYTES;
 
     /// Bytes of a message in words of different values, and its first word behind the head.
-    fn encoded(memory: &mut MessageMemory, bytes: usize) -> (bool, Result<Vec<u8>, Undrafted>) {
+    fn encoded(memory: &mut MessageMemory, bytes: usize) -> (bool, Result<Vec<u8>, EncodeError>) {
         let short_bytes = memory.encode::<CALL_BYTES>(|stream| {
             (0..bytes / 4).for_each(|word| stream.u32(word as u32));
         });
@@ -215,7 +215,7 @@ mod tests {
             let words = (0..bytes as u32 / 4).flat_map(u32::to_be_bytes);
             match bytes <= longest {
                 true => assert_eq!(written, Ok(words.collect()), "{bytes}"),
-                false => assert_eq!(written, Err(Undrafted::TooLong(bytes)), "{bytes}"),
+                false => assert_eq!(written, Err(EncodeError::TooLong(bytes)), "{bytes}"),
             }
         }
     }
@@ -242,7 +242,7 @@ mod tests {
         let mut memory = MessageMemory::with_capacity(1024);
         let is_short = memory.encode::<CALL_BYTES>(|stream| stream.bulk()).is_some();
         assert!(!is_short);
-        assert_eq!(memory.written_mut(is_short).err(), Some(Undrafted::ItemsMissing));
+        assert_eq!(memory.written_mut(is_short).err(), Some(EncodeError::ItemsMissing));
         let draft = memory.draft(1, Alignment::NONE, &mut |stream| {
             stream.bulk();
             stream.bulk();

@@ -2,7 +2,7 @@
 
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::{CallSpec, Resend};
-use crate::reactor::types::draft::{Cuts, Draft};
+use crate::reactor::types::encoded_stream::{EncodedStream, ItemOffsets};
 #[cfg(feature = "gss")]
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::Instant;
@@ -51,7 +51,7 @@ pub(crate) struct Renamed {
 pub(crate) struct Kept {
     /// The RPC message from its XID on, its data items taken out.
     stream: Bulk,
-    cuts: Cuts,
+    cuts: ItemOffsets,
     pub(in crate::reactor) terms: Terms,
     /// Number of times it was sent again.
     resends: u8,
@@ -71,7 +71,7 @@ impl Kept {
     /// A copy in memory of `pool`; `None` if no block is free.
     pub(in crate::reactor) fn new(
         pool: &BulkPool,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
         order: u64,
         terms: Terms,
         results: &[Option<Bulk>; ITEMS_MAX],
@@ -94,8 +94,8 @@ impl Kept {
     }
 
     /// The RPC message.
-    pub(in crate::reactor) fn draft(&self) -> Draft<'_> {
-        Draft::new(self.stream.bytes(), self.cuts)
+    pub(in crate::reactor) fn draft(&self) -> EncodedStream<'_> {
+        EncodedStream::new(self.stream.bytes(), self.cuts)
     }
 
     getters! {

@@ -4,8 +4,8 @@
 pub(crate) mod calls;
 #[cfg(feature = "gss")]
 pub(crate) mod crypto_counts;
-pub(crate) mod draft;
 pub(crate) mod encode_buffer;
+pub(crate) mod encoded_stream;
 pub(crate) mod fast_path_flags;
 pub(crate) mod header_bytes;
 pub(crate) mod idle;

@@ -1,10 +1,10 @@
 //! Calls and replies under RPCSEC_GSS (RFC 2203): verifiers, and bodies that are sealed and opened in private memory.
 //! Used by both halves, and by threads that answer deferred calls.
 
-use crate::fabric::Origin;
+use crate::fabric::LimitScope;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::crypto_counts::CryptoCounts;
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use rustix::time::{ClockId, clock_gettime};
@@ -71,9 +71,9 @@ impl PlainHead {
     }
 
     /// Those of an RPC message, and where its arguments begin.
-    fn of(stream: &[u8]) -> Result<(Self, usize), Unprotected> {
-        let (_, at) = CallHeader::parse(stream).map_err(|_| Unprotected::Failed)?;
-        let words = stream[4..].first_chunk().ok_or(Unprotected::Failed)?;
+    fn of(stream: &[u8]) -> Result<(Self, usize), ProtectError> {
+        let (_, at) = CallHeader::parse(stream).map_err(|_| ProtectError::Failed)?;
+        let words = stream[4..].first_chunk().ok_or(ProtectError::Failed)?;
         Ok((Self(*words), at))
     }
 
@@ -109,7 +109,7 @@ pub(crate) struct ClientContext {
 
 /// A message cannot be protected, or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unprotected {
+pub(crate) enum ProtectError {
     /// No memory of this many bytes is free.
     NoMemory(usize),
     /// Its encoder is wrong, or the system provides no random numbers.
@@ -118,7 +118,7 @@ pub(crate) enum Unprotected {
     Forged,
 }
 
-impl fmt::Display for Unprotected {
+impl fmt::Display for ProtectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMemory(bytes) => write!(f, "no memory of {bytes} bytes is free"),
@@ -142,18 +142,18 @@ pub(crate) fn now_at_most() -> Instant {
 }
 
 /// Random bytes of the system.
-pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Unprotected> {
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), ProtectError> {
     use rustix::rand::{GetRandomFlags, getrandom};
     match getrandom(&mut *bytes, GetRandomFlags::empty()) {
         Ok(count) if count == bytes.len() => Ok(()),
-        _ => Err(Unprotected::Failed),
+        _ => Err(ProtectError::Failed),
     }
 }
 
 /// A number for a host, by which its contexts are counted.
 pub(crate) fn host_number(host: IpAddr) -> u64 {
     let mut hasher = DefaultHasher::new();
-    Origin::of(host).hash(&mut hasher);
+    LimitScope::of(host).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -177,8 +177,8 @@ impl Protection {
     /// Passes a reply to `send` whose only protection is its verifier.
     pub(in crate::reactor) fn behind_header<T>(
         &self,
-        draft: &Draft<'_>,
-        send: impl FnOnce(&Draft<'_>) -> T,
+        draft: &EncodedStream<'_>,
+        send: impl FnOnce(&EncodedStream<'_>) -> T,
     ) -> T {
         let (head, length) = self.success_header();
         send(&draft.behind(&head[..length]))
@@ -207,8 +207,8 @@ impl Protection {
         &self,
         pool: &BulkPool,
         data: &ReplyData,
-        draft: &Draft<'_>,
-    ) -> Result<LaidOut, Unprotected> {
+        draft: &EncodedStream<'_>,
+    ) -> Result<LaidOut, ProtectError> {
         let secured = (&*self.context, self.service);
         let (head, at) = self.success_header();
         let parts = (&head[..at], data.item_bytes());
@@ -221,7 +221,7 @@ impl Protection {
         &self,
         reply: &mut LaidOut,
         counts: &CryptoCounts,
-    ) -> Result<(), Unprotected> {
+    ) -> Result<(), ProtectError> {
         let body = &mut reply.message.bytes_mut()[reply.at..];
         seal((&self.context, self.service), body, self.sequence, counts)
     }
@@ -246,9 +246,9 @@ impl ClientContext {
     pub(in crate::reactor) fn sign<'a>(
         &self,
         numbers: (Xid, u32),
-        draft: &Draft<'a>,
+        draft: &EncodedStream<'a>,
         head: &'a mut [u8],
-    ) -> Result<Draft<'a>, Unprotected> {
+    ) -> Result<EncodedStream<'a>, ProtectError> {
         let (plain, at) = PlainHead::of(draft.stream())?;
         let length = self.emit_head(GssProcedure::Data, numbers, plain, head)?;
         Ok(draft.from(at).behind(&head[..length]))
@@ -269,32 +269,32 @@ impl ClientContext {
         (xid, sequence): (Xid, u32),
         plain: PlainHead,
         to: &mut [u8],
-    ) -> Result<usize, Unprotected> {
+    ) -> Result<usize, ProtectError> {
         const CREDENTIAL_AT: usize = 4 + PlainHead::BYTES + 8;
         let service = self.service;
         let credential = GssCredential { procedure, sequence, service, handle: &self.handle };
-        let place = to.get_mut(CREDENTIAL_AT..).ok_or(Unprotected::Failed)?;
-        let length = credential.emit(place).map_err(|_| Unprotected::Failed)?;
+        let place = to.get_mut(CREDENTIAL_AT..).ok_or(ProtectError::Failed)?;
+        let length = credential.emit(place).map_err(|_| ProtectError::Failed)?;
         to[..4].copy_from_slice(&xid.0.to_be_bytes());
         to[4..CREDENTIAL_AT - 8].copy_from_slice(&plain.0);
         to[CREDENTIAL_AT - 8..CREDENTIAL_AT].copy_from_slice(&auth_head(length));
         let (signed, rest) = to.split_at_mut(CREDENTIAL_AT + length);
         let mic = self.context.sign_call(signed);
         let mic = mic.as_slice();
-        let (head, place) = rest.split_first_chunk_mut().ok_or(Unprotected::Failed)?;
+        let (head, place) = rest.split_first_chunk_mut().ok_or(ProtectError::Failed)?;
         *head = auth_head(mic.len());
-        place.get_mut(..mic.len()).ok_or(Unprotected::Failed)?.copy_from_slice(mic);
+        place.get_mut(..mic.len()).ok_or(ProtectError::Failed)?.copy_from_slice(mic);
         Ok(CREDENTIAL_AT + length + 8 + mic.len())
     }
 
     /// Lays out a call whose body is not sealed yet, in memory of `memory`.
     pub(in crate::reactor) fn lay_out<'i>(
         &self,
-        memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
+        memory: impl FnOnce(usize) -> Result<Bulk, ProtectError>,
         numbers: (Xid, u32),
         items: impl Iterator<Item = &'i [u8]>,
-        draft: &Draft<'_>,
-    ) -> Result<LaidOut, Unprotected> {
+        draft: &EncodedStream<'_>,
+    ) -> Result<LaidOut, ProtectError> {
         let (plain, from) = PlainHead::of(draft.stream())?;
         let mut bytes = [0; CALL_HEAD_BYTES];
         let at = self.emit_head(GssProcedure::Data, numbers, plain, &mut bytes)?;
@@ -312,10 +312,10 @@ fn auth_head(bytes: usize) -> [u8; 8] {
 /// Lays out a message with room for the seal of its body, in private memory from `memory`.
 fn lay_out<'i>(
     (context, service): (&Context, GssService),
-    memory: impl FnOnce(usize) -> Result<Bulk, Unprotected>,
+    memory: impl FnOnce(usize) -> Result<Bulk, ProtectError>,
     (head, items): (&[u8], impl Iterator<Item = &'i [u8]>),
-    (draft, at): (&Draft<'_>, usize),
-) -> Result<Bulk, Unprotected> {
+    (draft, at): (&EncodedStream<'_>, usize),
+) -> Result<Bulk, ProtectError> {
     let mut places = [const { Item { bytes: &[], placement: Placement::Inline } }; ITEMS_MAX];
     let mut content_bytes = draft.stream().len() - at;
     let mut count = 0;
@@ -333,7 +333,7 @@ fn lay_out<'i>(
     draft.from(at).write(&mut writer);
     let encoded = writer.finish();
     if !encoded.fits || encoded.items_missing || encoded.stream_bytes != content_bytes {
-        return Err(Unprotected::Failed);
+        return Err(ProtectError::Failed);
     }
     Ok(message)
 }
@@ -358,20 +358,20 @@ pub(in crate::reactor) fn seal(
     body: &mut [u8],
     sequence: u32,
     counts: &CryptoCounts,
-) -> Result<(), Unprotected> {
+) -> Result<(), ProtectError> {
     let (keys, counter) = (context.send_keys(), context.next_counter());
     counts.count(service, body.len());
     counts.measure(service, || {
         with_confounders(|confounders| {
             seal_body(service, keys, body, sequence, counter, confounders)
-                .map_err(|_| Unprotected::Failed)
+                .map_err(|_| ProtectError::Failed)
         })
     })
 }
 
 fn with_confounders<T>(
-    run: impl FnOnce(&mut AesConfounders) -> Result<T, Unprotected>,
-) -> Result<T, Unprotected> {
+    run: impl FnOnce(&mut AesConfounders) -> Result<T, ProtectError>,
+) -> Result<T, ProtectError> {
     CONFOUNDERS.with_borrow_mut(|place| match place {
         Some(confounders) if confounders.used() < RESEED_AFTER => run(confounders),
         _ => run(seeded(place)?),
@@ -380,7 +380,7 @@ fn with_confounders<T>(
 
 /// A generator with another seed of the system: a new one, or that of the thread.
 #[cold]
-fn seeded(place: &mut Option<AesConfounders>) -> Result<&mut AesConfounders, Unprotected> {
+fn seeded(place: &mut Option<AesConfounders>) -> Result<&mut AesConfounders, ProtectError> {
     let mut seed = [0; SEED_BYTES];
     fill_random(&mut seed)?;
     let seeded = match place {
@@ -397,8 +397,8 @@ fn seeded(place: &mut Option<AesConfounders>) -> Result<&mut AesConfounders, Unp
 }
 
 /// Private memory, exactly so long.
-pub(crate) fn take(pool: &BulkPool, bytes: usize) -> Result<Bulk, Unprotected> {
-    let mut bulk = pool.take(bytes).ok_or(Unprotected::NoMemory(bytes))?;
+pub(crate) fn take(pool: &BulkPool, bytes: usize) -> Result<Bulk, ProtectError> {
+    let mut bulk = pool.take(bytes).ok_or(ProtectError::NoMemory(bytes))?;
     bulk.set_len(bytes);
     Ok(bulk)
 }
@@ -410,10 +410,10 @@ pub(crate) fn open(
     body: &mut [u8],
     sequence: u32,
     counts: &CryptoCounts,
-) -> Result<Range<usize>, Unprotected> {
+) -> Result<Range<usize>, ProtectError> {
     counts.count(service, body.len());
     counts.measure(service, || {
-        open_body(service, context.receive_keys(), body, sequence).map_err(|_| Unprotected::Forged)
+        open_body(service, context.receive_keys(), body, sequence).map_err(|_| ProtectError::Forged)
     })
 }
 

@@ -3,8 +3,8 @@
 
 use crate::mem::{Bulk, BulkPool, Lease, SharedBulk};
 use crate::reactor::types::calls::RpcRefusal;
-use crate::reactor::types::draft::Draft;
-use crate::reactor::types::encode_buffer::Undrafted;
+use crate::reactor::types::encode_buffer::EncodeError;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
 use crate::reactor::types::negotiate::Negotiated;
 use spinrpc_proto::alignment::Alignment;
@@ -256,7 +256,7 @@ impl ReplyPlan {
         &self,
         room: &mut [u8],
         EncodedReply { encoded, data, stream }: &mut EncodedReply,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
         pool: &BulkPool,
     ) -> Result<(), RpcRefusal> {
         *encoded = match self.encode_padded(room, data, draft) {
@@ -284,14 +284,14 @@ impl ReplyPlan {
     }
 
     /// The answer in the place of results that could not be encoded.
-    pub(in crate::reactor) fn refusal(&self, why: Undrafted, data: &ReplyData) -> RpcRefusal {
+    pub(in crate::reactor) fn refusal(&self, why: EncodeError, data: &ReplyData) -> RpcRefusal {
         let takes = |bytes| self.takes_long(bytes) || self.allows_reads(data);
         match why {
-            Undrafted::TooLong(bytes) if takes(bytes + SUCCESS_HEADER.len()) => {
+            EncodeError::TooLong(bytes) if takes(bytes + SUCCESS_HEADER.len()) => {
                 RpcRefusal::NoMemory
             }
-            Undrafted::TooLong(_) => RpcRefusal::NoRoom,
-            Undrafted::ItemsMissing => SYSTEM_ERR,
+            EncodeError::TooLong(_) => RpcRefusal::NoRoom,
+            EncodeError::ItemsMissing => SYSTEM_ERR,
         }
     }
 
@@ -302,7 +302,7 @@ impl ReplyPlan {
         stream: &mut [u8],
         data: &ReplyData,
         form: Form,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Encoded {
         self.encode_as(stream, data, form, draft, None)
     }
@@ -312,7 +312,7 @@ impl ReplyPlan {
         &self,
         stream: &mut [u8],
         data: &ReplyData,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Option<Encoded> {
         let (room, mut padding) = self.padding(stream.len(), draft)?;
         let stream = &mut stream[..room];
@@ -326,7 +326,7 @@ impl ReplyPlan {
         stream: &mut [u8],
         data: &ReplyData,
         form: Form,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
         padding: Option<&mut Padding>,
     ) -> Encoded {
         let mut items = [Item { bytes: &[], placement: Placement::Inline }; ITEMS_MAX];

@@ -5,7 +5,7 @@ use super::turns::Turns;
 use crate::nfs3::{PROGRAM, VERSION};
 use crate::server::exports::{ExportTable, Peer};
 use crate::server::tcp::{TcpService, call_of, check, record_of};
-use spinrpc::fabric::Origin;
+use spinrpc::fabric::LimitScope;
 use spinrpc::rpcbind::record;
 use spinrpc::rpcbind::wire::CallHeader;
 use spinrpc::{AcceptStatus, AuthFlavor, Engine, Procedure};
@@ -80,7 +80,7 @@ impl TcpService for ContextService {
                 Peer::Host(host) => *host,
                 _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             };
-            let _turn = self.turns.take(Origin::of(host), TURN_TIMEOUT)?;
+            let _turn = self.turns.take(LimitScope::of(host), TURN_TIMEOUT)?;
             return record::mark(&self.engine.answer_gss_call(message, host)?).ok();
         }
         record_of(&header, Self::results(&header, args))

@@ -1,6 +1,6 @@
 //! Bounds the calls of clients that the mechanism works for at a time: it asks name services, which may block for long.
 
-use spinrpc::fabric::Origin;
+use spinrpc::fabric::LimitScope;
 use spinrpc::sync::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,20 +11,20 @@ pub(super) const TURNS_OF_HOST_MAX: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    taken: Mutex<Vec<Origin>>,
+    taken: Mutex<Vec<LimitScope>>,
     freed: Condvar,
 }
 
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
-    origin: Origin,
+    origin: LimitScope,
 }
 
 impl Turns {
     /// Waits until a call of this origin has its turn, or until the time is over.
-    pub(super) fn take(&self, origin: Origin, at_most: Duration) -> Option<Turn<'_>> {
-        let is_full = |taken: &mut Vec<Origin>| {
+    pub(super) fn take(&self, origin: LimitScope, at_most: Duration) -> Option<Turn<'_>> {
+        let is_full = |taken: &mut Vec<LimitScope>| {
             let own = taken.iter().filter(|other| **other == origin).count();
             taken.len() >= TURNS_MAX || own >= TURNS_OF_HOST_MAX
         };
@@ -56,8 +56,8 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::thread;
 
-    fn origin(host: u8) -> Origin {
-        Origin::of(Ipv4Addr::new(192, 0, 2, host).into())
+    fn origin(host: u8) -> LimitScope {
+        LimitScope::of(Ipv4Addr::new(192, 0, 2, host).into())
     }
 
     #[test]

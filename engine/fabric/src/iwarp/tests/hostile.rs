@@ -59,7 +59,8 @@ fn access_beyond_a_live_key_moves_no_byte_and_ends_the_connection() {
     let mut server = Server::new();
     let (mut other, at_other) = server.connect();
     let long = 1 << 17;
-    let wrong: [(fn(&mut RemoteSlice), Fault, Fault); 5] = [
+    type Change = fn(&mut RemoteSlice);
+    let wrong: [(Change, Fault, Fault); 5] = [
         (|slice| slice.handle ^= 1 << 9, Fault::TaggedStag, Fault::ReadStag),
         (|slice| slice.handle = 0, Fault::TaggedStag, Fault::ReadStag),
         (|slice| slice.length += 1, Fault::TaggedBounds, Fault::ReadBounds),
@@ -208,7 +209,8 @@ fn memory_is_not_given_back_while_the_socket_has_still_to_read_it() {
 #[test]
 fn a_stream_that_breaks_is_told_apart_from_one_that_is_closed() {
     let mut server = Server::new();
-    let ends: [(fn(&mut RawPeer), DownCause); 3] = [
+    type Prepare = fn(&mut RawPeer);
+    let ends: [(Prepare, DownCause); 3] = [
         (|_| {}, DownCause::Remote),
         (|peer| peer.socket.write_all(&[0, 100]).unwrap(), DownCause::PeerDied),
         (

@@ -21,7 +21,7 @@ use crate::tests::conformance::{End, Event, accept_into_channel, bytes_of, patte
 use crate::tests::slab;
 use crate::{
     Access, ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId,
-    RemoteSlice, SendWr, Short, ShortEnds, ShortLane, WrError, WrId,
+    RemoteSlice, SendWr, Short, ShortEnds, ShortMessages, WrError, WrId,
 };
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -3,7 +3,7 @@
 use super::pair::{bytes_of, pattern};
 use super::transfers::{expose, write};
 use super::{Event, Pair, Provider};
-use crate::{Access, Fabric, SHORT_BYTES_MAX, SendWr, ShortLane, WrId};
+use crate::{Access, Fabric, SHORT_BYTES_MAX, SendWr, ShortMessages, WrId};
 
 /// A connection on which a message has just arrived: over shared memory the first one after silence is not
 /// delivered by value.

@@ -1,6 +1,6 @@
 //! Accepting: from a connection request to an endpoint in the hands of its core.
 
-use super::super::super::{Acceptor, Endpoint, FabricError, Origin, Peer};
+use super::super::super::{Acceptor, Endpoint, FabricError, LimitScope, Peer};
 use super::super::cm::{CmEvent, CmId};
 use super::super::connector::Environment;
 use super::super::link::Side;
@@ -118,7 +118,7 @@ impl ControlThread {
         if guarded(&listener.op, || listener.acceptor.admits(&peer)) != Some(true) {
             return id.reject(STRANGER);
         }
-        if let Some(reason) = self.refusal(Origin::of(asking_peer(&id).ip())) {
+        if let Some(reason) = self.refusal(LimitScope::of(asking_peer(&id).ip())) {
             return id.reject(reason);
         }
         let picked = guarded(&listener.op, || listener.acceptor.pick_core(&[]));
@@ -143,10 +143,10 @@ impl ControlThread {
         let _ = guarded(&listener.op, || listener.acceptor.accepted(index, endpoint));
     }
 
-    fn refusal(&self, host: Origin) -> Option<&'static [u8]> {
+    fn refusal(&self, host: LimitScope) -> Option<&'static [u8]> {
         let config = &self.environment.config;
         let accepted = self.connections.values().filter(|one| one.is_accepted());
-        let origins = accepted.map(|one| (Origin::of(one.peer.ip()), one.is_handshake()));
+        let origins = accepted.map(|one| (LimitScope::of(one.peer.ip()), one.is_handshake()));
         refusal(origins, host, config.handshakes_max, config.host_conns_max)
     }
 
@@ -203,8 +203,8 @@ fn is_of_path(claimed: SocketAddr, path: Option<Ipv6Addr>) -> bool {
 /// Reason to refuse one more connection of `host`, by those that were accepted: each with its host, and
 /// with `true` for a handshake.
 fn refusal(
-    accepted: impl Iterator<Item = (Origin, bool)> + Clone,
-    host: Origin,
+    accepted: impl Iterator<Item = (LimitScope, bool)> + Clone,
+    host: LimitScope,
     handshakes_max: usize,
     host_conns_max: usize,
 ) -> Option<&'static [u8]> {
@@ -261,9 +261,9 @@ mod tests {
     fn established_connections_of_one_host_are_limited_whatever_their_addresses_within_a_64() {
         let network = |interface: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, interface]);
         let accepted: Vec<_> =
-            (0..3).map(|interface| (Origin::of(network(interface)), false)).collect();
+            (0..3).map(|interface| (LimitScope::of(network(interface)), false)).collect();
         let refusal =
-            |host: IpAddr, most| refusal(accepted.iter().copied(), Origin::of(host), 64, most);
+            |host: IpAddr, most| refusal(accepted.iter().copied(), LimitScope::of(host), 64, most);
         assert_eq!(refusal(network(9), 3), Some(HOST_FULL));
         assert_eq!(refusal(network(9), 4), None);
         assert_eq!(refusal([10, 0, 0, 1].into(), 3), None, "another host");

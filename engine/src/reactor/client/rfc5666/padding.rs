@@ -7,7 +7,7 @@
 use crate::reactor::client::place::{Shape, Stage};
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::types::calls::Backpressure;
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{CallChunks, Encoded, Placement};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -19,7 +19,7 @@ impl Stage {
     pub(in crate::reactor) fn encode_padded(
         &mut self,
         call: &Outgoing,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
         segment_bytes: usize,
     ) -> Option<Encoded> {
         if self.alignment == Alignment::NONE {

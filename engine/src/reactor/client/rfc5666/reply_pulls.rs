@@ -10,8 +10,8 @@ use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::outgoing::Outgoing;
-use crate::reactor::in_flight::read_buffers::Sinks;
-use crate::reactor::in_flight::read_ids::Pulling;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
+use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::rfc5666::ReplyPull;
 use crate::reactor::in_flight::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -30,7 +30,7 @@ impl CoreCell {
         fetched: Result<(), CallFailure>,
         up: &mut impl Upcalls,
     ) {
-        let (sinks, wait) = (Sinks::default(), MessageWait::default());
+        let (sinks, wait) = (ReadBuffers::default(), MessageWait::default());
         let pull = ReplyPull { message, reply, call, sinks, wait };
         if self.reactor().hold_reply(conn, pull, fetched) {
             self.go_on_with_reply(conn, reply.slot, up);
@@ -93,7 +93,7 @@ impl Reactor {
     fn step_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
         if self.conn(conn)?.lane.proto().requester.wants_reads(slot) {
             // A reply that exceeds the whole memory, or has waited for some too long, fails.
-            if self.fetch(conn, Pulling::Reply(slot)).is_err() {
+            if self.fetch(conn, ReadOwner::Reply(slot)).is_err() {
                 self.give_up_reply(conn, slot, CallFailure::NoMemory);
             }
         }
@@ -107,7 +107,7 @@ impl Reactor {
         let (c, core) = self.conn_and_core(conn)?;
         let room = c.queue_room(core.fabric()) > 0 && c.has_spare_send();
         let Some(mut done) = c.sends.take().filter(|_| room) else {
-            self.put_off(conn, Pulling::Reply(slot));
+            self.put_off(conn, ReadOwner::Reply(slot));
             return None;
         };
         let end = c.lane.proto().requester.end_pull(slot, done.whole_mut())?;

@@ -13,7 +13,7 @@ use super::results::{PLACE_BYTES, REPLY_BYTES_MAX, Results, Stored};
 use super::{CallKey, KIN_PART};
 use crate::reactor::in_flight::deferred::DeferTicket;
 use crate::reactor::types::calls::RpcRefusal;
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::peer_id::PeerId;
 use crate::reactor::types::reply_plan::ReplyData;
@@ -89,12 +89,12 @@ const EMPTY: Queue = Queue { oldest: NONE, newest: NONE };
 #[derive(Clone, Copy)]
 enum Of {
     All,
-    Kin,
+    PeerGroup,
 }
 
 /// Places of a kin: of all kin with the same hash.
 #[derive(Clone, Copy)]
-struct Kin {
+struct PeerGroup {
     held: u32,
     /// Of those, the ones of calls that are being executed.
     running: u32,
@@ -107,7 +107,7 @@ pub(super) struct State {
     most: usize,
     free: u32,
     replied: Queue,
-    kins: Box<[Kin]>,
+    kins: Box<[PeerGroup]>,
     /// Numbers of the kins that hold more than their part: fewer than there are parts.
     beyond: Vec<usize>,
     heads: Heads,
@@ -128,7 +128,7 @@ impl Places {
             most,
             free: NONE,
             replied: EMPTY,
-            kins: vec![Kin { held: 0, running: 0, replied: EMPTY }; buckets].into(),
+            kins: vec![PeerGroup { held: 0, running: 0, replied: EMPTY }; buckets].into(),
             beyond: Vec::with_capacity(KIN_PART),
             heads: Arc::clone(&heads),
             memory: vec![0; most * PLACE_BYTES].into(),
@@ -296,7 +296,7 @@ impl State {
     }
 
     /// The kin that holds a place.
-    fn kin_at(&mut self, index: u32) -> &mut Kin {
+    fn kin_at(&mut self, index: u32) -> &mut PeerGroup {
         let kin = self.kin_of(self[index].owner);
         &mut self.kins[kin]
     }
@@ -304,13 +304,13 @@ impl State {
     fn queue(&mut self, of: Of, index: u32) -> &mut Queue {
         match of {
             Of::All => &mut self.replied,
-            Of::Kin => &mut self.kin_at(index).replied,
+            Of::PeerGroup => &mut self.kin_at(index).replied,
         }
     }
 
     /// Appends a place to both of its queues.
     fn enqueue(&mut self, index: u32) {
-        for of in [Of::All, Of::Kin] {
+        for of in [Of::All, Of::PeerGroup] {
             let older = std::mem::replace(&mut self.queue(of, index).newest, index);
             self.place(index).links[of as usize] = Link { older, newer: NONE };
             match older {
@@ -322,7 +322,7 @@ impl State {
 
     /// Takes a place out of both of its queues.
     fn dequeue(&mut self, index: u32) {
-        for of in [Of::All, Of::Kin] {
+        for of in [Of::All, Of::PeerGroup] {
             let Link { older, newer } =
                 std::mem::replace(&mut self.place(index).links[of as usize], APART);
             match older {
@@ -365,7 +365,7 @@ impl State {
         &mut self,
         index: u32,
         data: &ReplyData,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Vec<DeferTicket> {
         let kept = self.store(index, data, draft);
         self.keep(index, kept.map_or(Content::Refused(SYSTEM_ERR), Content::Replied))
@@ -388,7 +388,12 @@ impl State {
 
     /// Writes results into the place, and as many further ones as they need. `None` if they are too long, or all
     /// other places hold calls in progress.
-    fn store(&mut self, index: u32, data: &ReplyData, draft: &Draft<'_>) -> Option<Results> {
+    fn store(
+        &mut self,
+        index: u32,
+        data: &ReplyData,
+        draft: &EncodedStream<'_>,
+    ) -> Option<Results> {
         let results = Results::of(data, draft)?;
         let bytes = results.bytes();
         if bytes <= PLACE_BYTES {
@@ -474,7 +479,7 @@ mod tests {
     /// Heads and kins are at most twice as many as places.
     #[test]
     fn a_place_takes_no_more_memory_than_is_said() {
-        let lists = 2 * (size_of::<AtomicU32>() + size_of::<Kin>());
+        let lists = 2 * (size_of::<AtomicU32>() + size_of::<PeerGroup>());
         let bytes = size_of::<Place>() + PLACE_BYTES + lists;
         assert!(bytes <= BYTES_PER_PLACE, "{bytes}");
     }

@@ -2,7 +2,7 @@
 
 use crate::mem::Bulk;
 use crate::reactor::types::calls::RpcRefusal;
-use crate::reactor::types::draft::{Cuts, Draft};
+use crate::reactor::types::encoded_stream::{EncodedStream, ItemOffsets};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -17,7 +17,7 @@ pub(super) const REPLY_BYTES_MAX: usize = 64 << 10;
 /// Results of a call, apart from their bytes.
 pub(crate) struct Results {
     stream_bytes: usize,
-    cuts: Cuts,
+    cuts: ItemOffsets,
     /// Lengths of the data items, which stand behind the stream, each at a multiple of four.
     items: [u32; ITEMS_MAX],
     allows_read_chunks: bool,
@@ -32,7 +32,7 @@ pub(crate) enum Stored<'a> {
 
 impl Results {
     /// `None` if they are too long.
-    pub(super) fn of(data: &ReplyData, draft: &Draft<'_>) -> Option<Self> {
+    pub(super) fn of(data: &ReplyData, draft: &EncodedStream<'_>) -> Option<Self> {
         let (stream_bytes, cuts) = (draft.stream().len(), *draft.cuts());
         let mut items = [0; ITEMS_MAX];
         for (item, length) in data.item_bytes().take(cuts.count()).zip(&mut items) {
@@ -50,7 +50,7 @@ impl Results {
     }
 
     /// Writes the stream and its items into as many bytes as they have.
-    pub(super) fn write(&self, into: &mut [u8], data: &ReplyData, draft: &Draft<'_>) {
+    pub(super) fn write(&self, into: &mut [u8], data: &ReplyData, draft: &EncodedStream<'_>) {
         into[..self.stream_bytes].copy_from_slice(draft.stream());
         let mut at = roundup4(self.stream_bytes);
         for item in data.item_bytes().take(self.cuts.count()) {
@@ -64,7 +64,7 @@ impl Results {
         &self,
         bytes: &'a [u8],
         take: impl Fn(usize) -> Option<Bulk>,
-    ) -> Option<(ReplyData, Draft<'a>)> {
+    ) -> Option<(ReplyData, EncodedStream<'a>)> {
         let mut data = ReplyData::new();
         let mut at = roundup4(self.stream_bytes);
         for length in &self.items[..self.cuts.count()] {
@@ -75,7 +75,7 @@ impl Results {
             at += roundup4(length);
         }
         let data = if self.allows_read_chunks { data.allow_read_chunks() } else { data };
-        Some((data, Draft::new(&bytes[..self.stream_bytes], self.cuts)))
+        Some((data, EncodedStream::new(&bytes[..self.stream_bytes], self.cuts)))
     }
 }
 
@@ -84,7 +84,7 @@ impl Stored<'_> {
     pub(crate) fn reply(
         &self,
         take: impl Fn(usize) -> Option<Bulk>,
-    ) -> Result<(ReplyData, Draft<'_>), RpcRefusal> {
+    ) -> Result<(ReplyData, EncodedStream<'_>), RpcRefusal> {
         match self {
             Self::Results(bytes, results) => results.read(bytes, take).ok_or(SYSTEM_ERR),
             Self::Refusal(why) => Err(*why),

@@ -3,7 +3,7 @@
 use crate::mem::Buf;
 use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::outgoing::Outgoing;
-use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use spinrpc_proto::events::DeliveredReply;
 
 /// A reply that is being fetched.
@@ -13,7 +13,7 @@ pub(crate) struct ReplyPull {
     /// Its call, whose keys are dead.
     pub(in crate::reactor) call: Option<Box<Outgoing>>,
     /// Memory for its chunks.
-    pub(in crate::reactor) sinks: Sinks,
+    pub(in crate::reactor) sinks: ReadBuffers,
     pub(in crate::reactor) wait: MessageWait,
 }
 

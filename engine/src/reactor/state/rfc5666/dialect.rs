@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, FabricError};
 use crate::mem::Buf;
-use crate::reactor::in_flight::read_buffers::Sinks;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::rfc5666::{ExportHold, KeptReply, ReceiveChains, ReplyPull};
 use crate::sys::clock::Clock;
 use spinrpc_proto::alignment::Alignment;
@@ -94,7 +94,7 @@ impl Dialect {
     }
 
     /// The same: its message, and the memory of its chunks.
-    pub(in crate::reactor) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut Sinks)> {
+    pub(in crate::reactor) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut ReadBuffers)> {
         self.pull(slot).map(|ReplyPull { message, sinks, .. }| (&*message, sinks))
     }
 

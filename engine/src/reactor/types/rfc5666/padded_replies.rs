@@ -1,6 +1,6 @@
 //! Padding of inline replies (RFC 5666 section 3.9).
 
-use crate::reactor::types::draft::Draft;
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::reply_plan::ReplyPlan;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::rdma::v1::MSGP_FIELDS_BYTES;
@@ -19,7 +19,7 @@ impl ReplyPlan {
     pub(in crate::reactor::types) fn padding(
         &self,
         room: usize,
-        draft: &Draft<'_>,
+        draft: &EncodedStream<'_>,
     ) -> Option<(usize, Padding)> {
         if self.alignment() == Alignment::NONE || draft.has_head() {
             return None;

@@ -38,7 +38,7 @@ fn access_says_what_the_mode_says() {
         (user(BOB), &file, 0),
         (user(BOB), &export.root(), ACCESS3_READ | ACCESS3_LOOKUP),
         // Root may, but no user may execute.
-        (ROOT.clone(), &file, ACCESS3_READ | writes),
+        (*ROOT, &file, ACCESS3_READ | writes),
     ] {
         assert_eq!(export.directory.access(&caller, key, all).unwrap(), expected, "{caller:?}");
     }

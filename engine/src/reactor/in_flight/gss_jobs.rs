@@ -1,15 +1,15 @@
-//! Bodies under RPCSEC_GSS that are too long to be sealed or opened at once: threads of the core do that (`gss_threads`), so that
+//! Bodies under RPCSEC_GSS that are too long to be sealed or opened at once: threads of the core do that (`gss_pool`), so that
 //! its other connections do not wait for the encryption of a mebibyte. And sealed calls that wait for room to be sent.
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::in_flight::gss_calls::SentCall;
-use crate::reactor::in_flight::gss_threads::{BodyThreads, Spawn};
+use crate::reactor::in_flight::gss_pool::{BodyThreads, Spawn};
 use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::types::calls::SlotToken;
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::protection::{
-    ClientContext, LaidOut, Protection, Unprotected, open, seal,
+    ClientContext, LaidOut, ProtectError, Protection, open, seal,
 };
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_gss::context::Context;
@@ -35,12 +35,12 @@ pub(crate) struct Body {
     pub(crate) message: Bulk,
     /// Offset of the body.
     pub(crate) at: usize,
-    pub(crate) then: Then,
+    pub(crate) then: Purpose,
 }
 
 /// Use of a finished body.
 #[expect(clippy::large_enum_variant, reason = "bodies lie in the queue, not on the heap")]
-pub(crate) enum Then {
+pub(crate) enum Purpose {
     /// A verified call: its arguments go to its handler.
     Serve { slot: SlotId, protection: Protection },
     /// A verified reply, whose call has ended: its results go to the application, with the buffers of the call.
@@ -58,7 +58,7 @@ pub(crate) enum Then {
 
 /// Use of a body, without what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum PurposeKind {
     Serve,
     Deliver,
     Reply,
@@ -66,14 +66,14 @@ pub(crate) enum Use {
 }
 
 /// A body that is finished, and the place of arguments or results in it if it was opened.
-pub(crate) type Finished = (Body, Result<Range<usize>, Unprotected>);
+pub(crate) type Finished = (Body, Result<Range<usize>, ProtectError>);
 
 /// The unfinished bodies of a core.
 pub(crate) struct GssWork {
     threads: BodyThreads,
     /// The connections and uses of the bodies that the threads have.
-    out: Vec<(ConnId, Use)>,
-    /// Replies of these, by the slots that the application knows their calls by. One that is not here was cancelled.
+    out: Vec<(ConnId, PurposeKind)>,
+    /// Bodies of replies that threads open, by the slots and tokens of their calls; absent once cancelled.
     opening: Vec<(ConnId, SlotToken)>,
     /// Bodies back from the threads.
     finished: VecDeque<Finished>,
@@ -177,13 +177,14 @@ impl GssWork {
     }
 
     /// Waits until the threads have finished a body of a connection, or of any, for this use, and returns it. `None` if they have
-    /// none. A core waits so for replies alone, when their connection ends.
+    /// none. Used for replies alone: when their connection closes, and when the core ends.
     pub(in crate::reactor) fn wait_for(
         &mut self,
         conn: Option<ConnId>,
-        kind: Use,
+        kind: PurposeKind,
     ) -> Option<Finished> {
-        let is_meant = |of: (ConnId, Use)| conn.is_none_or(|conn| conn == of.0) && of.1 == kind;
+        let is_meant =
+            |of: (ConnId, PurposeKind)| conn.is_none_or(|conn| conn == of.0) && of.1 == kind;
         loop {
             self.collect();
             let is_next = |(body, _): &Finished| is_meant((body.conn, body.then.kind()));
@@ -227,7 +228,7 @@ impl GssWork {
     }
 }
 
-impl Then {
+impl Purpose {
     /// The context and service of the body, and the sequence number of its call.
     fn secured(&self) -> (&Context, GssService, u32) {
         match self {
@@ -241,12 +242,12 @@ impl Then {
         }
     }
 
-    fn kind(&self) -> Use {
+    fn kind(&self) -> PurposeKind {
         match self {
-            Self::Serve { .. } => Use::Serve,
-            Self::Deliver { .. } => Use::Deliver,
-            Self::Reply { .. } => Use::Reply,
-            Self::Send { .. } => Use::Send,
+            Self::Serve { .. } => PurposeKind::Serve,
+            Self::Deliver { .. } => PurposeKind::Deliver,
+            Self::Reply { .. } => PurposeKind::Reply,
+            Self::Send { .. } => PurposeKind::Send,
         }
     }
 
@@ -267,20 +268,20 @@ impl Body {
         LaidOut { message, at }: LaidOut,
         data: ReplyData,
     ) -> Self {
-        Self { conn, message, at, then: Then::Reply { slot, protection, data } }
+        Self { conn, message, at, then: Purpose::Reply { slot, protection, data } }
     }
 
     /// Seals or opens it; on success returns the place of what was opened.
-    pub(crate) fn process(&mut self, counts: &CryptoCounts) -> Result<Range<usize>, Unprotected> {
+    pub(crate) fn process(&mut self, counts: &CryptoCounts) -> Result<Range<usize>, ProtectError> {
         let (context, service, sequence) = self.then.secured();
         let body = self.message.bytes_mut().get_mut(self.at..).unwrap_or_default();
         match self.then {
-            Then::Serve { .. } | Then::Deliver { .. } => {
+            Purpose::Serve { .. } | Purpose::Deliver { .. } => {
                 open(context, service, body, sequence, counts)
             }
             // The bug that the canary plants: a long reply leaves unsealed.
-            Then::Reply { .. } if cfg!(feature = "gss-canary") => Ok(0..0),
-            Then::Reply { .. } | Then::Send { .. } => {
+            Purpose::Reply { .. } if cfg!(feature = "gss-canary") => Ok(0..0),
+            Purpose::Reply { .. } | Purpose::Send { .. } => {
                 seal((context, service), body, sequence, counts).map(|()| 0..0)
             }
         }
@@ -295,6 +296,7 @@ mod tests {
     use crate::sys::clock::Clock;
     use spinrpc_gss::context::Established;
     use spinrpc_gss::{Enctype, Role, SessionKey, sealed_bytes};
+    use spinrpc_proto::ids::Instant;
     use std::collections::HashSet;
 
     const AT_ONCE: usize = 4096;
@@ -336,7 +338,7 @@ mod tests {
 
     fn index((body, end): &Finished) -> u16 {
         assert_eq!(*end, Ok(0..0));
-        let Then::Reply { slot, .. } = body.then else { unreachable!("another body") };
+        let Purpose::Reply { slot, .. } = body.then else { unreachable!("another body") };
         slot.index
     }
 
@@ -354,7 +356,7 @@ mod tests {
             }
             assert!(!work.has_room(ConnId::new(2, 0)), "beyond all places");
             let mut seen = HashSet::new();
-            while let Some(finished) = work.wait_for(None, Use::Reply) {
+            while let Some(finished) = work.wait_for(None, PurposeKind::Reply) {
                 assert!(seen.insert(index(&finished)));
             }
             assert_eq!((seen.len(), work.is_empty()), (BODIES, true));
@@ -371,10 +373,10 @@ mod tests {
         }
         assert!(!work.has_room(one) && work.has_room(other));
         work.push(reply(&pool, other, 9));
-        assert_eq!(index(&work.wait_for(Some(other), Use::Reply).unwrap()), 9);
-        assert!(work.wait_for(Some(other), Use::Reply).is_none());
+        assert_eq!(index(&work.wait_for(Some(other), PurposeKind::Reply).unwrap()), 9);
+        assert!(work.wait_for(Some(other), PurposeKind::Reply).is_none());
         assert!(
-            work.wait_for(Some(one), Use::Send).is_none(),
+            work.wait_for(Some(one), PurposeKind::Send).is_none(),
             "those of other uses are not waited for"
         );
         assert_eq!(index(&work.next_finished().unwrap()), 0);

@@ -32,21 +32,21 @@ pub(crate) fn once(
 
 /// A stream and where its items stood.
 #[derive(Clone, Copy)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct EncodedStream<'a> {
     stream: &'a [u8],
-    cuts: Cuts,
+    cuts: ItemOffsets,
     /// RPC header with a verifier, in the place of the plain one.
     #[cfg(feature = "gss")]
     head: Option<&'a [u8]>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> EncodedStream<'a> {
     /// A draft of a stream without data items, whose counted data are at unknown positions.
     pub(in crate::reactor) fn plain(stream: &'a [u8]) -> Self {
-        Self::new(stream, Cuts::NONE)
+        Self::new(stream, ItemOffsets::NONE)
     }
 
-    pub(in crate::reactor) fn new(stream: &'a [u8], cuts: Cuts) -> Self {
+    pub(in crate::reactor) fn new(stream: &'a [u8], cuts: ItemOffsets) -> Self {
         Self {
             stream,
             cuts,
@@ -82,7 +82,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The places of its items.
-    pub(in crate::reactor) fn cuts(&self) -> &Cuts {
+    pub(in crate::reactor) fn cuts(&self) -> &ItemOffsets {
         &self.cuts
     }
 
@@ -98,20 +98,20 @@ impl<'a> Draft<'a> {
 
 /// The places of the data items of a stored stream, in bytes from its start.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::reactor) struct Cuts {
+pub(in crate::reactor) struct ItemOffsets {
     at: [u32; ITEMS_MAX],
     count: u8,
     /// Places that padding may go to.
     marks: Marks,
 }
 
-impl Default for Cuts {
+impl Default for ItemOffsets {
     fn default() -> Self {
         Self::NONE
     }
 }
 
-impl Cuts {
+impl ItemOffsets {
     /// No items, and counted data in places that are not known.
     const NONE: Self = Self { at: [0; ITEMS_MAX], count: 0, marks: Marks::NONE };
 
@@ -216,8 +216,8 @@ mod tests {
         write: Write<'_>,
     ) -> [(bool, Vec<u8>); 2] {
         let mut kept = vec![0; 8192];
-        let (encoded, cuts) = Cuts::encode(&mut kept, items.len(), noted, write);
-        let draft = Draft::new(&kept[..encoded.stream_bytes], cuts);
+        let (encoded, cuts) = ItemOffsets::encode(&mut kept, items.len(), noted, write);
+        let draft = EncodedStream::new(&kept[..encoded.stream_bytes], cuts);
         let again = |stream: &mut StreamWriter<'_>| draft.write(stream);
         [written(items, alignment, write), written(items, alignment, &again)]
     }

@@ -1,10 +1,10 @@
 //! The threads that seal and open the long bodies of a core. They start with the first such bodies, and end with the core.
 //! Connections take turns, however many bodies one of them has.
 
-use crate::reactor::in_flight::gss_work::{Body, Finished};
+use crate::reactor::in_flight::gss_jobs::{Body, Finished};
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
 use crate::reactor::types::crypto_counts::CryptoCounts;
-use crate::reactor::types::protection::Unprotected;
+use crate::reactor::types::protection::ProtectError;
 use crate::sync::{lock, wait_for_change};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -112,7 +112,7 @@ impl Queue {
             drop(bodies);
             // A body that does not come back would keep its call for ever.
             let end = catch_unwind(AssertUnwindSafe(|| body.process(&self.crypto)));
-            let finished = (body, end.unwrap_or(Err(Unprotected::Failed)));
+            let finished = (body, end.unwrap_or(Err(ProtectError::Failed)));
             bodies = lock(&self.bodies);
             if !bodies.is_over {
                 bodies.done.push_back(finished);

@@ -2,8 +2,8 @@
 //! the api's dispatch.
 
 use crate::fabric::ConnId;
-use crate::reactor::in_flight::gss_threads::Spawn;
-use crate::reactor::in_flight::gss_work::{Body, Finished, Then, Use};
+use crate::reactor::in_flight::gss_jobs::{Body, Finished, Purpose, PurposeKind};
+use crate::reactor::in_flight::gss_pool::Spawn;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
@@ -29,7 +29,7 @@ impl CoreCell {
 
     /// Waits for the next reply of a connection that a thread opens.
     pub(crate) fn wait_for_reply(&self, conn: ConnId) -> Option<Finished> {
-        self.reactor().gss_work().wait_for(Some(conn), Use::Deliver)
+        self.reactor().gss_work().wait_for(Some(conn), PurposeKind::Deliver)
     }
 
     /// Goes on with the bodies that are finished, and with calls that wait; returns the number of bodies.
@@ -44,12 +44,12 @@ impl CoreCell {
             let Some((body, end)) = finished else { break };
             count += 1;
             match body.then {
-                Then::Reply { .. } => self.finish_sealed(body, end.is_ok()),
-                Then::Send { slot, .. } => {
+                Purpose::Reply { .. } => self.finish_sealed(body, end.is_ok()),
+                Purpose::Send { slot, .. } => {
                     let message = Some(body.message).filter(|_| end.is_ok());
                     self.reactor().take_sealed_call((body.conn, slot), message);
                 }
-                Then::Serve { .. } | Then::Deliver { .. } => {
+                Purpose::Serve { .. } | Purpose::Deliver { .. } => {
                     up.on_event(CoreEvent::Opened(&mut Some((body, end))));
                 }
             }

@@ -4,10 +4,10 @@ use super::Handled;
 use crate::fabric::{LINE_PAIRS, LongHead, Received, Short, ShortEnds};
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::Upcalls;
-use crate::reactor::state::conn_fast_path::ConnLane;
+use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame};
-use crate::reactor::types::fast_path_flags::Way;
+use crate::reactor::types::fast_path_flags::FastPath;
 use crate::reactor::types::header_bytes::{is_under_gss, plain_header_bytes};
 use crate::reactor::types::receive_event::{Event, EventSink};
 use spinrpc_proto::ids::Xid;
@@ -22,13 +22,13 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn serve_other_call(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         short: &Short,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((way, xid, stream)) = other_call(short.bytes()) else { return false };
-        if !self.lets(lane, way) || ends.room() <= lane.reserved() {
+        if !self.may_use(lane, way) || ends.room() <= lane.reserved() {
             return false;
         }
         debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
@@ -37,7 +37,7 @@ impl CoreCell {
         let serving = Serving::with_room(conn, None, short.bytes(), Some(self.lane().reply()));
         let outcome = self.serve_in_place(conn, || up.on_short_call(&serving, stream));
         let sent = match (outcome, way) {
-            (CallOutcome::Replied, Way::TakeCallsTwo) => {
+            (CallOutcome::Replied, FastPath::TakeCallsTwo) => {
                 self.answer_in_version_two(lane, ends, (short, xid))
             }
             (CallOutcome::Replied, _) => {
@@ -61,7 +61,7 @@ impl CoreCell {
     #[inline(always)]
     fn answer_in_version_two(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         (call, xid): (&Short, Xid),
     ) -> Option<usize> {
@@ -90,7 +90,7 @@ impl CoreCell {
     #[inline(never)]
     pub(super) fn on_other_short(
         &self,
-        lane: &ConnLane,
+        lane: &ConnFastPath,
         ends: &impl ShortEnds,
         short: &Short,
         up: &mut impl Upcalls,
@@ -136,10 +136,10 @@ impl CoreCell {
 
 /// The way, the XID and the RPC message of a call without chunks that is not under RPCSEC_GSS, if both headers agree on
 /// the XID.
-fn other_call(message: &[u8]) -> Option<(Way, Xid, &[u8])> {
+fn other_call(message: &[u8]) -> Option<(FastPath, Xid, &[u8])> {
     let (way, view) = match HeaderView::plain(message) {
-        Some(view) => (Way::TakeCalls, view),
-        None => (Way::TakeCallsTwo, HeaderView::plain_two(message)?),
+        Some(view) => (FastPath::TakeCalls, view),
+        None => (FastPath::TakeCallsTwo, HeaderView::plain_two(message)?),
     };
     let (xid, stream) = (view.xid(), view.payload());
     let is_call = opens_with(stream, xid, Direction::Call)
