@@ -14,8 +14,6 @@ pub enum Fault {
     ReadBounds = 0x0101,
     #[error("RDMAP: access rights violation")]
     AccessRights = 0x0102,
-    #[error("RDMAP: STag not associated with the stream")]
-    ReadAssociation = 0x0103,
     #[error("RDMAP: TO wrap")]
     ReadWrap = 0x0104,
     #[error("RDMAP: STag cannot be invalidated")]
@@ -24,6 +22,8 @@ pub enum Fault {
     RdmapVersion = 0x0205,
     #[error("RDMAP: unexpected opcode")]
     Opcode = 0x0206,
+    #[error("RDMAP: more Read Requests at a time than were agreed")]
+    ReadsExceeded = 0x0207,
     #[error("RDMAP: malformed message")]
     Malformed = 0x02ff,
     #[error("DDP: local catastrophic error")]
@@ -32,8 +32,6 @@ pub enum Fault {
     TaggedStag = 0x1100,
     #[error("DDP: base or bounds violation of a tagged message")]
     TaggedBounds = 0x1101,
-    #[error("DDP: STag not associated with the stream")]
-    TaggedAssociation = 0x1102,
     #[error("DDP: TO wrap of a tagged message")]
     TaggedWrap = 0x1103,
     #[error("DDP: invalid version of a tagged message")]

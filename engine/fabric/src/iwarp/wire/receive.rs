@@ -235,7 +235,7 @@ impl Receiver {
         last: bool,
     ) -> Result<Event, Fault> {
         if self.requests >= self.ird {
-            return Err(Fault::NoBuffer);
+            return Err(Fault::ReadsExceeded);
         }
         // The buffers of this queue are as long as a request (RFC 5040 section 5.2.1).
         if payload.len() > READ_REQUEST_BYTES || !last {

@@ -218,10 +218,10 @@ fn read_requests_are_whole_and_no_more_than_ird() {
     for msn in 1..=2 {
         assert!(event_of(&mut receiver, &read_request(msn), None).is_ok());
     }
-    assert_eq!(fault(&mut receiver, &read_request(3)), Fault::NoBuffer);
+    assert_eq!(fault(&mut receiver, &read_request(3)), Fault::ReadsExceeded);
     receiver.request_answered();
     assert!(event_of(&mut receiver, &read_request(3), None).is_ok());
-    assert_eq!(fault(&mut receiver, &read_request(4)), Fault::NoBuffer);
+    assert_eq!(fault(&mut receiver, &read_request(4)), Fault::ReadsExceeded);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn read_responses_answer_outstanding_reads_in_order() {
 fn a_side_without_reads_takes_neither_requests_nor_responses() {
     let mut receiver = Receiver::new(&Agreed { ird: 0, ord: 0, ..AGREED }, true);
     assert_eq!(receiver.expect_read(sink(1, 0, 1)), Err(OrdReached));
-    assert_eq!(fault(&mut receiver, &read_request(1)), Fault::NoBuffer);
+    assert_eq!(fault(&mut receiver, &read_request(1)), Fault::ReadsExceeded);
     assert_eq!(fault(&mut receiver, &tagged(READ_RESPONSE, true, 0, 0, b"")), Fault::Opcode);
 }
 
