@@ -294,8 +294,10 @@ mod tests {
     fn an_address_of_the_other_driver_is_named_as_that() {
         let error = RdmaAddress::parse("shm:echo").unwrap_err();
         assert!(error.reason.contains("fabric.driver"), "{error}");
-        let error = shm::check_address("rdma://h:1").unwrap_err();
-        assert!(error.reason.contains("fabric.driver"), "{error}");
+        for address in ["rdma://h:1", "iwarp://h:1"] {
+            let error = shm::check_address(address).unwrap_err();
+            assert!(error.reason.contains("fabric.driver"), "{error}");
+        }
         for (address, is_over_socket) in [("rdma://h:1", false), ("iwarp://h:1", true)] {
             let parsed = RdmaAddress::of_driver(address, is_over_socket);
             assert_eq!(parsed.map(|it| it.is_over_socket()), Ok(is_over_socket));

@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Peer {
-    /// Peer over an RDMA device: address and port that the connection manager has for the other end
-    /// (`rdma_get_peer_addr`). An IPv4 address may come mapped into IPv6; see
+    /// Peer over an RDMA device or a TCP socket: address and port that the connection manager
+    /// (`rdma_get_peer_addr`), or TCP, has for the other end. An IPv4 address may come mapped into IPv6; see
     /// [`to_canonical`](std::net::IpAddr::to_canonical). Prints as `IP:PORT`, with brackets around
     /// an IPv6 address.
     Socket(SocketAddr),

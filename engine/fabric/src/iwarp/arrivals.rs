@@ -11,6 +11,9 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::time::Instant;
 
+/// FPDUs of one connection that are acted on in a turn: a peer can send thousands that carry nothing.
+const FPDUS_PER_TURN: usize = 512;
+
 /// State of the receiving half beyond that of the protocol.
 #[derive(Debug, Default)]
 pub(super) struct Input {
@@ -85,14 +88,16 @@ impl QueuePair {
 
     fn act_on_all(&mut self, out: &mut Completions) -> Result<(), Stop> {
         self.input.has_more = false;
+        let mut left = FPDUS_PER_TURN;
         while self.ring.len() > 0
             && self.ring.len() >= self.input.needed
             && self.input.stalled_since.is_none()
         {
-            if out.room() == 0 {
+            if out.room() == 0 || left == 0 {
                 self.input.has_more = true;
                 break;
             }
+            left -= 1;
             let room = self.receives.front().map(room_of);
             match self.receiver.next(self.ring.readable(), room) {
                 Ok(Parsed::Need(bytes)) => self.input.needed = bytes,

@@ -139,8 +139,24 @@ impl IwarpFabric {
         let Some(pair) = self.pair_at(place) else { return };
         if pair.poll(out) {
             self.forget(place);
-        } else if pair.has_output() {
+            return;
+        }
+        let is_deaf = !pair.interest.contains(epoll::EventFlags::IN);
+        if pair.has_output() {
             self.mark_dirty(place);
+        }
+        if is_deaf {
+            self.update_interest(place);
+        }
+    }
+
+    /// Has the kernel report what a connection waits for.
+    #[cold]
+    fn update_interest(&mut self, place: u32) {
+        let Some(pair) = self.places[place as usize].pair.as_deref_mut() else { return };
+        let wanted = pair.wanted();
+        if std::mem::replace(&mut pair.interest, wanted) != wanted {
+            self.core.want(pair.socket(), place, wanted);
         }
     }
 
@@ -169,10 +185,7 @@ impl IwarpFabric {
             if let Some(timer) = pair.timer() {
                 at_most = at_most.min(timer.saturating_duration_since(now));
             }
-            let wanted = pair.wanted();
-            if std::mem::replace(&mut pair.interest, wanted) != wanted {
-                self.core.want(pair.socket(), place, wanted);
-            }
+            self.update_interest(place);
         }
         Some(at_most)
     }

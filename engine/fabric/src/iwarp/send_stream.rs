@@ -19,6 +19,9 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Pieces that one system call sends, and so many that wait.
 const PIECES_MAX: usize = 256;
 
+/// Pieces for which a list is made that takes no time to clear.
+const FEW_PIECES: usize = 4;
+
 /// Bytes that are framed ahead of the socket: what is sent in one turn.
 const AHEAD_BYTES: usize = 256 << 10;
 
@@ -200,12 +203,13 @@ impl SendStream {
         exposures: &mut Exposures,
         mut on_revoked: impl FnMut(u32),
     ) -> Result<(), Errno> {
-        if self.pieces.is_empty() {
-            return Ok(());
-        }
-        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-        let count = self.gather(&mut slices, exposures);
-        match socket::send(socket, &slices[..count]) {
+        let moved = match self.pieces.len() {
+            0 => return Ok(()),
+            // Short messages, which are in the buffer.
+            1..=FEW_PIECES => self.send_pieces::<FEW_PIECES>(socket, exposures),
+            _ => self.send_pieces::<PIECES_MAX>(socket, exposures),
+        };
+        match moved {
             Moved::Bytes(bytes) => {
                 self.advance(bytes, exposures, &mut on_revoked);
                 Ok(())
@@ -215,11 +219,13 @@ impl SendStream {
         }
     }
 
-    fn gather<'a>(
-        &'a self,
-        into: &mut [IoSlice<'a>; PIECES_MAX],
-        exposures: &'a Exposures,
-    ) -> usize {
+    fn send_pieces<const COUNT: usize>(&self, socket: impl AsFd, exposures: &Exposures) -> Moved {
+        let mut slices = [IoSlice::new(&[]); COUNT];
+        self.gather(&mut slices, exposures);
+        socket::send(socket, &slices[..self.pieces.len().min(COUNT)])
+    }
+
+    fn gather<'a>(&'a self, into: &mut [IoSlice<'a>], exposures: &'a Exposures) {
         let (mut buffered, mut skipped) = (self.start, self.sent);
         for (slice, piece) in into.iter_mut().zip(&self.pieces) {
             let bytes = match piece.place {
@@ -239,7 +245,6 @@ impl SendStream {
             };
             *slice = IoSlice::new(&bytes[std::mem::take(&mut skipped).min(bytes.len())..]);
         }
-        self.pieces.len().min(PIECES_MAX)
     }
 
     fn advance(

@@ -98,9 +98,14 @@ fn users_of(name: &str, table: &str) -> Vec<u32> {
 }
 
 fn not_shm(address: &str) -> &'static str {
-    match address.starts_with("rdma://") || address.starts_with("iwarp://") {
-        true => "it is for a network, and this engine's driver is shm (fabric.driver)",
-        false => "it must start with shm:",
+    match address.split_once("://") {
+        Some(("rdma", _)) => {
+            "it is for RDMA devices, and this engine's driver is shm (fabric.driver)"
+        }
+        Some(("iwarp", _)) => {
+            "it is for TCP sockets, and this engine's driver is shm (fabric.driver)"
+        }
+        _ => "it must start with shm:",
     }
 }
 

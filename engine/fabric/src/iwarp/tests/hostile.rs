@@ -7,7 +7,7 @@ use super::raw_peer::{
     PATIENCE, RawPeer, Server, ask, client, local, next, read_frame, write_frame,
 };
 use crate::tests::conformance::{Event, bytes_of, pattern};
-use crate::{Access, DownCause, Fabric, RemoteSlice, Revoked, SendWr, WrError, WrId};
+use crate::{Access, DownCause, Fabric, QpId, RemoteSlice, Revoked, SendWr, WrError, WrId};
 use rustix::net::sockopt::set_socket_linger;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -149,27 +149,56 @@ fn the_sink_of_a_read_takes_its_response_and_nothing_else() {
     }
 }
 
-/// Send to a peer that reads nothing. Expect a queue that fills up, memory that is held, others served, and an end in time
-/// when the connection is closed.
-#[test]
-fn a_peer_that_reads_nothing_meets_a_bounded_queue() {
-    let mut server = Server::new();
-    let (mut peer, qp) = server.connect();
-    let (mut other, at_other) = server.connect();
+/// Sends as many messages as the kernel and the queue take, and returns their number.
+fn fill(server: &mut Server, peer: &mut RawPeer, qp: QpId) -> usize {
     server.end.post_recvs(qp, 1);
     peer.send(b"lets the server send", None);
     assert!(matches!(server.next(qp), Event::Message(..)));
-    let mut full = 0;
+    let (mut sent, mut full) = (0, 0);
     while full < 200 {
         server.end.turn();
-        full = if server.end.try_send(qp, &[7; 4096]) { 0 } else { full + 1 };
+        full += 1;
+        // Some are copied, and some are read from their buffers.
+        while server.end.try_send(qp, &pattern(sent * 677 % 4097, sent)) {
+            (sent, full) = (sent + 1, 0);
+        }
     }
-    let held = server.end.fabric.outstanding(qp);
-    let held = (held.numbers.map(|numbers| numbers.count()), held.is_unsent);
-    assert_eq!(held, (Some(32), true));
+    sent
+}
+
+/// Send to a peer that reads nothing. Expect a queue that fills up, memory that is held, others served, and each message in
+/// order when the peer reads after all.
+#[test]
+fn a_peer_that_reads_nothing_meets_a_bounded_queue_and_loses_nothing() {
+    let mut server = Server::new();
+    let (mut peer, qp) = server.connect();
+    let (mut other, at_other) = server.connect();
+    let sent = fill(&mut server, &mut peer, qp);
+    let outstanding = server.end.fabric.outstanding(qp);
+    assert!(outstanding.is_unsent && outstanding.numbers.is_some_and(|it| it.count() >= 32));
     server.end.post_recvs(at_other, 1);
     other.send(b"meanwhile", None);
     assert_eq!(server.next(at_other), Event::Message(b"meanwhile".to_vec(), None));
+    let reading = std::thread::spawn(move || {
+        for number in 0..sent {
+            let (_, payload) = peer.next().unwrap();
+            assert!(payload == pattern(number * 677 % 4097, number), "message {number}");
+        }
+        assert_eq!(peer.next(), None);
+    });
+    while server.end.fabric.outstanding(qp).is_unsent {
+        server.end.turn();
+    }
+    server.end.fabric.close(qp);
+    assert_eq!(server.down(qp), DownCause::Local);
+    reading.join().unwrap();
+}
+
+#[test]
+fn a_peer_that_reads_nothing_cannot_hold_up_the_end() {
+    let mut server = Server::new();
+    let (mut peer, qp) = server.connect();
+    fill(&mut server, &mut peer, qp);
     let start = Instant::now();
     server.end.fabric.close(qp);
     assert_eq!(server.down(qp), DownCause::Local);

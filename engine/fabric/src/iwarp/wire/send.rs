@@ -112,7 +112,7 @@ pub struct Sender {
     response: Option<InProgress>,
     terminate: Option<Terminate>,
     is_terminated: bool,
-    /// The other place is next.
+    /// A Read Response takes the next turn.
     message_was_last: bool,
 }
 
