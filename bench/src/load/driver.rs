@@ -597,10 +597,12 @@ impl Driver {
     #[inline(always)]
     fn repeat(&mut self, lane: usize, slot: usize) -> u64 {
         let goes_on = self.schedule.phase != Phase::Over;
+        // Of a mix the next call may be of another share, which its preparing and leaving are counted for.
+        let ended_at = self.mixer.is_some().then(|| self.clock.now().0);
         if goes_on {
             self.issue(lane, slot, false);
         }
-        let now = self.clock.now().0;
+        let now = ended_at.unwrap_or_else(|| self.clock.now().0);
         if self.schedule.is_due(now) {
             self.cross(now);
         }

@@ -1,5 +1,5 @@
-//! Addresses in text form: `shm:NAME`, `rdma://HOST:PORT` and `iwarp://HOST:PORT`. The part before the name tells which
-//! driver an address belongs to.
+//! Addresses in text form: `shm:NAME` and `rdma://HOST:PORT`, and `iwarp://HOST:PORT` for a driver that no engine makes yet.
+//! The part before the name tells which driver an address belongs to.
 //!
 //! Pure functions over text, above the drivers, which take them apart with these. Programs call
 //! them before they start an engine.
@@ -16,7 +16,7 @@ const RDMA_SCHEME: &str = "rdma://";
 const IWARP_SCHEME: &str = "iwarp://";
 const HOST_BYTES_MAX: usize = 253;
 const RDMA_FORMS: &str = "rdma://HOST:PORT or rdma://HOST (port 20049), where HOST is a name, \
-                          an IPv4 address or an IPv6 address in brackets, and the same with iwarp://";
+                          an IPv4 address or an IPv6 address in brackets";
 
 /// A rejected address, with the reason and the allowed forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,14 +50,14 @@ impl Address {
         if text.starts_with("shm:") {
             return shm::check_address(text).map(|()| Self::Shm(text.to_owned()));
         }
-        if text.starts_with(RDMA_SCHEME) || text.starts_with(IWARP_SCHEME) {
+        if text.starts_with(RDMA_SCHEME) {
             return RdmaAddress::parse(text).map(Self::Rdma);
         }
         Err(AddressError {
             address: text.to_owned(),
             kind: "address",
-            reason: "it must start with shm: or rdma:// or iwarp://",
-            forms: "shm:NAME, shm:/absolute/path, rdma://HOST:PORT and iwarp://HOST:PORT",
+            reason: "it must start with shm: or rdma://",
+            forms: "shm:NAME, shm:/absolute/path and rdma://HOST:PORT",
         })
     }
 }
@@ -100,7 +100,7 @@ impl RdmaAddress {
         let parsed = match device.or(socket) {
             Some(rest) => host_and_port(rest),
             None if address.starts_with("shm:") => Err(SHM_ADDRESS),
-            None => Err("it must start with rdma:// or iwarp://"),
+            None => Err("it must start with rdma://"),
         };
         match parsed {
             Ok((host, port)) => Ok(Self { host, port, is_over_socket: socket.is_some() }),
@@ -284,9 +284,9 @@ mod tests {
             assert!(error.contains("allowed are rdma://HOST:PORT"), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }
-        for text in ["", "h:20049", "tcp:1", "rdma:h", "RDMA://h"] {
+        for text in ["", "h:20049", "tcp:1", "rdma:h", "RDMA://h", "iwarp://h"] {
             let error = Address::parse(text).unwrap_err().to_string();
-            assert!(error.contains("must start with shm: or rdma:// or iwarp://"), "{error}");
+            assert!(error.contains("must start with shm: or rdma://"), "{error}");
         }
     }
 

@@ -15,6 +15,7 @@ mod address;
 mod any;
 pub mod capture;
 mod connector_common;
+#[doc(hidden)]
 pub mod iwarp;
 mod limit_scope;
 #[doc(hidden)]

@@ -24,8 +24,9 @@
 //! A fenced call keeps its slot, its credit and its memory, because the responder may still write
 //! into that memory. A held call has its slot, and therefore its XID, but no credit: it waits for
 //! the next connection (module `resend`), to be sent in another version (version two section
-//! 5.2), or, when it was denied, for another security context ([`Requester::hold`]). [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a caller
-//! without a credit is refused. Used by the connection; the reactor starts the calls.
+//! 5.2), or, when it was denied, for another security context ([`Requester::hold`]).
+//! [`Requester::on_down`] frees every slot for good. Waiting lists do not exist: a caller without a credit is refused. Used by the
+//! connection; the reactor starts the calls.
 
 mod plain;
 mod resend;
@@ -64,7 +65,7 @@ pub(crate) enum State {
     Pulling,
     /// The call was abandoned while its reply was being fetched, or had to be.
     Abandoned,
-    /// The call waits for the next connection.
+    /// The call waits for the next connection, another version, or another security context.
     Held,
     /// The call has a slot and a credit, and is not sent yet.
     Reserved,

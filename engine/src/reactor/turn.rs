@@ -56,11 +56,6 @@ impl ArrivedMessages {
         (self.shorts_left, self.idle_turns) = (self.shorts_max, 0);
     }
 
-    /// Returns true if no short message has come in this interval.
-    fn has_been_silent(&self) -> bool {
-        self.shorts_left == self.shorts_max
-    }
-
     /// Returns true if the turn with this number of messages has to look around.
     #[inline(always)]
     fn is_to_look(&self, shorts: usize) -> bool {
@@ -110,7 +105,7 @@ impl CoreCell {
     fn take_alone(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Option<TurnEnd> {
         let lane = arrived.lane.as_deref()?;
         let Some(Ends::Shm(ends)) = lane.ends() else { return None };
-        let goes_on = match ends.take_alone(&mut arrived.short, up.polls()) {
+        let goes_on = match ends.take_alone(&mut arrived.short) {
             SingleConnPoll::Taken { goes_on } => goes_on,
             SingleConnPoll::Silent => return Some(TurnEnd::GoesOn(0)),
             SingleConnPoll::Unknown => return None,
@@ -284,12 +279,10 @@ impl CoreCell {
         is_idle: bool,
     ) -> bool {
         reactor.stamp(std::mem::take(&mut arrived.busy_turns));
-        // Statistics wait for a silence of an interval: publishing them would delay the next message of a few.
-        let is_silent = is_idle && arrived.has_been_silent();
         arrived.begin_looks();
         // First: if it finds work, the poll of this turn does it, whatever made the turn a whole one.
         let rests = reactor.fabric_mut().rests();
-        rests && !self.needs_attention(reactor) && !reactor.is_to_publish(is_silent)
+        rests && !self.needs_attention(reactor) && !reactor.is_to_publish(is_idle)
     }
 
     #[inline(always)]

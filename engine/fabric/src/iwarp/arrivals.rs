@@ -46,6 +46,10 @@ impl Input {
         self.has_more |= self.stalled_since.take().is_some();
     }
 
+    pub(super) fn has_failed_to_send(&self) -> bool {
+        self.send_error.is_some()
+    }
+
     pub(super) fn on_send_error(&mut self, error: Errno) {
         self.send_error.get_or_insert(error);
     }

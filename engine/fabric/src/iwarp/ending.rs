@@ -41,6 +41,10 @@ impl Draining {
         (self.is_shut && self.is_silent) || now >= self.until
     }
 
+    pub(super) fn is_shut(&self) -> bool {
+        self.is_shut
+    }
+
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent
     }

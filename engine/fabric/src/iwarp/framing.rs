@@ -12,6 +12,10 @@ use super::wire::{
 impl QueuePair {
     /// Frames what there is room for, and sends it with one system call.
     pub(super) fn flush(&mut self) {
+        if self.input.has_failed_to_send() {
+            // The stream has a gap: nothing may follow.
+            return;
+        }
         if self.is_live()
             && let Err(stop) = self.frame()
         {

@@ -239,6 +239,10 @@ impl QueuePair {
     }
 
     pub(super) fn revoke(&mut self, handle: u32) -> Revoked {
+        if !self.is_live() {
+            // What is still to be sent may be its memory: Down tells when none is.
+            return Revoked::Soon;
+        }
         match self.exposures.kill(handle) {
             Killed::Later => Revoked::Soon,
             Killed::Now | Killed::Unknown => Revoked::Now,
@@ -266,8 +270,15 @@ impl QueuePair {
             || !self.revoked.is_empty()
             || self.timer().is_some_and(|at| at <= now)
             || match &self.phase {
-                Phase::Live => self.input.has_more(),
-                Phase::Draining(draining) => self.has_to_give_back() || draining.is_over(now),
+                // A socket that has taken everything does not tell that it would take more.
+                Phase::Live => {
+                    self.input.has_more() || (self.stream.is_empty() && self.has_messages())
+                }
+                Phase::Draining(draining) => {
+                    self.has_to_give_back()
+                        || draining.is_over(now)
+                        || (self.stream.is_empty() && !draining.is_shut())
+                }
             }
     }
 

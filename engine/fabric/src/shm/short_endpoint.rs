@@ -32,10 +32,6 @@ pub(super) struct PendingConns {
 /// Looks of one turn at the hot connections while they are silent, if they are few.
 pub(super) const QUICK_LOOKS: u32 = 8;
 
-/// The same at the only one, of a core that has nothing else to poll: about 100 ns. A message that arrives between the
-/// looks of two turns waits as long as the rest of a turn takes, and most answers from a near core come within these.
-const ALONE_LOOKS: u32 = 96;
-
 impl PendingConns {
     pub(super) fn new(conns: usize) -> Rc<Self> {
         let (sent, long) = (PlaceList::new(conns), PlaceList::new(conns));
@@ -182,10 +178,9 @@ impl ShmEnds {
     }
 
     /// As [`ShortMessages::next_short`](super::super::ShortMessages::next_short), if this is the only hot connection of the core.
-    /// `polls_others`: the core has more to poll than its driver.
     #[inline(always)]
     #[doc(hidden)]
-    pub fn take_alone(&self, message: &mut Short, polls_others: bool) -> SingleConnPoll {
+    pub fn take_alone(&self, message: &mut Short) -> SingleConnPoll {
         if !self.alone.get() {
             return SingleConnPoll::Unknown;
         }
@@ -194,22 +189,20 @@ impl ShmEnds {
                 self.empty_looks.set(0);
                 SingleConnPoll::Taken { goes_on }
             }
-            Found::Nothing => {
-                self.wait_alone(message, if polls_others { QUICK_LOOKS } else { ALONE_LOOKS })
-            }
+            Found::Nothing => self.wait_alone(message),
             Found::Other => SingleConnPoll::Unknown,
         }
     }
 
     /// Looks a few more times, as a scan does. The driver has to look when the connection has been silent for long.
     #[inline(never)]
-    fn wait_alone(&self, message: &mut Short, at_most: u32) -> SingleConnPoll {
+    fn wait_alone(&self, message: &mut Short) -> SingleConnPoll {
         self.set_burst(false);
         let looks = self.empty_looks.get() + 1;
         if looks > self.listed.idle_polls.get() {
             return SingleConnPoll::Unknown;
         }
-        if !(0..at_most).any(|_| self.rx.has_arrival()) {
+        if !(0..QUICK_LOOKS).any(|_| self.rx.has_arrival()) {
             self.empty_looks.set(looks);
             return SingleConnPoll::Silent;
         }

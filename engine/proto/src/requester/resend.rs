@@ -63,8 +63,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Sends a call that waits in its slot, with the XID it has: a held one takes a credit, a reserved one has one. Writes the
-    /// transport header as [`Requester::start_call`] does. `chunks` are those of the present connection; a call whose version
-    /// was refused has those that it had, because the responder did not look at them.
+    /// transport header as [`Requester::start_call`] does. `chunks` are those of the present connection.
     ///
     /// # Panics
     /// As [`Requester::start_call`].

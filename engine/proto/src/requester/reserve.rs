@@ -1,5 +1,6 @@
-//! Calls that have their XID before they are sent: the checksum of RPCSEC_GSS covers it, and a thread seals a long call. Such a call has a slot and a credit, so that no other call gets them. Nothing of it is
-//! lent, and no reply to it is awaited: one that comes is dropped as one without a call.
+//! Calls that have their XID before they are sent: the checksum of RPCSEC_GSS covers it, and a thread seals a long call. Such
+//! a call has a slot and a credit, so that no other call gets them. Nothing of it is lent, and no reply to it is awaited: one
+//! that comes is dropped as one without a call.
 
 use super::{CallRefused, CallSlot, Requester, State};
 use crate::events::{CallFailure, Output, SlotId};

@@ -145,6 +145,7 @@ impl Reactor {
         start: Start,
         call: &mut Outgoing,
     ) -> Result<SlotId, Backpressure> {
+        debug_assert!(call.lent.handles().is_empty(), "what an earlier try has lent is taken back");
         let Some((c, core)) = self.conn_and_core(conn) else { return Err(Backpressure::Down) };
         let xid = start.xid(&c.lane.proto().requester);
         let mut offering = ChunkExposure::new(core, conn, stage.version, call);

@@ -93,9 +93,7 @@ impl CoreCell {
 
 /// Returns true if a call refused for this reason may be sent later.
 fn may_pass(refused: &Backpressure) -> bool {
-    use Backpressure::{Connecting, Down, NoBuffer, NoCredit, Reconnecting, SendQueueFull};
-    // Connecting: a security context is being replaced.
-    matches!(refused, NoCredit | NoBuffer | SendQueueFull | Down | Connecting | Reconnecting)
+    refused.is_transient() || *refused == Backpressure::Down
 }
 
 /// Lost connections.
@@ -194,11 +192,17 @@ impl Reactor {
         true
     }
 
-    /// The held call that was sent first.
+    /// The held call that was sent first. Those that were denied wait for another context.
     fn next_held(&mut self, conn: ConnId) -> Option<SlotId> {
         let c = self.conn(conn)?;
+        #[cfg(feature = "gss")]
+        let waits = c.gss_mut().is_some_and(|gss| gss.has_denied);
+        #[cfg(not(feature = "gss"))]
+        let waits = false;
         let proto = c.lane.proto();
-        proto.requester.held().min_by_key(|slot| c.calls.kept(*slot).map(Kept::order))
+        let held = proto.requester.held().map(|slot| (slot, c.calls.kept(slot)));
+        let held = held.filter(|(_, kept)| !waits || !kept.is_some_and(Kept::is_denied));
+        held.min_by_key(|(_, kept)| kept.map(Kept::order)).map(|(slot, _)| slot)
     }
 
     /// Sends a call that waits in its slot. One that cannot be sent stays as it is.
@@ -285,7 +289,7 @@ impl Reactor {
     #[cold]
     pub(in crate::reactor) fn fall_back(&mut self, conn: ConnId, slot: SlotId) {
         if self.send_waiting(conn, slot).is_err() {
-            self.close_overrun(conn, "send buffers");
+            self.close_overrun(conn, "memory to send the first call again");
         }
     }
 

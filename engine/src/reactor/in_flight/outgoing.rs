@@ -202,8 +202,15 @@ impl Outgoing {
         let Some(kept) = &mut self.kept else { return false };
         let was_sent = kept.note_loss(is_unsent);
         let may_resend = kept.may_resend(resends_max, was_sent);
+        let is_denied = kept.is_denied();
         if was_sent && may_resend {
             self.detach();
+        }
+        if is_denied {
+            // It has lent nothing, but its results may be memory that the lost peer has mapped.
+            for result in &mut self.results {
+                result.take_if(|result| result.is_exposed());
+            }
         }
         may_resend
     }
@@ -216,7 +223,8 @@ impl Outgoing {
         for ((result, copy), bytes) in
             self.results.iter_mut().zip(&self.lent.result_copies).zip(bytes)
         {
-            result.take_if(|_| copy.is_none());
+            // Those of a sealed call were lent to nobody.
+            result.take_if(|_| copy.is_none() && !self.is_sealed);
             if let (Some(result), Some(bytes)) = (result, bytes) {
                 result.set_len(*bytes);
             }

@@ -59,9 +59,6 @@ impl IdleSwitch {
     }
 }
 
-/// Idle turns that spin between two readings of the clock: a message that arrives meanwhile waits as long as one takes.
-const SPINS_PER_READING: u32 = 4;
-
 /// Counts how long a core has been idle and decides how it rests.
 #[derive(Debug)]
 pub(crate) struct Idle {
@@ -71,8 +68,6 @@ pub(crate) struct Idle {
     yield_ticks: u64,
     park: Duration,
     since: Option<Ticks>,
-    /// Idle turns before the next reading of the clock, of a core that polls.
-    spins_left: u32,
 }
 
 impl Idle {
@@ -84,13 +79,12 @@ impl Idle {
             yield_ticks: clock.from_duration(config.yield_time()),
             park: config.park_time(),
             since: None,
-            spins_left: 0,
         }
     }
 
     pub(crate) fn set_policy(&mut self, policy: IdlePolicy) {
         self.switch.set(policy);
-        (self.since, self.spins_left) = (None, 0);
+        self.since = None;
     }
 
     /// Decides after a turn with this progress. A turn that waits for work without events rests like others, but does
@@ -107,15 +101,7 @@ impl Idle {
             self.since = None;
             return Rest::None;
         }
-        if self.spins_left > 0 && policy == IdlePolicy::Adaptive && !turn.is_waiting {
-            self.spins_left -= 1;
-            return Rest::None;
-        }
-        let rest = self.rest(policy, self.clock.now());
-        // A turn that waits for work may be a long one.
-        let spins = rest == Rest::None && !turn.is_waiting;
-        self.spins_left = if spins { SPINS_PER_READING } else { 0 };
-        match rest {
+        match self.rest(policy, self.clock.now()) {
             Rest::Park(_) if turn.is_waiting => Rest::Yield,
             rest => rest,
         }
@@ -183,17 +169,6 @@ mod tests {
                 "after {after_us} us"
             );
         }
-    }
-
-    #[test]
-    fn a_core_that_spins_expect_it_to_read_the_clock_every_few_turns() {
-        let mut idle = idle(IdlePolicy::Adaptive);
-        idle.spin_ticks = u64::MAX / 2;
-        assert_eq!(idle.after_turn(Progress::default()), Rest::None);
-        (idle.spin_ticks, idle.yield_ticks) = (0, u64::MAX / 2);
-        let rests: Vec<_> = (0..6).map(|_| idle.after_turn(Progress::default())).collect();
-        assert_eq!(rests[..4], [Rest::None; 4]);
-        assert_eq!(rests[4..], [Rest::Yield; 2]);
     }
 
     #[test]
