@@ -65,10 +65,7 @@ impl CoreCell {
         (message, bytes): (&Short, usize),
         head: impl FnOnce(Xid, u32, &Short) -> H,
     ) -> Option<CallId> {
-        let ends = lane.ends()?;
-        if !self.may_use(lane, FastPath::SendCalls) {
-            return None;
-        }
+        let ends = lane.ends().filter(|_| self.may_use(lane, FastPath::SendCalls))?;
         let mut proto = lane.proto();
         let next = proto.requester.next_call().ok()?;
         if !ends.send(head(next.xid, next.requested(), message), message, bytes) {
@@ -199,7 +196,12 @@ impl CoreCell {
         let stream = &mut message[MSG_HEADER_BYTES..];
         target.header.write_without_credential(target.procedure, stream);
         let token = target.token;
-        self.reactor().send_call(conn, token, spec, &EncodedStream::plain(stream))
+        let mut reactor = self.reactor();
+        let draft = || EncodedStream::plain(stream);
+        match reactor.emit_plain_call(conn, token, spec, stream, draft)? {
+            Some(slot) => Ok(CallId::of(slot)),
+            None => reactor.send_other_call(conn, token, spec, &draft()),
+        }
     }
 
     /// Starts a call that is not plain or has a credential, or whose driver sends nothing by value.

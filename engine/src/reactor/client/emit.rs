@@ -45,19 +45,22 @@ impl Start {
 
 impl Reactor {
     /// Starts a call that consists of its stream only, and whose reply fits inline on any connection: most calls that the lane
-    /// does not send. `None` when it does not go inline; then nothing has happened.
-    pub(in crate::reactor) fn emit_plain_call(
+    /// does not send. `None` when it does not go inline; then nothing has happened. `draft` makes the draft of this stream, for
+    /// a call under a context.
+    pub(in crate::reactor) fn emit_plain_call<'d>(
         &mut self,
         conn: ConnId,
         token: u64,
         spec: &CallSpec,
-        draft: &EncodedStream<'_>,
+        stream: &[u8],
+        draft: impl FnOnce() -> EncodedStream<'d>,
     ) -> Result<Option<SlotId>, Backpressure> {
         #[cfg(feature = "gss")]
         if self.conns().find_for_lane(conn).is_some_and(|c| c.gss().is_some()) {
-            return self.emit_signed_call(conn, token, spec, draft);
+            return self.emit_signed_call(conn, token, spec, &draft());
         }
-        let stream = draft.stream();
+        #[cfg(not(feature = "gss"))]
+        drop(draft);
         self.emit_stream(conn, token, spec, |_, place| {
             let place = place.get_mut(..stream.len());
             Ok(place.map(|place| place.copy_from_slice(stream)).map(|()| stream.len()))

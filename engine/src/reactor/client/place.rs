@@ -71,10 +71,22 @@ impl Reactor {
         draft: &EncodedStream<'_>,
     ) -> Result<CallId, Backpressure> {
         if spec.is_plain()
-            && let Some(slot) = self.emit_plain_call(conn, token, spec, draft)?
+            && let Some(slot) =
+                self.emit_plain_call(conn, token, spec, draft.stream(), || *draft)?
         {
             return Ok(CallId::of(slot));
         }
+        self.send_other_call(conn, token, spec, draft)
+    }
+
+    /// The same, for one that is more than an inline stream on its connection.
+    pub(in crate::reactor) fn send_other_call(
+        &mut self,
+        conn: ConnId,
+        token: u64,
+        spec: &mut CallSpec,
+        draft: &EncodedStream<'_>,
+    ) -> Result<CallId, Backpressure> {
         // A call that cannot start anyway is not stored.
         drop(self.take_send_buffer(conn)?.0);
         let reply_bytes_max = self.reply_bytes_max(conn, spec);
