@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// all hosts of a link share their /64.
 ///
 /// ```
-/// # use spinrpc_fabric::Origin;
+/// # use spinrpc_fabric::LimitScope;
 ///
-/// let origin = |address: &str| Ok::<_, std::net::AddrParseError>(Origin::of(address.parse()?));
+/// let origin = |address: &str| Ok::<_, std::net::AddrParseError>(LimitScope::of(address.parse()?));
 /// assert_eq!(origin("2001:db8::1")?, origin("2001:db8::2:1")?);
 /// assert_ne!(origin("2001:db8::1")?, origin("2001:db8:0:1::1")?);
 /// assert_eq!(origin("::ffff:192.0.2.1")?, origin("192.0.2.1")?);
