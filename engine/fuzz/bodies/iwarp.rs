@@ -207,7 +207,7 @@ fn check_terminate(fault: Fault, readable: Readable<'_>) {
     check_terminate_of(Terminate::about(fault, readable));
 }
 
-/// What is sent is what the other end reads.
+/// The other end reads the bytes that are sent.
 fn check_terminate_of(terminate: Terminate) {
     let mut sender = Sender::new(0);
     sender.terminate(terminate);

@@ -1,4 +1,4 @@
-//! What the peer sends: received to the ring, taken apart by `wire`, placed, and completed.
+//! Messages of the peer: received to the ring, taken apart by `wire`, placed, and completed.
 
 use super::super::{CompletionKind, Completions, DownCause, RemoteSlice};
 use super::ending::Stop;

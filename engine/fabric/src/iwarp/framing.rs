@@ -1,4 +1,4 @@
-//! What this side sends: requests and answers, cut into FPDUs as far as the socket takes them.
+//! Messages of this side: requests and answers, cut into FPDUs as far as the socket takes them.
 
 use super::super::{RemoteSlice, SendWr};
 use super::ending::Stop;

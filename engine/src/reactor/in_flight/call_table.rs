@@ -105,7 +105,7 @@ impl CallTable {
         self.calls.get_mut(usize::from(slot.index))?.as_deref_mut()
     }
 
-    /// What a call is sent again from.
+    /// The source that a call is sent again from.
     pub(in crate::reactor) fn kept(&self, slot: SlotId) -> Option<&Kept> {
         self.calls.get(usize::from(slot.index))?.as_ref()?.kept.as_ref()
     }

@@ -30,7 +30,7 @@ pub(crate) struct SentCall {
     pub(crate) slot: SlotId,
     pub(crate) context: Arc<ClientContext>,
     pub(crate) sequence: u32,
-    /// What it is sent again from, if that is not in its slot: for a call that is an inline stream only.
+    /// The source that it is sent again from, if that is not in its slot: for a call that is an inline stream only.
     pub(crate) kept: Option<Kept>,
 }
 

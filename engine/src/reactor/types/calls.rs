@@ -422,7 +422,7 @@ pub(crate) struct ReplyBuffers<'a> {
     /// The whole reply in private memory, in the place of the stream of the frame, if its body is to be opened.
     #[cfg(feature = "gss")]
     pub(crate) whole: Option<Bulk>,
-    /// What the call is sent again from if it was denied.
+    /// The source that the call is sent again from if it was denied.
     #[cfg(feature = "gss")]
     pub(crate) kept: &'a mut Option<Kept>,
 }

@@ -1,4 +1,4 @@
-//! What a call is sent again from: its terms, and its stream as the encoder has written it.
+//! The source that a call is sent again from: its terms, and its stream as the encoder has written it.
 
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::{CallSpec, Resend};

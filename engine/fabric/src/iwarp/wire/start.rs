@@ -200,7 +200,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What this end wants of a connection.
+/// Wishes of this end for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
     /// Revision of the Request: 2, or 1 for a peer that refused 2. Either is answered.

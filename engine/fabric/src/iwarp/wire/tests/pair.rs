@@ -188,7 +188,7 @@ fn work() -> impl Strategy<Value = Vec<Work>> {
     vec(prop_oneof![send, write, read], 0..12)
 }
 
-/// What an end has got if its peer did this work.
+/// Content that an end has got if its peer did this work.
 fn check(end: &End, peer: &End, done: &[Work], peers_work: &[Work]) {
     let mut writable = vec![0; MEMORY_BYTES];
     let mut received = Vec::new();
