@@ -134,8 +134,8 @@ mod tests {
             run(&initiating, HOUR, &unwanted, Box::new(|| {}));
         }
         unwanted.store(false, Ordering::Relaxed);
-        // Handed out when the steps before it have been given to the other thread.
-        goes_on(&initiating);
+        initiating.forget_unwanted();
+        // All are given to the other thread at once, of which the first has begun.
         dropped.recv_timeout(LIMIT).unwrap();
         let begin = || {
             let (due, wanted) = (Instant::now(), Arc::new(AtomicBool::new(true)));
