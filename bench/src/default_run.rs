@@ -283,11 +283,11 @@ fn check_answered(workload: &Workload, measured: &Measurement) -> Result<(), Fai
     Err(Failure::Measurement(format!("{lost} of {of} calls were never answered: {name}")))
 }
 
-/// A connection over a device registers its memory, which takes time and may be limited.
+/// A connection over a network has memory of its own, which takes time and may be limited.
 fn idle_connections(driver: Driver) -> usize {
     match driver {
         Driver::Shm => IDLE,
-        Driver::Verbs => 100,
+        Driver::Verbs | Driver::Iwarp => 100,
     }
 }
 
@@ -407,7 +407,7 @@ fn notes(driver: Driver) -> Vec<String> {
              server is not queried, because with a second connection a core copies less at a time",
             "null calls at depth 32 compared with UCX messages: bench/peers/run --only ucx",
         ],
-        Driver::Verbs => &[limits_note(Driver::Verbs)],
+        Driver::Verbs | Driver::Iwarp => &[limits_note(driver)],
     };
     own.iter().chain(&[TAILS]).map(|note| (*note).to_owned()).collect()
 }

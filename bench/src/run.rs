@@ -147,7 +147,7 @@ fn fabric_of(args: &RunArgs) -> Result<Fabric, Failure> {
     match fabrics.all(|other| other.driver == first.driver) {
         true => Ok(first),
         false => Err(Failure::Usage(
-            "all --address options need the same scheme, shm: or rdma:".to_owned(),
+            "all --address options need the same scheme, shm:, rdma: or iwarp:".to_owned(),
         )),
     }
 }
@@ -336,6 +336,10 @@ pub(crate) fn limits_note(driver: Driver) -> &'static str {
         Driver::Verbs => {
             "limits of memory and cores do not apply to a device; measure its own with perftest \
              between the same hosts: ib_send_lat -R, ib_read_bw -R, ib_write_bw -R"
+        }
+        Driver::Iwarp => {
+            "limits of memory and cores do not apply to a network; measure its own between the same hosts: iperf3, \
+             sockperf"
         }
     }
 }

@@ -163,7 +163,7 @@ impl Config {
     fn check_driver(&self) -> Result<(), ConfigError> {
         match self.driver() {
             Driver::Shm => self.check_ring(),
-            Driver::Verbs => Ok(()),
+            Driver::Verbs | Driver::Iwarp => Ok(()),
         }
     }
 
@@ -483,7 +483,7 @@ impl Config {
     /// buffers than that none would ever come back.
     fn unreported_sends_max(&self) -> u32 {
         match self.driver() {
-            Driver::Shm => 0,
+            Driver::Shm | Driver::Iwarp => 0,
             Driver::Verbs => u32::from(self.signal_every()) - 1,
         }
     }

@@ -26,6 +26,8 @@ enum Fabric {
     Shm,
     /// RDMA devices
     Verbs,
+    /// TCP sockets
+    Iwarp,
 }
 
 pub(crate) const EXAMPLES: &str = "\
@@ -42,6 +44,7 @@ pub(crate) fn init(arguments: &InitArguments) -> Answer {
     let driver = match arguments.fabric {
         Fabric::Shm => Driver::Shm,
         Fabric::Verbs => Driver::Verbs,
+        Fabric::Iwarp => Driver::Iwarp,
     };
     let text = spinrpc_tuning::propose(&HostFacts::read(&tree), driver);
     let Some(path) = &arguments.output else { return Ok(Outcome::good(text)) };

@@ -89,6 +89,7 @@ impl<'a> Plan<'a> {
         let fabric = match self.driver {
             Driver::Shm => "over shared memory",
             Driver::Verbs => "over RDMA",
+            Driver::Iwarp => "over TCP",
         };
         let plain =
             name.chars().filter(|letter| letter.is_alphanumeric() || "-_.".contains(*letter));
@@ -158,9 +159,9 @@ impl<'a> Plan<'a> {
     fn fabric(&self) -> Entry {
         let why = match self.driver {
             Driver::Shm => {
-                "Programs of this host call each other; for others, spintune init --fabric verbs."
+                "Programs of this host call each other; for others, spintune init --fabric verbs, or iwarp."
             }
-            Driver::Verbs => "As requested.",
+            Driver::Verbs | Driver::Iwarp => "As requested.",
         };
         text("driver", self.driver.name(), why)
     }
@@ -271,7 +272,7 @@ impl<'a> Plan<'a> {
             // As in the included profile.
             Driver::Verbs if self.is_software() => SOFTWARE_ARENA_MIB,
             Driver::Verbs => share_mib.min(lockable_mib).min(DEVICE_ARENA_MIB_MAX),
-            Driver::Shm => share_mib,
+            Driver::Shm | Driver::Iwarp => share_mib,
         };
         let power = mib.clamp(ARENA_MIB_MIN, ARENA_MIB_MAX).ilog2();
         1 << power

@@ -58,8 +58,8 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct MainJobArgs {
-    /// Address where the job's server listens: rdma://HOST:PORT, an address of an RDMA device of
-    /// this host [default: shared memory]
+    /// Address where the job's server listens: iwarp://127.0.0.1:PORT (TCP), or rdma://HOST:PORT, an
+    /// address of an RDMA device of this host [default: shared memory]
     #[arg(long, value_parser = parse_address)]
     pub(crate) address: Option<String>,
     /// Core of the client and core of the server, such as 0,1 [default: the last two allowed]
@@ -86,7 +86,8 @@ pub(crate) struct MainJobArgs {
 #[derive(Args, Debug)]
 #[command(after_help = include_str!("../help/serve.txt").trim_ascii_end())]
 pub(crate) struct ServeArgs {
-    /// Address to listen at: shm:NAME, or rdma://HOST:PORT (0.0.0.0 for every address of this host)
+    /// Address to listen at: shm:NAME, or rdma://HOST:PORT over devices, or iwarp://HOST:PORT over TCP
+    /// (0.0.0.0 for every address of this host)
     #[arg(long, value_parser = parse_address)]
     pub(crate) address: String,
     /// Cores to poll on, one thread each [default: the profile's]

@@ -19,7 +19,8 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(after_help = include_str!("../help/run.txt").trim_ascii_end())]
 pub(crate) struct RunArgs {
-    /// Address of the server: shm:NAME or rdma://HOST:PORT. Repeat it to drive several servers, with
+    /// Address of the server: shm:NAME, rdma://HOST:PORT (a device), iwarp://HOST:PORT (TCP) or
+    /// any://HOST:PORT (a device if there is one). Repeat it to drive several servers, with
     /// --connections to each
     #[arg(long, required = true, value_parser = parse_address)]
     pub(crate) address: Vec<String>,

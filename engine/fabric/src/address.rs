@@ -1,5 +1,5 @@
-//! Addresses in text form: `shm:NAME` and `rdma://HOST:PORT`, and `iwarp://HOST:PORT` for a driver that no engine makes yet.
-//! The part before the name tells which driver an address belongs to.
+//! Addresses in text form: `shm:NAME`, `rdma://HOST:PORT`, `iwarp://HOST:PORT` and `any://HOST:PORT`. The part before the
+//! name tells which driver an address belongs to.
 //!
 //! Pure functions over text, above the drivers, which take them apart with these. Programs call
 //! them before they start an engine.
@@ -7,16 +7,15 @@
 use super::shm;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// The port of an address that names none: that of NFS over RDMA (RFC 5666 section 12).
 pub const RDMA_PORT: u16 = 20049;
 
-const RDMA_SCHEME: &str = "rdma://";
-const IWARP_SCHEME: &str = "iwarp://";
 const HOST_BYTES_MAX: usize = 253;
-const RDMA_FORMS: &str = "rdma://HOST:PORT or rdma://HOST (port 20049), where HOST is a name, \
-                          an IPv4 address or an IPv6 address in brackets";
+const HOST_FORMS: &str = "rdma://HOST:PORT (an RDMA device), iwarp://HOST:PORT (a TCP socket) or any://HOST:PORT (a device, \
+                          else a socket), where HOST is a name, an IPv4 address or an IPv6 address in brackets, and the \
+                          port may be left out (20049)";
 
 /// A rejected address, with the reason and the allowed forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +36,7 @@ pub struct AddressError {
 pub enum Address {
     /// An address of the shared-memory driver, as it was written.
     Shm(String),
-    /// An address of the driver of RDMA devices, or of that of TCP sockets ([`RdmaAddress::is_over_socket`]).
+    /// An address of the driver of RDMA devices, or of that of TCP sockets ([`RdmaAddress::transport`]).
     Rdma(RdmaAddress),
 }
 
@@ -50,14 +49,14 @@ impl Address {
         if text.starts_with("shm:") {
             return shm::check_address(text).map(|()| Self::Shm(text.to_owned()));
         }
-        if text.starts_with(RDMA_SCHEME) {
+        if Transport::of(text).is_some() {
             return RdmaAddress::parse(text).map(Self::Rdma);
         }
         Err(AddressError {
             address: text.to_owned(),
             kind: "address",
-            reason: "it must start with shm: or rdma://",
-            forms: "shm:NAME, shm:/absolute/path and rdma://HOST:PORT",
+            reason: "it must start with shm:, rdma://, iwarp:// or any://",
+            forms: "shm:NAME, shm:/absolute/path, rdma://HOST:PORT, iwarp://HOST:PORT and any://HOST:PORT",
         })
     }
 }
@@ -79,49 +78,75 @@ pub fn check_address(address: &str) -> Result<(), AddressError> {
     Address::parse(address).map(drop)
 }
 
-/// `rdma://HOST:PORT`, reached by an RDMA device, or `iwarp://HOST:PORT`, reached by a TCP socket; `Display` writes it
-/// so, always with the port.
+/// Way to the host of an [`RdmaAddress`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// `rdma://`: an RDMA device.
+    Device,
+    /// `iwarp://`: a TCP socket of the process.
+    Socket,
+    /// `any://`: a device if one leads to the host, else a socket.
+    Any,
+}
+
+impl Transport {
+    const ALL: [Self; 3] = [Self::Device, Self::Socket, Self::Any];
+
+    /// The beginning of an address.
+    #[must_use]
+    pub const fn scheme(self) -> &'static str {
+        match self {
+            Self::Device => "rdma://",
+            Self::Socket => "iwarp://",
+            Self::Any => "any://",
+        }
+    }
+
+    /// The transport and the rest of an address that begins with its scheme.
+    fn of(address: &str) -> Option<(Self, &str)> {
+        Self::ALL.into_iter().find_map(|it| Some((it, address.strip_prefix(it.scheme())?)))
+    }
+}
+
+/// A host, the way to it, and a port; `Display` writes it as it is read, always with the port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RdmaAddress {
     host: String,
     port: u16,
-    is_over_socket: bool,
+    transport: Transport,
 }
 
 impl RdmaAddress {
-    /// Reads `rdma://HOST:PORT` or `iwarp://HOST:PORT`: the host is a name, an IPv4 address, or an IPv6 address in
-    /// brackets, with a zone if it needs one (`[fe80::1%eth0]`); without a port it is [`RDMA_PORT`].
+    /// Reads `rdma://HOST:PORT`, `iwarp://HOST:PORT` or `any://HOST:PORT`: the host is a name, an IPv4 address, or an IPv6
+    /// address in brackets, with a zone if it needs one (`[fe80::1%eth0]`); without a port it is [`RDMA_PORT`].
     ///
     /// # Errors
     /// [`AddressError`] when it is none.
     pub fn parse(address: &str) -> Result<Self, AddressError> {
-        let (device, socket) =
-            (address.strip_prefix(RDMA_SCHEME), address.strip_prefix(IWARP_SCHEME));
-        let parsed = match device.or(socket) {
-            Some(rest) => host_and_port(rest),
+        let parsed = match Transport::of(address) {
+            Some((transport, rest)) => {
+                host_and_port(rest).map(|(host, port)| Self { host, port, transport })
+            }
             None if address.starts_with("shm:") => Err(SHM_ADDRESS),
-            None => Err("it must start with rdma://"),
+            None => Err("it must start with rdma://, iwarp:// or any://"),
         };
-        match parsed {
-            Ok((host, port)) => Ok(Self { host, port, is_over_socket: socket.is_some() }),
-            Err(reason) => Err(refused(address, reason)),
-        }
+        parsed.map_err(|reason| refused(address, reason))
     }
 
     /// As [`parse`](Self::parse), for the driver of TCP sockets or that of devices.
     pub(crate) fn of_driver(address: &str, is_over_socket: bool) -> Result<Self, AddressError> {
         let parsed = Self::parse(address)?;
-        match (parsed.is_over_socket, is_over_socket) {
-            (true, false) => Err(refused(address, SOCKET_ADDRESS)),
-            (false, true) => Err(refused(address, DEVICE_ADDRESS)),
+        match (parsed.transport, is_over_socket) {
+            (Transport::Socket, false) => Err(refused(address, SOCKET_ADDRESS)),
+            (Transport::Device, true) => Err(refused(address, DEVICE_ADDRESS)),
             _ => Ok(parsed),
         }
     }
 
-    /// The address is reached by a TCP socket of this process, and needs no device.
+    /// The way to the host.
     #[must_use]
-    pub const fn is_over_socket(&self) -> bool {
-        self.is_over_socket
+    pub const fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// The host: a name, or an IP address without brackets.
@@ -154,12 +179,34 @@ impl RdmaAddress {
             false => Ok(found),
         }
     }
+
+    /// The address of this host, with port 0, by which packets leave for that one, by the kernel's routes; the same one if
+    /// it is of this host. Blocks as [`resolve`](Self::resolve).
+    ///
+    /// # Errors
+    /// Whatever the resolver says; no route.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        let peer = self.resolve()?[0];
+        let every: IpAddr = match peer {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        if peer.ip().is_unspecified() {
+            return Ok(SocketAddr::new(every, 0));
+        }
+        // To connect a UDP socket sends nothing.
+        let socket = UdpSocket::bind((every, 0))?;
+        socket.connect(peer)?;
+        let mut local = socket.local_addr()?;
+        local.set_port(0);
+        Ok(local)
+    }
 }
 
 impl fmt::Display for RdmaAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, is_over_socket } = self;
-        let scheme = if *is_over_socket { IWARP_SCHEME } else { RDMA_SCHEME };
+        let Self { host, port, transport } = self;
+        let scheme = transport.scheme();
         match host.contains(':') {
             true => write!(f, "{scheme}[{host}]:{port}"),
             false => write!(f, "{scheme}{host}:{port}"),
@@ -175,7 +222,7 @@ const DEVICE_ADDRESS: &str =
     "it is for RDMA devices, and this engine's driver is iwarp (fabric.driver)";
 
 fn refused(address: &str, reason: &'static str) -> AddressError {
-    AddressError { address: address.to_owned(), kind: "rdma address", reason, forms: RDMA_FORMS }
+    AddressError { address: address.to_owned(), kind: "rdma address", reason, forms: HOST_FORMS }
 }
 
 fn host_and_port(rest: &str) -> Result<(String, u16), &'static str> {
@@ -246,6 +293,7 @@ mod tests {
             ("rdma://[::1]", "rdma://[::1]:20049"),
             ("rdma://1.2.3.4:5", "rdma://1.2.3.4:5"),
             ("iwarp://[::1]", "iwarp://[::1]:20049"),
+            ("any://h", "any://h:20049"),
         ] {
             assert_eq!(RdmaAddress::parse(written).unwrap().to_string(), shown);
         }
@@ -258,6 +306,17 @@ mod tests {
         assert_eq!(literal("rdma://localhost:7"), None);
         let resolved = RdmaAddress::parse("rdma://127.0.0.1:7").unwrap().resolve().unwrap();
         assert_eq!(resolved, ["127.0.0.1:7".parse().unwrap()]);
+    }
+
+    #[test]
+    fn packets_to_this_host_leave_it_with_its_own_address() {
+        let local = |text| RdmaAddress::parse(text).unwrap().local_address();
+        for (text, own) in [("any://127.0.0.1", "127.0.0.1:0"), ("any://0.0.0.0", "0.0.0.0:0")] {
+            assert_eq!(local(text).unwrap().to_string(), own);
+        }
+        // The host may lack IPv6.
+        let sixth = local("any://[::1]");
+        assert!(sixth.as_ref().map_or(true, |own| own.ip().is_loopback()), "{sixth:?}");
     }
 
     #[test]
@@ -284,9 +343,9 @@ mod tests {
             assert!(error.contains("allowed are rdma://HOST:PORT"), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }
-        for text in ["", "h:20049", "tcp:1", "rdma:h", "RDMA://h", "iwarp://h"] {
+        for text in ["", "h:20049", "tcp:1", "rdma:h", "RDMA://h", "iwarp:h", "any:/h"] {
             let error = Address::parse(text).unwrap_err().to_string();
-            assert!(error.contains("must start with shm: or rdma://"), "{error}");
+            assert!(error.contains("must start with shm:"), "{error}");
         }
     }
 
@@ -299,16 +358,16 @@ mod tests {
             assert!(error.reason.contains("fabric.driver"), "{error}");
         }
         for (address, is_over_socket) in [("rdma://h:1", false), ("iwarp://h:1", true)] {
-            let parsed = RdmaAddress::of_driver(address, is_over_socket);
-            assert_eq!(parsed.map(|it| it.is_over_socket()), Ok(is_over_socket));
+            assert!(RdmaAddress::of_driver(address, is_over_socket).is_ok(), "{address}");
             let error = RdmaAddress::of_driver(address, !is_over_socket).unwrap_err();
             assert!(error.reason.contains("fabric.driver"), "{error}");
+            assert!(RdmaAddress::of_driver("any://h:1", is_over_socket).is_ok());
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_read_reads_back_as_it_is_shown(text in "(rdma|iwarp)://[a-z0-9.:%\\[\\]-]{0,20}") {
+        fn what_is_read_reads_back_as_it_is_shown(text in "(rdma|iwarp|any)://[a-z0-9.:%\\[\\]-]{0,20}") {
             if let Ok(address) = RdmaAddress::parse(&text) {
                 prop_assert_eq!(RdmaAddress::parse(&address.to_string()), Ok(address));
             }

@@ -15,7 +15,6 @@ mod address;
 mod any;
 pub mod capture;
 mod connector_common;
-#[doc(hidden)]
 pub mod iwarp;
 mod limit_scope;
 #[doc(hidden)]
@@ -39,7 +38,7 @@ mod tests;
 pub mod verbs;
 mod wr;
 
-pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, check_address};
+pub use address::{Address, AddressError, RDMA_PORT, RdmaAddress, Transport, check_address};
 pub use any::AnyFabric;
 // The shapes of the short lane, and of ring slots, are the engine's: hidden where they are defined, as a crate that exports this
 // module shows what only its uses hide.

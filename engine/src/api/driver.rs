@@ -1,10 +1,15 @@
 //! Selects the driver for an address.
 
 use crate::config::Driver;
-use crate::fabric::{Address, AddressError};
+#[cfg(feature = "verbs")]
+use crate::fabric::verbs::leads_to;
+use crate::fabric::{Address, AddressError, RdmaAddress, Transport};
+use crate::sys::journal::event;
 
 /// The driver that connects to `address`, for programs that set `fabric.driver` according to an address they are
-/// given: shared memory for `shm:NAME`, RDMA devices for `rdma://HOST:PORT`.
+/// given: shared memory for `shm:NAME`, RDMA devices for `rdma://HOST:PORT`, TCP sockets for `iwarp://HOST:PORT`. For
+/// `any://HOST:PORT` it is RDMA devices if this program has the feature `verbs` and one of them leads to the host, else TCP
+/// sockets; an event (`INFO`) tells why. That looks up a name, for as long as the resolver takes.
 ///
 /// ```
 /// use spinrpc::config::Driver;
@@ -14,6 +19,7 @@ use crate::fabric::{Address, AddressError};
 /// let config = Config::default().with_driver(driver_of(address)?)?;
 /// assert_eq!(config.driver(), Driver::Shm);
 /// assert_eq!(driver_of("rdma://storage-7"), Ok(Driver::Verbs));
+/// assert_eq!(driver_of("iwarp://storage-7"), Ok(Driver::Iwarp));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -22,6 +28,25 @@ use crate::fabric::{Address, AddressError};
 pub fn driver_of(address: &str) -> Result<Driver, AddressError> {
     Ok(match Address::parse(address)? {
         Address::Shm(_) => Driver::Shm,
-        Address::Rdma(_) => Driver::Verbs,
+        Address::Rdma(address) => match address.transport() {
+            Transport::Device => Driver::Verbs,
+            Transport::Socket => Driver::Iwarp,
+            Transport::Any => any_driver(&address),
+        },
     })
+}
+
+fn any_driver(address: &RdmaAddress) -> Driver {
+    match leads_to(address) {
+        Ok(()) => Driver::Verbs,
+        Err(reason) => {
+            event!(INFO, %address, %reason, "a TCP socket is used: no RDMA device leads there");
+            Driver::Iwarp
+        }
+    }
+}
+
+#[cfg(not(feature = "verbs"))]
+fn leads_to(_: &RdmaAddress) -> Result<(), &'static str> {
+    Err("the program was built without the feature verbs")
 }

@@ -18,6 +18,7 @@ use crate::config;
 use crate::config::{Config, Driver};
 use crate::fabric::Connector;
 use crate::fabric::capture::{CaptureConnector, CaptureSink};
+use crate::fabric::iwarp::{IwarpConfig, IwarpConnector};
 use crate::fabric::shm::{ShmConfig, ShmConnector};
 #[cfg(feature = "sim")]
 use crate::fabric::sim::{Device, SimConnector};
@@ -117,6 +118,7 @@ impl Engine {
                 Driver::Verbs => Arc::new(VerbsConnector::new(verbs_config(&config))?),
                 #[cfg(not(feature = "verbs"))]
                 Driver::Verbs => return Err(EngineError::Host(NO_VERBS.into())),
+                Driver::Iwarp => Arc::new(IwarpConnector::new(iwarp_config(&config))?),
             };
             if let Some(sink) = capture {
                 connector = Arc::new(CaptureConnector::new(connector, sink)?);
@@ -522,7 +524,7 @@ fn run_core(engine: &Engine, index: usize, report: Sender<Result<(), EngineError
 
 #[cfg(not(feature = "verbs"))]
 const NO_VERBS: &str = "fabric.driver = \"verbs\", and this program was built without RDMA: build it \
-                        with --features verbs, or use an address such as shm:NAME";
+                        with --features verbs, or use iwarp://HOST:PORT, which needs no device";
 
 /// Settings of the driver that follow from the configuration.
 fn shm_config(config: &Config) -> ShmConfig {
@@ -540,6 +542,23 @@ fn shm_config(config: &Config) -> ShmConfig {
         core_memory_bytes_max: config.core_memory_bytes_max(),
         near_cores: config.is_near_cpu(),
         ..ShmConfig::default()
+    }
+}
+
+fn iwarp_config(config: &Config) -> IwarpConfig {
+    let largest = config.peer_limits().payload_bytes_max as usize;
+    IwarpConfig {
+        message_bytes_max: config.recv_buffer_bytes().max(config.send_buffer_bytes()),
+        recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
+        send_queue_depth: config.send_queue_depth(),
+        reads_out_max: config.device_reads_max(),
+        reads_in_max: config.device_reads_max(),
+        arena: memory::classes(config.conn_arena_bytes(), largest),
+        keys_max: config.keys_max(),
+        conns_max: config.conns_max(),
+        handshakes_max: config.handshakes_max(),
+        host_conns_max: config.host_conns_max(),
+        ..IwarpConfig::default()
     }
 }
 

@@ -81,6 +81,9 @@ pub enum Driver {
     Shm,
     /// RDMA devices; addresses `rdma://HOST:PORT`. Needs the feature `verbs`.
     Verbs,
+    /// TCP sockets of the process, over which iWARP is spoken; addresses `iwarp://HOST:PORT`. Needs no device and no
+    /// privilege, and the peer may have a device.
+    Iwarp,
 }
 
 /// Registration of the memory behind chunks for access by the peer of an RDMA connection.
@@ -147,7 +150,7 @@ choice!(Versions: "auto" => Both, "1" => One, "2" => Two);
 choice!(ConfigRole: "auto" => Auto, "off" => Off, "serve" => Serve, "ask" => Ask, "both" => Both);
 choice!(OnPanic: "answer" => Answer, "end" => End);
 choice!(BulkView: "lent" => Lent, "copy" => Copy);
-choice!(Driver: "shm" => Shm, "verbs" => Verbs);
+choice!(Driver: "shm" => Shm, "verbs" => Verbs, "iwarp" => Iwarp);
 choice!(
     Registration: "auto" => Auto, "buffer" => Buffer, "window" => Window, "pool" => Pool
 );

@@ -377,7 +377,8 @@ groups! {
     fabric: RawFabric {
         driver: Driver = Driver::Shm => Choice {
             get: driver -> Driver,
-            effect: "Driver of all connections of an engine: shared memory, or RDMA devices.",
+            effect: "Driver of all connections of an engine: shared memory, RDMA devices, or iWARP over \
+                     TCP sockets.",
             reason: "No device is needed; the programs here choose by the address they are given.",
             related: ["verbs.device", "shm.ring_slots"],
         }

@@ -25,8 +25,8 @@ pub(crate) const VERSION: Version = Version(3);
 /// Longer than any operation here takes on a busy machine; a test that waits that long has failed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Address of an RDMA device of this host: the suite then runs over that instead of shared memory,
-/// except for tests with a raw peer ([`raw`]) or of features that only shared memory has.
+/// Address of an RDMA device of this host, or `iwarp://` and an address: the suite then runs over that instead of shared
+/// memory, except for tests with a raw peer ([`raw`]) or of features that only shared memory has.
 const DEVICE_VARIABLE: &str = "SPINRPC_TEST_DEVICE";
 
 /// Names the part of a test that this host or user cannot run (see the README), past the harness,
@@ -44,11 +44,10 @@ pub(crate) fn device() -> Option<String> {
 pub(crate) fn unique_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    match device() {
-        // A hundred for each process, below the ports that the kernel hands out.
-        Some(host) => format!("rdma://{host}:{}", 12_000 + process % 200 * 100 + number % 100),
-        None => format!("shm:test-{process}-{number}"),
-    }
+    let Some(host) = device() else { return format!("shm:test-{process}-{number}") };
+    let scheme = if host.contains("://") { "" } else { "rdma://" };
+    // A hundred for each process, below the ports that the kernel hands out.
+    format!("{scheme}{host}:{}", 12_000 + process % 200 * 100 + number % 100)
 }
 
 /// Versions of RPC-over-RDMA that engines of tests speak (`rpc.version`), where a test does not care:
@@ -80,15 +79,15 @@ pub(crate) fn small() -> RawConfig {
     raw.mem.arena_mib = 8;
     raw.mem.lock = Want::Off;
     raw.mem.hugepages = Want::Off;
-    if device().is_some() {
-        by_device(&mut raw);
+    if let Some(device) = device() {
+        by_device(&mut raw, &device);
     }
     raw
 }
 
 /// Settings for devices on a busy host: seconds, before a late peer is given up.
-fn by_device(raw: &mut RawConfig) {
-    raw.fabric.driver = Driver::Verbs;
+fn by_device(raw: &mut RawConfig, device: &str) {
+    raw.fabric.driver = if device.contains("://") { Driver::Iwarp } else { Driver::Verbs };
     raw.verbs.ack_timeout = Some(20);
     raw.verbs.connect_timeout_ms = 20_000;
 }

@@ -1,4 +1,5 @@
-//! Addresses of servers with a path: `rdma://HOST:PORT/EXPORT/PATH` and `shm:NAME//EXPORT/PATH`.
+//! Addresses of servers with a path: `rdma://HOST:PORT/EXPORT/PATH`, the same with `iwarp://` and `any://`, and
+//! `shm:NAME//EXPORT/PATH`.
 //!
 //! Pure. Called by the command line.
 
@@ -28,8 +29,8 @@ impl Target {
                 Ok(Self { server, path: path.to_owned() })
             }
             Err(error) => Err(format!(
-                "\"{text}\" is not an NFS server: {}; expected rdma://HOST[:PORT]/EXPORT/PATH (IPv6 in brackets), or \
-                 shm:NAME//EXPORT/PATH with two slashes before the path",
+                "\"{text}\" is not an NFS server: {}; expected rdma://HOST[:PORT]/EXPORT/PATH (IPv6 in brackets), \
+                 iwarp:// or any:// with the same, or shm:NAME//EXPORT/PATH with two slashes before the path",
                 error.reason
             )),
         }
@@ -39,10 +40,11 @@ impl Target {
 /// Start of the path. The name of a server in shared memory may be a path itself, so that one slash
 /// does not end it; the first of two does, and belongs to neither.
 fn end_of_address(text: &str) -> usize {
-    const RDMA: &str = "rdma://";
-    let found = match text.strip_prefix(RDMA) {
-        Some(rest) => rest.find('/').map(|at| RDMA.len() + at),
-        None => text.find("//"),
+    let found = match text.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains([':', '/']) => {
+            rest.find('/').map(|at| text.len() - rest.len() + at)
+        }
+        _ => text.find("//"),
     };
     found.unwrap_or(text.len())
 }
@@ -64,6 +66,8 @@ mod tests {
             ("rdma://nfs.example:2049/a/b", "rdma://nfs.example:2049", "/a/b"),
             ("rdma://[2001:db8::1]/a", "rdma://[2001:db8::1]:20049", "/a"),
             ("rdma://[::1]:1//a", "rdma://[::1]:1", "//a"),
+            ("iwarp://h/a", "iwarp://h:20049", "/a"),
+            ("any://h/a", "any://h:20049", "/a"),
         ] {
             assert_eq!(parsed(text), (server.to_owned(), path.to_owned()), "{text}");
         }

@@ -52,7 +52,7 @@ Exit status: 0 success, 1 failure, 2 usage error or invalid profile.";
 enum Command {
     /// Echo texts until interrupted.
     Serve {
-        /// Address to listen at: shm:NAME or rdma://HOST:PORT
+        /// Address to listen at: shm:NAME, rdma://HOST:PORT (devices) or iwarp://HOST:PORT (TCP)
         #[arg(value_parser = command_line::address)]
         address: String,
         /// Register with rpcbind while serving: local (the default), unix:/path or IP:PORT
@@ -63,7 +63,7 @@ enum Command {
     /// Send a text and print the reply.
     #[command(allow_missing_positional = true)]
     Call {
-        /// Address of the server: shm:NAME or rdma://HOST:PORT
+        /// Address of the server: shm:NAME, rdma://HOST:PORT, iwarp://HOST:PORT or any://HOST:PORT
         #[arg(value_parser = command_line::address, required_unless_present = "rpcbind")]
         address: Option<String>,
         /// The text, of at most 512 bytes

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// A client for NFS version 3 over RDMA, and over shared memory on this host.
 ///
-/// TARGET is rdma://HOST:PORT/EXPORT/PATH (default port 20049; IPv6 addresses in brackets), or
+/// TARGET is rdma://HOST:PORT/EXPORT/PATH (default port 20049; IPv6 addresses in brackets), the same
+/// with iwarp:// over a TCP socket instead of a device, or any:// for a device if there is one; or
 /// shm:NAME//EXPORT/PATH with two slashes before the path. The server determines where the export
 /// ends.
 #[derive(Parser)]
@@ -33,7 +34,7 @@ pub(crate) struct Cli {
 const MORE: &str = "\
 Examples:
   spin-nfs null rdma://10.8.0.1
-  spin-nfs ping rdma://10.8.0.1 --count 1000 --interval 0
+  spin-nfs ping iwarp://10.8.0.1 --count 1000 --interval 0
   spin-nfs ls rdma://nfs.example/srv/data --json
   spin-nfs cat rdma://[2001:db8::1]:20049/srv/data/log --depth 16 >log
   spin-nfs put rdma://10.8.0.1/srv/data/new FILE --uid 1000 --gid 1000

@@ -94,7 +94,8 @@ pub(crate) struct Options {
     /// In-memory tree to serve at /NAME, initially empty and lost when the process exits
     #[arg(long, value_name = "NAME[:OPTIONS]", value_parser = export_spec::memory)]
     pub(crate) memory: Vec<Written>,
-    /// Address to listen at: rdma://HOST:PORT or shm:NAME; may be repeated with the same kind
+    /// Address to listen at: rdma://HOST:PORT (devices), iwarp://HOST:PORT (TCP) or shm:NAME; may be
+    /// repeated with the same kind
     #[arg(long, value_name = "ADDRESS", value_parser = command_line::address)]
     pub(crate) listen: Vec<String>,
     /// Address of MOUNT over TCP: a port, IP:PORT, or no [default: 20048; no with shm: only]

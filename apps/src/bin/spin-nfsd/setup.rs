@@ -102,12 +102,13 @@ fn driver(listen: &[String]) -> Result<Driver, String> {
     let drivers = listen.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     match &drivers[..] {
         [] => {
-            Err("no address to listen at: use --listen rdma://0.0.0.0:20049, or --listen shm:NAME"
+            Err("no address to listen at: use --listen rdma://0.0.0.0:20049 (devices), --listen \
+                 iwarp://0.0.0.0:20049 (TCP), or --listen shm:NAME"
                 .to_owned())
         }
         [first, others @ ..] if others.iter().all(|other| other == first) => Ok(*first),
         _ => {
-            Err("all addresses of --listen must be of one kind, rdma: or shm: (start a server for \
+            Err("all addresses of --listen must be of one kind, rdma:, iwarp: or shm: (start a server for \
                   each)"
                 .to_owned())
         }

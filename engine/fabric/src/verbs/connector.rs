@@ -4,6 +4,7 @@ use super::super::address::RdmaAddress;
 use super::super::{
     Acceptor, AnyFabric, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest,
 };
+use super::cm::{CmId, EventChannel};
 use super::config::{Registration, VerbsConfig};
 use super::control::{self, Control, Waiting};
 use super::core::CoreShared;
@@ -117,6 +118,21 @@ fn with_another_port<T>(
         }
     }
     connect(deadline)
+}
+
+/// Asks the connection manager whether an RDMA device of this host leads to `address`, or, for one of this host, has it.
+/// Blocks as [`RdmaAddress::resolve`].
+///
+/// # Errors
+/// None does; the reason of the resolver or of the kernel.
+pub fn leads_to(address: &RdmaAddress) -> io::Result<()> {
+    let local = address.local_address()?;
+    CmId::new(&Arc::new(EventChannel::new()?), 0)?.bind(local)?;
+    // A wildcard takes no device.
+    match local.ip().is_unspecified() && device::devices().is_ok_and(|found| found.is_empty()) {
+        true => Err(io::ErrorKind::NotFound.into()),
+        false => Ok(()),
+    }
 }
 
 fn not_started(reason: impl fmt::Display, source: Option<io::Error>) -> FabricError {

@@ -29,7 +29,7 @@ mod work_id;
 
 pub use crate::setting::SettingError as VerbsConfigError;
 pub use config::{Registration, VerbsConfig};
-pub use connector::VerbsConnector;
+pub use connector::{VerbsConnector, leads_to};
 pub use device::{DeviceCaps, DeviceInfo, devices};
 pub use driver::VerbsFabric;
 pub use short_endpoint::VerbsEnds;

@@ -53,7 +53,9 @@ fn judge_room(config: &Config, room: u64) -> Finding {
 /// Upper bound for one connection on this side.
 fn connection_bytes(config: &Config) -> u64 {
     match config.driver() {
-        Driver::Shm => config.conn_arena_bytes() as u64 + Memlock::message_bytes(config),
+        Driver::Shm | Driver::Iwarp => {
+            config.conn_arena_bytes() as u64 + Memlock::message_bytes(config)
+        }
         Driver::Verbs => Memlock::connection_bytes(config) - config.arena_bytes() as u64,
     }
 }
@@ -64,9 +66,11 @@ pub(super) fn lock(input: &CheckInput<'_>) -> Finding {
     let config = input.config();
     let (needed, what) = match config.driver() {
         Driver::Verbs => (Memlock::connection_bytes(config), "each connection registers up to"),
-        Driver::Shm => ((config.arena_bytes() * config.cores()) as u64, "cores lock"),
+        Driver::Shm | Driver::Iwarp => {
+            ((config.arena_bytes() * config.cores()) as u64, "cores lock")
+        }
     };
-    if config.driver() == Driver::Shm && config.lock() == Want::Off {
+    if config.driver() != Driver::Verbs && config.lock() == Want::Off {
         return Finding::ok("no memory is locked (mem.lock)");
     }
     // Programs that use verbs raise their soft limit to the hard limit.
@@ -78,8 +82,8 @@ pub(super) fn lock(input: &CheckInput<'_>) -> Finding {
             .seen(LIMITS, seen);
     }
     let verdict = match (config.driver(), config.lock()) {
-        (Driver::Verbs, _) | (Driver::Shm, Want::Require) => Verdict::Fail,
-        (Driver::Shm, Want::Off | Want::Try) => Verdict::Info,
+        (Driver::Verbs, _) | (_, Want::Require) => Verdict::Fail,
+        (_, Want::Off | Want::Try) => Verdict::Info,
     };
     let says = format!("{what} {}, but only {seen} may be locked", size(needed));
     Finding::new(verdict, says).seen(LIMITS, &seen).remedy(format!(

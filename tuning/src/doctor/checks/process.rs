@@ -10,7 +10,7 @@ pub(super) fn call(input: &CheckInput<'_>, name: &str, good: &str) -> Finding {
     let Some(error) = tried.refused.get(name) else { return Finding::ok(good).seen(name, "works") };
     let verdict = match input.config().driver() {
         Driver::Shm => Verdict::Fail,
-        Driver::Verbs => Verdict::Warn,
+        Driver::Verbs | Driver::Iwarp => Verdict::Warn,
     };
     Finding::new(verdict, format!("{name} is rejected: {error}")).seen(name, error).remedy(
         "A seccomp filter or an old kernel rejects it, but connections over shared memory need it. \
