@@ -90,6 +90,10 @@ fn by_device(raw: &mut RawConfig, device: &str) {
     raw.fabric.driver = if device.contains("://") { Driver::Iwarp } else { Driver::Verbs };
     raw.verbs.ack_timeout = Some(20);
     raw.verbs.connect_timeout_ms = 20_000;
+    if raw.fabric.driver == Driver::Iwarp {
+        // There, data of connections lie in the memory of the core.
+        raw.mem.arena_mib = 16;
+    }
 }
 
 pub(crate) fn small_with(change: impl FnOnce(&mut RawConfig)) -> RawConfig {

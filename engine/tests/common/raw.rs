@@ -1,9 +1,10 @@
 //! A peer that uses the fabric directly and sends whatever the test wants: one connection, its messages as bytes.
 
 use super::{LIMIT, PROGRAM, VERSION, pause};
-use spinrpc::fabric::shm::{ShmConfig, ShmConnector, ShmFabric};
+use spinrpc::fabric::iwarp::{IwarpConfig, IwarpConnector};
+use spinrpc::fabric::shm::{ShmConfig, ShmConnector};
 use spinrpc::fabric::{
-    Acceptor, Access, CompletionKind, Completions, ConnectRequest, Connector, Endpoint, Fabric,
+    Acceptor, Access, AnyFabric, CompletionKind, Completions, ConnectRequest, Connector, Endpoint,
     ListenRequest, QpId, RemoteSlice, SendWr, WrId,
 };
 use spinrpc::mem::{Buf, BufPool, Bulk, Region};
@@ -32,7 +33,7 @@ impl Said {
 }
 
 pub(crate) struct RawPeer {
-    fabric: ShmFabric,
+    fabric: AnyFabric,
     qp: QpId,
     sends: BufPool,
     recvs: BufPool,
@@ -46,18 +47,26 @@ pub(crate) struct RawPeer {
     read_result: Option<bool>,
 }
 
+/// Of the driver that the address is for.
+fn connector(address: &str) -> Box<dyn Connector> {
+    match address.starts_with("iwarp://") {
+        true => Box::new(IwarpConnector::new(IwarpConfig::default()).unwrap()),
+        false => Box::new(ShmConnector::new(ShmConfig::default()).unwrap()),
+    }
+}
+
 impl RawPeer {
     #[track_caller]
     pub(crate) fn connect(address: &str) -> Self {
-        let connector = ShmConnector::new(ShmConfig::default()).unwrap();
-        let fabric = connector.fabric(0).unwrap();
+        let connector = connector(address);
+        let fabric = connector.any_fabric(0).unwrap();
         let request =
             ConnectRequest { private_data: &PRIVATE_DATA, ..ConnectRequest::new(address, LIMIT) };
         let endpoint = connector.connect(&request).unwrap();
         Self::adopt(fabric, endpoint)
     }
 
-    fn adopt(mut fabric: ShmFabric, endpoint: Endpoint) -> Self {
+    fn adopt(mut fabric: AnyFabric, endpoint: Endpoint) -> Self {
         let qp = fabric.adopt(endpoint).unwrap();
         let mut peer = Self {
             fabric,
@@ -296,7 +305,7 @@ pub(crate) fn write_chunk(segments: &[RemoteSlice]) -> Vec<u32> {
 }
 
 pub(crate) struct RawListener {
-    connector: ShmConnector,
+    connector: Box<dyn Connector>,
     accepted: Receiver<Endpoint>,
     _listening: Box<dyn Send>,
 }
@@ -316,7 +325,7 @@ impl Acceptor for Hand {
 
 impl RawListener {
     pub(crate) fn at(address: &str) -> Self {
-        let connector = ShmConnector::new(ShmConfig::default()).unwrap();
+        let connector = connector(address);
         let (hand, accepted) = channel();
         let listening = connector
             .listen(
@@ -329,12 +338,12 @@ impl RawListener {
 
     pub(crate) fn try_accept(&self) -> Option<RawPeer> {
         let endpoint = self.accepted.try_recv().ok()?;
-        Some(RawPeer::adopt(self.connector.fabric(0).unwrap(), endpoint))
+        Some(RawPeer::adopt(self.connector.any_fabric(0).unwrap(), endpoint))
     }
 
     #[track_caller]
     pub(crate) fn accept(&self) -> RawPeer {
         let endpoint = self.accepted.recv_timeout(LIMIT).expect("no peer connected");
-        RawPeer::adopt(self.connector.fabric(0).unwrap(), endpoint)
+        RawPeer::adopt(self.connector.any_fabric(0).unwrap(), endpoint)
     }
 }

@@ -53,9 +53,8 @@ fn judge_room(config: &Config, room: u64) -> Finding {
 /// Upper bound for one connection on this side.
 fn connection_bytes(config: &Config) -> u64 {
     match config.driver() {
-        Driver::Shm | Driver::Iwarp => {
-            config.conn_arena_bytes() as u64 + Memlock::message_bytes(config)
-        }
+        Driver::Shm => config.conn_arena_bytes() as u64 + Memlock::message_bytes(config),
+        Driver::Iwarp => Memlock::message_bytes(config),
         Driver::Verbs => Memlock::connection_bytes(config) - config.arena_bytes() as u64,
     }
 }
