@@ -295,7 +295,7 @@ enum spinrpc_status spinrpc_set_log(spinrpc_log_callback callback,
 // `profile` is the name of a shipped profile ("base", "latency", "throughput", "dev-vm", ...) or the path of a TOML
 // file, as `spintune` knows them; NULL is "base". `settings` is NULL or text with one KEY=VALUE on each line, such as
 // "poll.mode=adaptive\ncores.max=2", which goes over the profile. Addresses rdma://... need "fabric.driver=verbs" and a
-// library with the feature `verbs`.
+// library with the feature `verbs`, addresses iwarp://... "fabric.driver=iwarp".
 //
 // On success `*engine` is an engine, to be freed with spinrpc_engine_free(). Errors: SPINRPC_STATUS_CONFIG for the
 // profile or a setting, SPINRPC_STATUS_ENGINE if the driver cannot be started.
@@ -304,7 +304,7 @@ enum spinrpc_status spinrpc_engine_new(const char *profile,
                                        struct spinrpc_engine **engine);
 
 // Accepts connections at `address`: "shm:NAME" for processes of this host, "rdma://HOST:PORT" with the driver
-// for RDMA devices. May be called for several addresses, before spinrpc_engine_start() or after. Programs
+// for RDMA devices, "iwarp://HOST:PORT" with that for TCP sockets. May be called for several addresses, before spinrpc_engine_start() or after. Programs
 // have to be there (spinrpc_engine_serve()) before the first client comes. `options` may be NULL: nothing is lent. Blocks
 // until the address is taken; not in a callback.
 //

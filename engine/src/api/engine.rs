@@ -242,8 +242,9 @@ impl Engine {
     }
 
     /// Accepts connections at `address` from now on, and spreads them over the cores. The address is `shm:NAME`, or
-    /// `shm:/path` for a socket file; with the driver of RDMA devices it is `rdma://HOST:PORT`, where the host is an
-    /// address of this machine, or `0.0.0.0` or `[::]` for all. Blocks until the address is bound.
+    /// `shm:/path` for a socket file; with the driver of RDMA devices it is `rdma://HOST:PORT`, and with that of TCP
+    /// sockets `iwarp://HOST:PORT`, where the host is an address of this machine, or `0.0.0.0` or `[::]` for all.
+    /// Blocks until the address is bound.
     ///
     /// # Errors
     /// [`EngineError::Fabric`] if the address is invalid, in use, or of another driver; [`EngineError::ApiMisuse`] if
