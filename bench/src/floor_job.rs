@@ -57,8 +57,22 @@ fn probes() -> Vec<Probe> {
     probes.extend(Workload::ping_pong(Operation::Echo, 64).probes().into_iter().skip(1));
     probes.extend(null.at_depth(32).probes());
     probes.extend(Workload::ping_pong(Operation::Read, 1 << 20).probes());
+    probes.extend(over_tcp());
     probes.push(Probe::OwnWork);
     probes
+}
+
+/// The limit of an echo over iWARP: each message is one FPDU, with 24 bytes of headers and CRC (RFC 5044, RFC 5041).
+fn over_tcp() -> Option<Probe> {
+    const FRAMED: usize = 24;
+    let probes = Workload::ping_pong(Operation::Echo, 64).probes();
+    probes.into_iter().find_map(|probe| match probe {
+        Probe::RingRoundTrip { call_bytes, reply_bytes } => Some(Probe::TcpRoundTrip {
+            call_bytes: call_bytes + FRAMED,
+            reply_bytes: reply_bytes + FRAMED,
+        }),
+        _ => None,
+    })
 }
 
 const NOTE: &str = "two threads stand in for two processes: caches do not distinguish them";

@@ -7,6 +7,7 @@
 mod core;
 mod placement;
 mod ring;
+mod tcp;
 
 pub(crate) use placement::{Placed, Placement, cache_line_ns};
 
@@ -31,6 +32,8 @@ pub(crate) enum Probe {
     RingRoundTrip { call_bytes: usize, reply_bytes: usize },
     /// Exchanges per second over a bare ring at this depth.
     RingRate { depth: usize, call_bytes: usize, reply_bytes: usize },
+    /// Median round trip over a TCP connection of this host whose ends poll, with messages of these sizes, in nanoseconds.
+    TcpRoundTrip { call_bytes: usize, reply_bytes: usize },
     /// Work of spinperf's own for each call, in nanoseconds of the client's core.
     OwnWork,
     /// Bytes per second of a copy by the server's core, in blocks of this size.
@@ -53,6 +56,9 @@ impl Probe {
             Self::RingRate { depth, call_bytes, reply_bytes } => {
                 ring::exchanges_per_second(cores, duration, depth, [call_bytes, reply_bytes])
             }
+            Self::TcpRoundTrip { call_bytes, reply_bytes } => {
+                tcp::round_trip_ns(cores, duration, [call_bytes, reply_bytes])
+            }
             Self::OwnWork => core::own_work_ns(cores.client, duration),
             Self::Copy { block_bytes, blocks } => {
                 core::copied_per_second(cores.server, duration, block_bytes, blocks)
@@ -70,6 +76,9 @@ impl Probe {
             Self::RingRate { depth, call_bytes, reply_bytes } => {
                 format!("bare ring exchanges, {call_bytes} B + {reply_bytes} B, depth {depth}")
             }
+            Self::TcpRoundTrip { call_bytes, reply_bytes } => {
+                format!("TCP round trip, {call_bytes} B + {reply_bytes} B")
+            }
             Self::OwnWork => "spinperf's own work per call".to_owned(),
             Self::Copy { block_bytes, .. } => format!("memcpy, {}", show_size(block_bytes)),
         }
@@ -82,6 +91,7 @@ impl Probe {
             Self::EventfdPingPong => "eventfd ping-pong",
             Self::RingRoundTrip { .. } => "raw ring RTT",
             Self::RingRate { .. } => "raw ring",
+            Self::TcpRoundTrip { .. } => "TCP RTT",
             Self::OwnWork => "own work",
             Self::Copy { .. } => "memcpy",
         }
