@@ -253,7 +253,6 @@ pub struct Endpoint {
     link: Box<dyn Any + Send>,
 }
 
-/// An endpoint's link, if it is that of the driver with this type of links.
 fn link_of<L: 'static>(link: Box<dyn Any + Send>) -> Result<Box<L>, FabricError> {
     let foreign = "another driver made it";
     link.downcast().map_err(|_| FabricError::because("adopt a connection", foreign, None))
@@ -385,7 +384,6 @@ impl FabricError {
         Self { op: op.into(), reason, source }
     }
 
-    /// `op` failed because its address is not one of this driver. The error is the source.
     pub(crate) fn of_address(op: &str, error: AddressError) -> Self {
         let reason = error.to_string();
         let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, error);

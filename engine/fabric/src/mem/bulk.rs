@@ -104,9 +104,7 @@ impl BulkPool {
         self.0.region.hold()
     }
 
-    /// First byte and length of each block, in the order of their numbers
-    /// ([`Lease::block_index`](super::Lease::block_index)), for a driver that registers them one by
-    /// one.
+    /// By number ([`Lease::block_index`](super::Lease::block_index)), for a driver that registers them one by one.
     #[cfg(feature = "verbs")]
     pub(crate) fn blocks(&self) -> impl ExactSizeIterator<Item = (NonNull<u8>, usize)> + '_ {
         self.0.make_blocks().iter().map(|block| (block.first_byte, block.block_bytes))
@@ -149,7 +147,6 @@ impl fmt::Debug for BulkPool {
 
 struct PoolCore {
     region: Region,
-    /// Bytes of the region before the first block.
     lead_in: usize,
     /// Ascending by size.
     classes: Box<[Class]>,
@@ -210,7 +207,7 @@ impl Block {
 }
 
 impl PoolCore {
-    /// Lays out `classes` one after another; the caller has checked that they fit.
+    /// The caller has checked that `classes` fit.
     fn carve(region: Region, lead_in: usize, classes: &[BulkClass]) -> Self {
         let mut blocks = 0;
         let carve = |class: &BulkClass| {

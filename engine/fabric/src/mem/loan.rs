@@ -154,7 +154,6 @@ impl Bulk {
         unsafe { copy_bytes(from, to, length) };
     }
 
-    /// First byte, and how many are in use, once no lease is out.
     pub(super) fn address(&self) -> (NonNull<u8>, usize) {
         (self.part(0, self.len), self.len)
     }
@@ -371,10 +370,7 @@ impl Lease {
         Self { block, writable: false, is_witness: true, start, len }
     }
 
-    /// The bytes, for a driver that hands them to the kernel and computes sums of them itself.
-    ///
-    /// # Panics
-    /// If a peer can write the memory at any time, or the lease is a witness.
+    /// For a driver that hands the bytes to the kernel and computes sums of them itself.
     #[inline]
     pub(crate) fn stable_bytes(&self) -> &[u8] {
         assert!(!self.block.is_exposed() && !self.is_witness, "another holder may write the bytes");

@@ -84,7 +84,6 @@ fn raise_descriptor_limit(conns_max: u64) {
     }
 }
 
-/// Slabs that a side accepts.
 #[derive(Clone, Copy)]
 pub(super) struct SlabLimits {
     count: u32,
@@ -93,7 +92,6 @@ pub(super) struct SlabLimits {
 }
 
 impl SlabLimits {
-    /// Returns whether the slabs in a packet are within these limits.
     pub(super) fn accept(self, packet: &Packet) -> bool {
         match packet.slabs {
             0 => packet.slab_bytes == 0,
@@ -103,7 +101,6 @@ impl SlabLimits {
 }
 
 impl Environment {
-    /// Core number `index` as others see it; made when it is first asked for.
     pub(super) fn core(&self, index: usize) -> Result<Arc<CoreShared>, FabricError> {
         self.cores.get(index, || {
             let attempt = Attempt { op: format!("make the bell of core {index}") };
@@ -112,7 +109,6 @@ impl Environment {
         })
     }
 
-    /// Largest arena of a peer: as configured, and not less than that of this side.
     pub(super) fn arena_bytes_max(&self) -> usize {
         self.own_arena_bytes().max(self.config.peer_arena_bytes_max)
     }
@@ -123,7 +119,6 @@ impl Environment {
         BulkPool::region_bytes(&self.config.arena).unwrap_or(0).next_multiple_of(page)
     }
 
-    /// First packet of a listener to trusted peers.
     pub(super) fn ready(&self) -> Packet {
         Packet {
             kind: Kind::Ready,
@@ -135,7 +130,6 @@ impl Environment {
         }
     }
 
-    /// Slabs that a peer may lend one connection, as configured.
     pub(super) fn slab_limits(&self) -> SlabLimits {
         let ShmConfig { peer_slabs_max, peer_slab_bytes_max, .. } = self.config;
         SlabLimits { count: peer_slabs_max as u32, bytes: peer_slab_bytes_max as u64 }
@@ -150,7 +144,6 @@ impl Environment {
         SlabLimits { bytes: configured.bytes.min(left), ..configured }
     }
 
-    /// Takes memory of a connection with `peer`, with arena and slabs of these sizes, out of the budget.
     pub(super) fn take_memory(
         &self,
         core: usize,
@@ -262,7 +255,6 @@ const MEMORY_LIMIT: &str = "the shared memory of this core, or of the connection
                             would exceed limits.core_mib or limits.peer_mib";
 
 impl Attempt {
-    /// As [`Attempt::failed`], with the remedy.
     fn cannot(&self, reason: impl fmt::Display, source: Option<io::Error>) -> FabricError {
         let remedy = source.as_ref().and_then(remedy);
         let mut failed = self.failed(reason, source);
@@ -291,7 +283,6 @@ impl Attempt {
             .map_err(|error| self.cannot("the peer's user cannot be checked", Some(error)))
     }
 
-    /// Connects to a listener that is trusted.
     fn connect(
         &self,
         address: &Address,
@@ -382,7 +373,6 @@ impl Attempt {
         ))
     }
 
-    /// Sends a packet of the handshake.
     fn send<'a>(
         &self,
         socket: &PeerSocket,
@@ -420,7 +410,6 @@ impl Attempt {
     }
 }
 
-/// Remedy for an error of the system, if known.
 fn remedy(error: &io::Error) -> Option<String> {
     use rustix::process::{Resource, getrlimit};
     match error.raw_os_error()? {

@@ -55,7 +55,6 @@ pub struct ShmFabric {
     idle_polls: u32,
     /// Index in `hot` of the next look: turns go round, so that one connection cannot starve others.
     hot_at: usize,
-    /// Looks at hot connections that are left in this turn.
     looks_left: usize,
     /// Messages were found in this turn, or waited for.
     scan_is_over: bool,
@@ -63,7 +62,6 @@ pub struct ShmFabric {
     longs: Vec<u32>,
     /// Bytes copied in this turn, by orders of peers and from send queues: they share one budget.
     copied: usize,
-    /// Those that sent something since the last bell check, and those whose next message is not short.
     listed: Rc<PendingConns>,
     /// Have a send queue that is not empty.
     waiting: Vec<u32>,
@@ -71,14 +69,11 @@ pub struct ShmFabric {
     lending: Vec<u32>,
     /// Went down, and have completions to give back.
     ending: VecDeque<QpId>,
-    /// Have given back everything. Their memory is given up in the next poll, when nothing refers to their ends any
-    /// more: by the control thread, as it takes long.
+    /// Gave back everything. In the next poll nothing refers to their ends: the control thread unmaps, as it takes long.
     over: Vec<QpId>,
     done: VecDeque<(QpId, WrId, Result<(), WrError>)>,
     polls: u32,
-    /// Places with a connection, in no order.
     live: Vec<u32>,
-    /// Of looks at those in `live`.
     round: Round,
     takes_shorts: bool,
     /// Memory for one that is sent from elsewhere.
@@ -192,7 +187,7 @@ impl ShmFabric {
         self.begin_looks();
     }
 
-    /// All hot connections are to be received from. The first one last: they are taken from the end.
+    /// The first one last: they are taken from the end.
     fn list_hot(&mut self) {
         self.look_quickly();
         self.longs.extend(self.hot.iter().map(|ends| ends.id.index()));
@@ -200,7 +195,6 @@ impl ShmFabric {
         self.longs.reverse();
     }
 
-    /// Those on which something else waits, unless they have gone down meanwhile; the first one last.
     fn list_long(&mut self) {
         while let Some(place) = self.listed.long.pop() {
             if self.pair_at(place).is_some_and(|pair| pair.ends.take_long() && pair.hot) {
@@ -248,7 +242,6 @@ impl ShmFabric {
         }
     }
 
-    /// Takes the connection at `at` of the hot list off it, unless it has got something just now.
     #[cold]
     fn cool(&mut self, at: usize) -> bool {
         let Some(place) = self.hot.get(at).map(|ends| ends.id.index()) else { return false };
@@ -276,7 +269,6 @@ impl ShmFabric {
         }
     }
 
-    /// A poll with what most have not.
     #[inline(never)]
     fn poll_all(&mut self, out: &mut Completions) -> usize {
         self.polls = self.polls.wrapping_add(1);
@@ -308,7 +300,6 @@ impl ShmFabric {
         self.core.bell.bits().rings() || self.core.notices.rings()
     }
 
-    /// Work that most polls do not have.
     #[cold]
     fn poll_news(&mut self, out: &mut Completions) {
         while let Some(qp) = self.over.pop() {
@@ -341,7 +332,6 @@ impl ShmFabric {
         }
     }
 
-    /// Frees the place of a queue pair that has given back everything.
     fn forget(&mut self, qp: QpId) {
         let place = &mut self.places[qp.index() as usize];
         place.generation = place.generation.wrapping_add(1);
@@ -358,8 +348,7 @@ impl ShmFabric {
         }
     }
 
-    /// Looks at those who rang, and at those that have the same bit. At most 64 bits of each bell, so that rings for
-    /// nothing are bounded.
+    /// At most 64 bits of each bell, so that rings for nothing are bounded.
     fn answer_bell(&mut self, out: &mut Completions) {
         for taken in [self.core.notices.take(), self.core.bell.bits().take()] {
             let Some((first, mut bits)) = taken else { continue };
@@ -373,8 +362,7 @@ impl ShmFabric {
         }
     }
 
-    /// Looks at one connection: for messages, and whether the peer has ended it. A hot connection gives its
-    /// messages when its turn comes, however often its peer rings, and its end behind them.
+    /// A hot connection gives its messages in its turn, however often its peer rings, and its end behind them.
     fn answer(&mut self, place: u32, out: &mut Completions) {
         let takes_shorts = self.takes_shorts;
         let Some(pair) = self.pair_at(place).filter(|pair| pair.cause.is_none()) else { return };
@@ -400,7 +388,6 @@ impl ShmFabric {
         }
     }
 
-    /// After a look: a connection with messages becomes hot, and one without must ring.
     fn settle(&mut self, place: u32, seen: Seen) {
         let Some(pair) = self.pair_at(place).filter(|pair| !pair.hot) else { return };
         if seen != Seen::Nothing {
@@ -426,7 +413,6 @@ impl ShmFabric {
         self.keep_in_hot();
     }
 
-    /// Looks at as many connections, in turn, as the time since the last call allows for.
     #[cold]
     fn go_round(&mut self, out: &mut Completions) {
         for _ in 0..self.round.due(self.live.len()) {
@@ -438,7 +424,6 @@ impl ShmFabric {
         }
     }
 
-    /// Notifies the core of each connection with a message or an end. True if there was one.
     fn look_at_all(&self) -> bool {
         let mut found = false;
         for place in &self.live {
@@ -451,7 +436,6 @@ impl ShmFabric {
         found
     }
 
-    /// Ends a connection; its completions come with later polls.
     #[cold]
     fn take_down(&mut self, place: u32, cause: DownCause) {
         let Some(pair) = self.pair_at(place) else { return };

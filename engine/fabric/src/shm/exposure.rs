@@ -40,7 +40,6 @@ fn state_word(handle: u32, access: Access) -> u64 {
     right | u64::from(handle)
 }
 
-/// Memory that this side exposes; holds the leases.
 #[derive(Debug)]
 pub(super) struct Exposures {
     window: Window,
@@ -74,7 +73,6 @@ struct Exposed {
 }
 
 impl Exposures {
-    /// An empty table at word `table` of `window`, for memory of the region `arena`, and for reading of `slabs`.
     pub(super) fn new(
         window: Window,
         table: usize,
@@ -134,7 +132,6 @@ impl Exposures {
         let _ = self.window.memory.prefault(entries);
     }
 
-    /// The number of a region in the table, if the peer has it mapped as `access` needs.
     fn number(&self, region: RegionId, access: Access) -> Option<u64> {
         if region == self.arena {
             return Some(0);
@@ -143,7 +140,7 @@ impl Exposures {
         Some(slab.filter(|_| access == Access::RemoteRead)? as u64 + 1)
     }
 
-    /// Kills a key and gives up its place; false if it is none of ours or dead already.
+    /// False if it is none of ours or dead already.
     pub(super) fn revoke(&mut self, handle: u32) -> bool {
         let killed = self.kill(handle);
         let place = self.keys.index_of(handle);
@@ -169,8 +166,7 @@ impl Exposures {
         true
     }
 
-    /// Has bytes that this side fetches go to `home` and not to the memory that is exposed under `handle` to be
-    /// written, which is as long. True if they will.
+    /// Bytes that this side fetches go to `home`, not to the exposed memory, which must be as long. True if they will.
     pub(super) fn set_home(&mut self, handle: u32, home: Lease) -> bool {
         let Some(exposed) = self.held_mut(handle).and_then(|held| held.exposed.as_mut()) else {
             return false;
@@ -225,7 +221,6 @@ impl Exposures {
         held.filter(|held| held.handle == handle)
     }
 
-    /// The number of the slab that a lease lies in, counted from zero, if the peer may read it.
     pub(super) fn slab_of(&self, memory: &Lease) -> Option<u32> {
         let slab = self.slabs.iter().position(|slab| *slab == memory.region_id())?;
         u32::try_from(slab).ok()
@@ -244,7 +239,6 @@ impl Exposures {
     }
 }
 
-/// Memory that the peer exposes to this side, as its table in the shared memory says, its arena, and the slabs that it lends.
 #[derive(Debug)]
 pub(super) struct PeerTable {
     window: Window,
@@ -253,7 +247,7 @@ pub(super) struct PeerTable {
     slabs: Box<[BorrowedMemory]>,
 }
 
-/// A part of the peer's memory, as its table says; perhaps of memory that is not there.
+/// As the peer's table says; perhaps of memory that is not there.
 struct Found {
     memory: u64,
     offset: usize,
@@ -284,7 +278,6 @@ impl PeerTable {
         slab.bytes(usize::try_from(offset).ok()?, length as usize)
     }
 
-    /// Where the bytes of `slice` lie, if its key is alive, has the right and covers them.
     pub(super) fn check(&self, slice: RemoteSlice, access: Access) -> Result<NonNull<u8>, WrError> {
         let found = self.find(slice, access).ok_or(WrError::RemoteAccess)?;
         self.place(&found, access).ok_or(WrError::RemoteAccess)

@@ -49,19 +49,15 @@ impl Kind {
     }
 }
 
-/// Reason of a listener for refusing a connection, with its number in packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Refusal {
-    /// The packet, or a descriptor with it, is not what the handshake says.
     Malformed = 0,
     Version = 1,
     // 2 was for other users, whose connections are closed without a packet.
     Limits = 3,
     Full = 4,
-    /// The listener could not, for want of memory or descriptors.
     Resources = 5,
-    /// The connections of the process, or of the core, have as much memory as they may have.
     Memory = 6,
 }
 
@@ -265,7 +261,6 @@ pub(super) fn peek<const N: usize>(
     Ok((packet, fds, slabs))
 }
 
-/// Takes the packet that [`peek`] has shown, all of whose descriptors have been mapped.
 pub(super) fn take(socket: &PeerSocket) -> io::Result<()> {
     socket.take(PACKET_BYTES)
 }
@@ -294,7 +289,6 @@ impl Own {
         Ok(Self { arena, arena_bytes, bulk: bulk.map_err(io::Error::other)?, place })
     }
 
-    /// The packet that tells the peer of this, and of the slabs that it is lent.
     pub(super) fn packet(
         &self,
         kind: Kind,
@@ -315,7 +309,6 @@ impl Own {
     }
 }
 
-/// Memory of the peer, apart from that of the connection.
 #[derive(Debug)]
 pub(super) struct Theirs {
     pub(super) arena: Window,
@@ -324,7 +317,6 @@ pub(super) struct Theirs {
 }
 
 impl Theirs {
-    /// Maps what has come with `packet`: an arena of `arena_max` bytes at most, a bell, and slabs.
     pub(super) fn map(
         packet: &Packet,
         [arena, bell]: [PeerFd; 2],
@@ -399,7 +391,6 @@ pub(super) fn map_bell(fd: PeerFd) -> Result<PeerBell, HandshakeError> {
     Ok(PeerBell::new(Arc::new(memory)).map_err(|_| Refusal::Malformed)?)
 }
 
-/// Maps what the peer has sent; `refusal` if it is not memory as it should be.
 fn map(
     pool: Option<&Arc<AddressPool>>,
     fd: PeerFd,

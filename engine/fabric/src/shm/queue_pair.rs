@@ -50,7 +50,6 @@ pub(super) struct QueuePair {
     pub(super) ends: Rc<ShmEnds>,
     /// The peer rings for every message.
     idle: bool,
-    /// In the core's list of those that it looks at in every poll.
     pub(super) hot: bool,
     /// In the core's list of those with a send queue that is not empty.
     pub(super) waiting: bool,
@@ -61,11 +60,8 @@ pub(super) struct QueuePair {
     send_queue: VecDeque<SendWr>,
     /// Reads posted whose completions the reactor has not got yet.
     reads: usize,
-    /// A message waits for a receive.
     is_not_ready: bool,
-    /// Number of messages that have waited so.
     waits: u64,
-    /// Set when it went down: the first cause.
     pub(super) cause: Option<DownCause>,
     exposures: Exposures,
     peer_table: PeerTable,
@@ -120,9 +116,6 @@ impl QueuePair {
         })
     }
 
-    /// Moves what has arrived into posted receives, as far as `out` has room, and carries out orders, as far as
-    /// `fetch_bytes` go.
-    ///
     /// The first message after silence comes alone: to look for a second one costs a line that the
     /// peer has just asked for, and the answer to the first would wait for it.
     pub(super) fn receive(
@@ -159,10 +152,9 @@ impl QueuePair {
         Ok(seen)
     }
 
-    /// A message found no room. If that is because the ring holds back all but its first page, all pages of this ring
-    /// come into being: a page that the system refuses to one that writes it ends the process. Refused here (not by
-    /// kernels before 5.14, which touch the pages), the message waits, and the next turn tries again. Returns true if
-    /// there is more room now.
+    /// A page that the system refuses to one that writes it ends the process: so all pages of this ring come into
+    /// being here. Where they are refused (not by kernels before 5.14, which touch them), the message waits, and the next
+    /// turn tries again. Returns true if there is more room now.
     #[cold]
     fn open_ring(&mut self) -> bool {
         if self.ring_open {
@@ -184,7 +176,6 @@ impl QueuePair {
         self.send_queue.reserve_exact(self.send_queue_depth - self.send_queue.len());
     }
 
-    /// Carries out the order of the peer that waits, as far as the budget goes; true when it is done.
     #[cold]
     fn fetch(&mut self, budget: &mut usize) -> Result<bool, DownCause> {
         let begin =
@@ -239,7 +230,6 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The receive of the last short message, once.
     pub(super) fn receive_of_short(&mut self) -> Option<Buf> {
         self.ends.lend_receive().then(|| self.pop_receive())?
     }
@@ -305,8 +295,7 @@ impl QueuePair {
         InFlight { numbers, is_unsent }
     }
 
-    /// The checks that cost more than a look at the ring: has the peer ended the connection?
-    /// Called when nothing was found; what was sent before the end is taken first.
+    /// For when nothing was found: it costs more than a look, and what was sent before the end is taken first.
     pub(super) fn check_end(&self) -> Result<(), DownCause> {
         // Gone first: a peer that closes and then goes has closed by the time we look.
         let gone = self.link.peer_is_gone.load(Ordering::Acquire);
@@ -326,7 +315,6 @@ impl QueuePair {
         self.idle
     }
 
-    /// The core looks by itself from now on.
     pub(super) fn go_busy(&mut self) {
         self.ends.empty_looks.set(0);
         self.idle = false;
@@ -343,7 +331,6 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Sends at once what can be sent at once; queues the rest.
     #[inline]
     pub(super) fn post(&mut self, wr: SendWr) -> Result<Result<Progress, DownCause>, Full<SendWr>> {
         if self.cause.is_some() {
@@ -397,8 +384,7 @@ impl QueuePair {
         Ok(Ok(Progress::Waiting))
     }
 
-    /// The send queue has changed, or the connection ends. Reads keep their place until their completion is
-    /// taken.
+    /// Reads keep their place until their completion is taken.
     fn count_room(&mut self) {
         let is_up = self.cause.is_none();
         let taken = self.send_queue.len().max(self.reads);
@@ -417,7 +403,6 @@ impl QueuePair {
         }
     }
 
-    /// Goes on with the send queue, and copies `budget` bytes at most. Finished Reads go to `done`.
     pub(super) fn progress(
         &mut self,
         done: &mut VecDeque<(QpId, WrId, Result<(), WrError>)>,
@@ -502,7 +487,7 @@ impl QueuePair {
         Ok(None)
     }
 
-    /// Gives up what the peer has fetched. True if there is more that it has not.
+    /// True if there is more that the peer has not fetched.
     pub(super) fn release_fetched(&mut self) -> Result<bool, DownCause> {
         if !self.lent.is_empty() {
             let consumed = self.ends.tx.consumed()?;
@@ -511,8 +496,7 @@ impl QueuePair {
         Ok(!self.lent.is_empty())
     }
 
-    /// Copies between the peer's memory and ours as far as the budget goes; gives back what is
-    /// left. The key is checked each time: it may die between two steps.
+    /// Copies as far as the budget goes. The key is checked each time: it may die between two steps.
     fn copy(
         &self,
         access: Access,
@@ -558,14 +542,12 @@ impl QueuePair {
         self.exposures.expose(memory, access)
     }
 
-    /// Ends an exposure. Returns the number of bytes that were fetched to its home.
     pub(super) fn revoke(&mut self, handle: u32) -> Option<u32> {
         let home_bytes = self.home_bytes(handle);
         self.exposures.revoke(handle);
         home_bytes
     }
 
-    /// Has bytes that this side fetches go to `home`: see [`Fabric::expose`](super::super::Fabric::expose).
     pub(super) fn set_home(&mut self, handle: u32, home: Lease) -> bool {
         self.peer_table.has_slabs() && self.exposures.set_home(handle, home)
     }
@@ -574,7 +556,7 @@ impl QueuePair {
         self.exposures.home_bytes(handle)
     }
 
-    /// Ends the connection for `cause`, and tells the peer. Only the first cause counts.
+    /// Tells the peer. Only the first cause counts.
     pub(super) fn go_down(&mut self, cause: DownCause) {
         self.link.close(match cause {
             DownCause::WorkRequest(WrError::Length) => CLOSED_LENGTH,
@@ -589,7 +571,7 @@ impl QueuePair {
         self.ends.end_receiving();
     }
 
-    /// Gives back what was posted, as far as `out` has room; true when the last one, `Down`, is out.
+    /// True when the last one, `Down`, is out.
     pub(super) fn drain(&mut self, out: &mut Completions) -> bool {
         while out.room() > 0 {
             let kind = if let Some(wr) = self.send_queue.pop_front() {
@@ -607,8 +589,7 @@ impl QueuePair {
         false
     }
 
-    /// Memory to unmap on the control thread, as that takes long: the peer's slabs, of perhaps gigabytes,
-    /// included.
+    /// Memory to unmap on the control thread, as that takes long: the peer's slabs may have gigabytes.
     pub(super) fn into_link(self) -> Link {
         let mut link = self.link;
         link.theirs.slabs = self.peer_table.into_slabs();

@@ -14,7 +14,6 @@ use crate::sync::ring::{Consumer, Corrupt, Look, Producer, PushError};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Connections of a core that its driver has to look at.
 #[derive(Debug)]
 pub(super) struct PendingConns {
     /// Those that sent something since the last flush, or whose rings broke meanwhile.
@@ -25,7 +24,6 @@ pub(super) struct PendingConns {
     pub(super) news: Cell<bool>,
     /// A send queue may have something that the flush goes on with.
     pub(super) waits: Cell<bool>,
-    /// Looks without a message after which a hot connection goes cold.
     pub(super) idle_polls: Cell<u32>,
 }
 
@@ -86,7 +84,6 @@ impl PlaceList {
 
 pub(super) enum Found {
     Short {
-        /// There may be more.
         goes_on: bool,
     },
     Nothing,
@@ -99,10 +96,8 @@ pub(super) enum Found {
 #[repr(C, align(64))]
 pub struct ShmEnds {
     pub(super) id: QpId,
-    /// Looks in a row that found nothing.
     pub(super) empty_looks: Cell<u32>,
     receives: Cell<u32>,
-    /// On the list of those whose next message is not short.
     has_long: Cell<bool>,
     /// The last message taken here was short, and its receive, which is posted all the while, can be had.
     lends_receive: Cell<bool>,
@@ -110,7 +105,6 @@ pub struct ShmEnds {
     burst: Cell<u8>,
     /// No other connection of the core is hot.
     pub(super) alone: Cell<bool>,
-    /// Work requests that can be queued; see [`ShmEnds::allow`].
     room: Cell<usize>,
     /// Nothing waits in the send queue, and the connection is up.
     pub(super) sends_at_once: Cell<bool>,
@@ -126,7 +120,7 @@ pub struct ShmEnds {
 }
 
 impl ShmEnds {
-    /// The ends of a fresh connection. `None` when its rings do not fit the window.
+    /// `None` when its rings do not fit the window.
     pub(super) fn new(
         id: QpId,
         link: &Link,
@@ -155,7 +149,6 @@ impl ShmEnds {
         })
     }
 
-    /// Number of work requests that can be queued, and whether messages are sent without being queued.
     pub(super) fn allow(&self, room: usize, sends_at_once: bool) {
         self.room.set(room);
         self.sends_at_once.set(sends_at_once && !self.is_broken.get());
@@ -172,7 +165,6 @@ impl ShmEnds {
         self.receives.set(self.receives.get().saturating_sub(1));
     }
 
-    /// The connection has gone down: nothing more is taken.
     pub(super) fn end_receiving(&self) {
         self.receives.set(0);
     }
@@ -252,7 +244,6 @@ impl ShmEnds {
         !self.is_broken.get() && !self.tx.wants_bell()
     }
 
-    /// The last turn that looked found something.
     #[inline(always)]
     pub(super) fn is_burst(&self) -> bool {
         self.burst.get() != 0
@@ -293,14 +284,12 @@ impl ShmEnds {
         if self.rx.has_arrival() { Found::Other } else { Found::Nothing }
     }
 
-    /// Waiting messages are received in another way.
     #[cold]
     fn leave(&self) -> Option<bool> {
         self.note_long();
         None
     }
 
-    /// The next poll receives from this connection.
     #[cold]
     pub(super) fn note_long(&self) {
         if !self.has_long.replace(true) {
@@ -329,7 +318,6 @@ impl ShmEnds {
         true
     }
 
-    /// The flush has a look at this connection.
     #[inline(always)]
     pub(super) fn note_sent(&self) {
         if !self.sent.replace(true) {
@@ -354,7 +342,6 @@ impl ShmEnds {
         self.tx.end_run();
     }
 
-    /// Violation by the peer; returned once.
     pub(super) fn take_broken(&self) -> Option<Corrupt> {
         self.broken.take()
     }

@@ -24,8 +24,6 @@ const LINE_BYTES: usize = LINE_BLOCKS * size_of::<Block>();
 /// Blocks that are copied without a look at how many are left.
 type Line = [Block; LINE_BLOCKS];
 
-/// Writes a line, by offsets that are constants.
-///
 /// # Safety
 /// As for [`store_block`], for all of it.
 #[inline(always)]
@@ -39,8 +37,6 @@ unsafe fn write_line(line: &Line, to: *mut Block) {
     }
 }
 
-/// Reads a line, in the same way.
-///
 /// # Safety
 /// As for [`load_block`], for all of it.
 #[inline(always)]
@@ -51,7 +47,6 @@ unsafe fn read_line(from: *const Block) -> Line {
     }
 }
 
-/// Words of a shared mapping; clones are windows on the same words.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     base: NonNull<AtomicU64>,
@@ -69,7 +64,6 @@ impl Window {
         Self { base: memory.as_ptr().cast(), count: memory.len() / WORD_BYTES, memory }
     }
 
-    /// Where the bytes of `range` start; `None` if the mapping does not have them.
     pub(super) fn bytes(&self, range: Range<usize>) -> Option<NonNull<u8>> {
         let inside = range.start <= range.end && range.end <= self.memory.len();
         // SAFETY: the start is within the mapping, as was just checked.
@@ -209,7 +203,6 @@ impl Words for Window {
 #[repr(C)]
 pub(super) struct SlotWindow {
     first: NonNull<AtomicU64>,
-    /// Of the bytes before a slot.
     offset_mask: usize,
     _memory: Arc<SharedMemory>,
 }

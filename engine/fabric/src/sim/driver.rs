@@ -58,7 +58,6 @@ pub(super) struct Place {
     fresh: usize,
     /// Receives used by short messages, to be posted again by the next flush.
     of_shorts: VecDeque<Buf>,
-    /// The last of them can be had.
     lends_receive: bool,
 }
 
@@ -102,8 +101,7 @@ impl SimFabric {
         Some((place, side))
     }
 
-    /// Advances virtual time by the cost of a poll, once per turn and before the first look. Everything in
-    /// the turn then has the same time stamp.
+    /// Once per turn and before the first look: everything in the turn has the same time stamp.
     fn begin_turn(&mut self) {
         if !std::mem::replace(&mut self.is_in_turn, true) {
             let mut state = self.world.state();
@@ -121,7 +119,6 @@ impl SimFabric {
         (first..count).chain(0..first.min(count))
     }
 
-    /// Short messages of this place are taken by value in this turn.
     fn is_hot(&self, at: usize) -> bool {
         let is_cold = || Rng::new(self.draw ^ at as u64).chance(self.device.cold_per_mille);
         self.takes_shorts && !is_cold()
@@ -181,7 +178,7 @@ impl Place {
         }
     }
 
-    /// Moves completions of this place into `out`; true when it is over.
+    /// True when it is over.
     fn poll(
         &mut self,
         state: &mut State,
@@ -226,7 +223,7 @@ impl Place {
         side.short_length().is_some() || (side.is_down() && !self.of_shorts.is_empty())
     }
 
-    /// Takes the short message that waits. The world has seen to it that there is a receive for it.
+    /// The world has seen to it that there is a receive for it.
     pub(super) fn take_short(
         &mut self,
         state: &mut State,
@@ -244,7 +241,7 @@ impl Place {
         Some(())
     }
 
-    /// Gives back posted requests, flushed or not; true when the last completion, `Down`, is out.
+    /// True when the last completion, `Down`, is out.
     fn drain(&mut self, cause: Option<DownCause>, id: QpId, out: &mut Completions) -> bool {
         while out.room() > 0 {
             let kind = if let Some(queued) = self.queued.pop_front() {
@@ -267,7 +264,6 @@ impl Place {
     }
 }
 
-/// Longest message that a receive takes, with the tail of a chain.
 fn room_of(buf: &Buf) -> usize {
     buf.capacity() + buf.tail().map_or(0, Bulk::len)
 }

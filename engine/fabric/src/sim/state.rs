@@ -86,7 +86,6 @@ impl State {
         &mut self.sides[id.0]
     }
 
-    /// Memory for the messages of a connection; `None` if there is none.
     pub(super) fn message_memory(&mut self, bytes: usize) -> Option<Region> {
         if self.messages.as_ref().is_none_or(|left| left.len() < bytes) {
             let bytes = bytes.max(MESSAGE_MAPPING_BYTES);
@@ -104,7 +103,6 @@ impl State {
         self.agenda.peek().map(|Reverse(entry)| entry.0)
     }
 
-    /// Advances time, and executes the events that fall into it.
     pub(super) fn pass(&mut self, ns: u64) {
         let until = self.now().saturating_add(ns);
         while let Some(Reverse(Entry(at, ticket, side, due))) = self.pop_until(until) {
@@ -235,8 +233,7 @@ impl State {
         self.schedule(at, side, due);
     }
 
-    /// Releases the requests that the report completes. Their messages that the device has still to
-    /// read are spoilt.
+    /// Their messages that the device has still to read are spoilt.
     fn report(&mut self, id: SideId, number: u32) {
         let (at_ns, mut unread) = (self.now(), Vec::new());
         let side = &mut self.sides[id.0];
@@ -250,7 +247,6 @@ impl State {
         }
     }
 
-    /// Something of the peer's arrives at `to`, which is up.
     fn arrive(&mut self, to: SideId, flying: Flying) {
         match flying {
             Flying::Send { message, invalidate } => self.arrive_send(to, message, invalidate),
@@ -290,7 +286,6 @@ impl State {
         }
     }
 
-    /// Gives the side a while to post the receive that a message waits for.
     fn lose_patience(&mut self, side: SideId) {
         let stall = self.side(side).stall;
         self.schedule(
@@ -300,7 +295,6 @@ impl State {
         );
     }
 
-    /// The side gets an owner, which will post receives.
     pub(super) fn adopt(&mut self, id: SideId, waker: Arc<Waker>) {
         self.side(id).waker = Some(waker);
         self.side(id).wake();
@@ -316,7 +310,6 @@ impl State {
         }
     }
 
-    /// Posts receives of these lengths, and delivers messages that wait for them.
     pub(super) fn add_receives(&mut self, id: SideId, lengths: impl Iterator<Item = usize>) {
         let side = self.side(id);
         if side.is_down() {
@@ -441,7 +434,6 @@ impl State {
         self.side(id).wake();
     }
 
-    /// Kills a key; false if it is dead already.
     pub(super) fn revoke(&mut self, id: SideId, handle: u32) -> bool {
         let died = self.side(id).exposures.revoke(handle);
         if died {
@@ -450,7 +442,6 @@ impl State {
         died
     }
 
-    /// Takes something down in the record and the digest.
     pub(super) fn see(&mut self, side: SideId, what: What) {
         let at_ns = self.now();
         (at_ns, side, &what).hash(&mut self.digest);

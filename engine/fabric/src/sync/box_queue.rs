@@ -116,7 +116,7 @@ impl<A, B> BoxQueue<A, B> {
         position >> self.words.len().trailing_zeros() << POINTER_BITS
     }
 
-    /// Takes up to `most` words for items of one producer: the first one, and how many. `None` if it is full.
+    /// The first position, and how many. `None` if the queue is full.
     #[inline]
     fn claim(&self, most: usize) -> Option<(u64, usize)> {
         let mut tail = self.tail.load(Ordering::Relaxed);

@@ -127,7 +127,6 @@ struct RingEnds {
     slots: u64,
     control: usize,
     slots_at: usize,
-    /// Mask of the words before a slot.
     index_mask: usize,
     message_bytes_max: usize,
 }
@@ -194,12 +193,10 @@ pub struct Producer<W: Words> {
     slots: W::Slots,
     /// Index of the next slot to fill; free-running.
     next: Cell<u64>,
-    /// The slots before this one are free, as far as the consumer said when the producer last
-    /// looked.
+    /// Slots before this one are free, by the last progress that was read.
     limit: Cell<u64>,
     /// Something was pushed since the last [`Producer::end_run`].
     in_run: Cell<bool>,
-    /// See [`Producer::hold_back`].
     holds_back: Cell<bool>,
     /// Begins with the word by which the consumer asks for the bell.
     bell: W::Slots,
@@ -212,11 +209,8 @@ pub struct Producer<W: Words> {
 #[repr(C, align(64))]
 pub struct Consumer<W: Words> {
     slots: W::Slots,
-    /// Index of the next slot to read; free-running.
     next: Cell<u64>,
-    /// Progress at which it is published to the producer.
     publish_at: Cell<u64>,
-    /// Slots of a quarter of the ring.
     quarter: u64,
     place: RingEnds,
     words: W,
@@ -227,14 +221,12 @@ fn slots_of(length: usize) -> usize {
     (length + LEAD_BYTES).div_ceil(SLOT_PAYLOAD_BYTES)
 }
 
-/// Blocks of the slot that holds a message of `length` bytes, header included.
 #[inline(always)]
 const fn blocks_of(length: usize) -> usize {
     // Not `div_ceil`: it has to allow for overflow, and generates more code.
     (SLOT_MESSAGE_AT + BLOCK_BYTES - 1 + length) / BLOCK_BYTES
 }
 
-/// The word that holds the lead and the first bytes of a message.
 #[inline]
 fn lead_word(lead: u32, message: &[u8]) -> u64 {
     let first = match message.first_chunk::<4>() {
@@ -363,7 +355,6 @@ impl<W: Words> Producer<W> {
         Ok(())
     }
 
-    /// Fills the first slot of a message of `length` bytes in all, and makes it visible.
     #[inline]
     fn publish(&self, flags: u64, lead: u32, first: &[u8], length: usize, slots: usize) {
         let at = self.place.slot(self.next.get());
@@ -374,7 +365,6 @@ impl<W: Words> Producer<W> {
         self.show(flags, length, slots);
     }
 
-    /// Writes the header of the next slot, which makes the message visible.
     #[inline(always)]
     fn show(&self, flags: u64, length: usize, slots: usize) {
         // Release pairs with the Acquire of `waiting`.
@@ -390,9 +380,8 @@ impl<W: Words> Producer<W> {
         self.fetch_ahead(next);
     }
 
-    /// Prefetches slots. Under load a later slot is fetched; a message that is sent alone fetches
-    /// the next one only, as anything more would compete with its answer for the way between the
-    /// cores.
+    /// Under load a later slot is fetched. A message that is sent alone fetches the next one only, as anything
+    /// more would compete with its answer for the way between the cores.
     #[inline(always)]
     fn fetch_ahead(&self, next: u64) {
         match self.in_run.replace(true) {
@@ -433,8 +422,7 @@ impl<W: Words> Producer<W> {
         }
     }
 
-    /// The slots after the first one. They are not looked at before the first header is there, so
-    /// that header publishes them too.
+    /// They are not looked at before the first header is there, so that header publishes them too.
     #[cold]
     fn push_rest(&self, rest: &[u8], length: usize, slots: usize) -> Result<(), PushError> {
         if length > self.place.message_bytes_max {
@@ -524,7 +512,6 @@ impl<W: Words> Consumer<W> {
         })
     }
 
-    /// The slot and the header of the message that waits, if one does.
     #[inline(always)]
     fn next_slot(&self) -> Option<(<W::Slots as Slots>::Slot<'_>, u64)> {
         let next = self.next.get();
@@ -658,7 +645,6 @@ impl<W: Words> Consumer<W> {
         Ok(())
     }
 
-    /// Copies out the first slot of the waiting message.
     #[inline(always)]
     fn read_first(&self, first: &mut [u8]) {
         let at = self.place.slot(self.next.get());
@@ -683,8 +669,7 @@ impl<W: Words> Consumer<W> {
         if last.is_empty() { Ok(()) } else { self.read_continued(index, last) }
     }
 
-    /// Copies out slot `index`, which continues the message and which the first header has made
-    /// visible.
+    /// The first header has made slot `index` visible.
     fn read_continued(&self, index: u64, part: &mut [u8]) -> Result<(), Corrupt> {
         if let Ok(part) = part.try_into() {
             return self.read_whole(index, part);
@@ -695,7 +680,6 @@ impl<W: Words> Consumer<W> {
         continues(found == header(index, FLAG_CONTINUED, part.len()))
     }
 
-    /// The same for a slot that the message fills.
     #[inline(always)]
     fn read_whole(&self, index: u64, part: &mut SlotPayload) -> Result<(), Corrupt> {
         let found = self.slots.copy_out(self.slots.slot(index), part);

@@ -89,10 +89,7 @@ impl Mapping {
         })
     }
 
-    /// Has core dumps leave it out.
-    ///
-    /// # Errors
-    /// That of the kernel, or of a sandbox that refuses it.
+    /// Fails where a sandbox refuses it.
     pub(crate) fn keep_from_dumps(&self) -> io::Result<()> {
         self.span.advise(Advice::LinuxDontDump)
     }
@@ -167,7 +164,6 @@ impl SharedMemory {
         Self::from_fd_in(None, fd, len_max)
     }
 
-    /// The same, at addresses of `pool` while it has some.
     pub(crate) fn from_fd_in(
         pool: Option<&Arc<AddressPool>>,
         fd: impl AsFd,
@@ -222,7 +218,6 @@ fn check_seals(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// See statfs(2).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The size of a file, if it is that of whole pages within limits; else what is wrong with it.
 fn checked_len(
     stat: &Stat,
     page_bytes: usize,
@@ -243,7 +238,6 @@ fn refused(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-/// An address range of our own; dropping it unmaps it.
 #[derive(Debug)]
 struct Span {
     base: NonNull<u8>,
@@ -300,7 +294,7 @@ impl Span {
         Ok(unsafe { mm::mlock(self.base.as_ptr().cast(), self.len) }?)
     }
 
-    /// Places the pages, and allocates them where that is asked for. Returns whether they are locked.
+    /// Returns whether the pages are locked.
     fn settle(&self, pages: PageKind, request: PageRequest) -> io::Result<bool> {
         self.prefer_node(request.node);
         match pages {

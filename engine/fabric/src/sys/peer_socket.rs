@@ -89,7 +89,6 @@ impl AsFd for PeerListener {
 /// Connected Unix socket to a peer. Dropping it does not block, whatever the peer has sent.
 #[derive(Debug)]
 pub struct PeerSocket {
-    /// Some until it is dropped.
     fd: Option<OwnedFd>,
     origin: Origin,
     /// The peer could have sent descriptors that are still there.
@@ -208,7 +207,6 @@ impl PeerSocket {
         Ok(net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
 
-    /// Fences the socket, and looks whether anything is in it.
     fn is_clean(&self) -> bool {
         let fd = self.as_fd();
         // Asking for the peer's name takes the lock under which the peer sends: a send that has
@@ -249,7 +247,6 @@ pub struct Peeked {
 /// Descriptor that a peer has sent. Dropping it does not block, whatever it is.
 #[derive(Debug)]
 pub struct PeerFd {
-    /// Some until it is dropped.
     fd: Option<OwnedFd>,
     origin: Origin,
 }
@@ -281,8 +278,7 @@ fn descriptor(fd: &Option<OwnedFd>) -> BorrowedFd<'_> {
     }
 }
 
-/// Says whether peers may send descriptors to a socket, or to those that a listener accepts; false
-/// where the kernel knows no such thing (before Linux 6.16).
+/// False where the kernel does not know the option (before Linux 6.16).
 fn pass_rights(socket: BorrowedFd<'_>, allowed: bool) -> bool {
     const SO_PASSRIGHTS: libc::c_int = 83;
     set_flag(socket, SO_PASSRIGHTS, allowed)
@@ -294,7 +290,6 @@ fn show_urgent(socket: BorrowedFd<'_>) -> bool {
     set_flag(socket, libc::SO_OOBINLINE, true)
 }
 
-/// Sets an option of a socket; false where the kernel does not know it.
 fn set_flag(socket: BorrowedFd<'_>, option: libc::c_int, value: bool) -> bool {
     let value = libc::c_int::from(value);
     // SAFETY: the kernel reads one int from `value`.
@@ -310,7 +305,6 @@ fn set_flag(socket: BorrowedFd<'_>, option: libc::c_int, value: bool) -> bool {
     result == 0
 }
 
-/// Checks that other users may leave one more socket to close, if the fence is missing.
 fn check_strangers(is_fenced: bool) -> io::Result<()> {
     match is_fenced || !close_thread::is_full(Origin::Strangers) {
         true => Ok(()),

@@ -28,7 +28,6 @@ pub(super) const OPTION_ACK_TIMEOUT: c_int = 3;
 /// takes.
 const BACKLOG: c_int = 128;
 
-/// Channel through which the kernel reports events of ids.
 #[derive(Debug)]
 pub(super) struct EventChannel {
     raw: NonNull<rdma_event_channel>,
@@ -40,8 +39,7 @@ unsafe impl Send for EventChannel {}
 unsafe impl Sync for EventChannel {}
 
 impl EventChannel {
-    /// A channel whose events are taken without blocking. On a host without RDMA devices the error
-    /// is `ENODEV` or `ENOENT`.
+    /// On a host without RDMA devices the error is `ENODEV` or `ENOENT`.
     pub(super) fn new() -> io::Result<Self> {
         // SAFETY: no arguments.
         let raw = NonNull::new(unsafe { rdma_create_event_channel() });
@@ -50,7 +48,6 @@ impl EventChannel {
         Ok(channel)
     }
 
-    /// The next event, acknowledged; `None` if there is none now.
     pub(super) fn next(self: &Arc<Self>) -> Option<CmEvent> {
         let mut event = null_mut();
         // SAFETY: the channel is alive, and the result has a place.
@@ -128,7 +125,6 @@ impl CmEvent {
     }
 }
 
-/// Parameters that point to the private data.
 fn offer(reads: Reads, config: &VerbsConfig, private_data: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: private_data.as_ptr().cast(),
@@ -166,7 +162,6 @@ impl CmId {
         Ok(Self { raw, _channel: Arc::clone(channel) })
     }
 
-    /// Sets the number that the events of an id carry, for an id that came with a request.
     pub(super) fn set_number(&mut self, number: u64) {
         // SAFETY: the id is alive, and the library does not look at the field.
         unsafe { (*self.raw.as_ptr()).context = without_provenance_mut(number as usize) };
@@ -213,7 +208,7 @@ impl CmId {
         NonNull::new(unsafe { (*self.as_ptr()).verbs })
     }
 
-    /// Sends the connection request. Over siw that waits for the TCP connection.
+    /// Over siw that waits for the TCP connection.
     pub(super) fn connect(
         &self,
         reads: Reads,
@@ -236,15 +231,14 @@ impl CmId {
         checked(unsafe { rdma_accept(self.as_ptr(), &mut offer) })
     }
 
-    /// Refuses a connection request. It is not an error if the peer has gone meanwhile.
+    /// It is not an error if the peer has gone meanwhile.
     pub(super) fn reject(&self, reason: &[u8]) {
         let bytes = reason.len().min(PRIVATE_DATA_BYTES);
         // SAFETY: the id is alive, and there are as many bytes.
         unsafe { rdma_reject(self.as_ptr(), reason.as_ptr().cast(), bytes as u8) };
     }
 
-    /// Ends the connection. That it has ended already, or never began, is an error which means
-    /// nothing.
+    /// That it has ended already, or never began, is an error which means nothing.
     pub(super) fn disconnect(&self) {
         // SAFETY: the id is alive.
         unsafe { rdma_disconnect(self.as_ptr()) };
@@ -256,7 +250,6 @@ impl CmId {
         unsafe { rdma_notify(self.as_ptr(), ibv_event_type::IBV_EVENT_COMM_EST) };
     }
 
-    /// The peer's address; `None` before it is known.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: the id is alive; the address is a plain value of any family.
         unsafe { socket_address(&(*self.as_ptr()).route.addr.dst_addr_union.dst_storage) }
@@ -279,7 +272,6 @@ impl CmId {
         port.is_none_or(|port| port.link_layer == LINK_LAYER_ETHERNET)
     }
 
-    /// The own address; `None` before it is known.
     pub(super) fn local(&self) -> Option<SocketAddr> {
         // SAFETY: as for the peer's.
         unsafe { socket_address(&(*self.as_ptr()).route.addr.src_addr_union.src_storage) }
@@ -304,7 +296,6 @@ impl CmId {
     }
 }
 
-/// A queue pair, made by its id; dropped, it is destroyed, if that has not been done.
 #[derive(Debug)]
 pub(super) struct QueuePair {
     id: NonNull<rdma_cm_id>,
@@ -330,8 +321,7 @@ impl QueuePair {
         let _ = self.modify(&mut attributes, ibv_qp_attr_mask::IBV_QP_STATE);
     }
 
-    /// Sets how long a peer waits after "receiver not ready" (InfiniBand and RoCE), in a queue pair
-    /// that is ready to send.
+    /// How long a peer waits after "receiver not ready" (InfiniBand and RoCE). The queue pair is ready to send.
     pub(super) fn set_min_rnr_timer(&self, code: u8) -> io::Result<()> {
         // SAFETY: as above.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -376,8 +366,7 @@ impl Drop for QueuePair {
     }
 }
 
-/// True if the kernel still has the device of a context; it does not answer for a device that is
-/// gone.
+/// The kernel does not answer for a device that is gone.
 ///
 /// # Safety
 /// The context is open.
@@ -401,8 +390,6 @@ pub(super) fn forget_removed_devices() {
     }
 }
 
-/// The name of a context's device.
-///
 /// # Safety
 /// The context is open.
 pub(super) unsafe fn device_name(context: NonNull<ibv_context>) -> String {

@@ -42,7 +42,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
 /// Most events of the connection manager that are taken at a time. epoll reports again those that
 /// are left, so peers that request connections without end delay neither jobs nor deadlines.
@@ -57,7 +56,7 @@ pub(super) type Control = mailbox::Handle<ControlThread>;
 
 type Mailbox = mailbox::Mailbox<ControlThread>;
 
-/// Starts the thread. On a host without RDMA devices the error is `ENODEV` or `ENOENT`.
+/// On a host without RDMA devices the error is `ENODEV` or `ENOENT`.
 pub(super) fn run(environment: Arc<Environment>) -> io::Result<Arc<Control>> {
     let control = Control::new("spinrpc-rdma-cm")?;
     let channel = Arc::new(EventChannel::new()?);
@@ -171,7 +170,6 @@ impl ControlThread {
         }
     }
 
-    /// The core is done with a connection; these are the remaining objects.
     pub(super) fn dismantle(&mut self, number: u64, remains: Remains) {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.keep(remains);
@@ -294,7 +292,6 @@ impl ControlThread {
         Ok(())
     }
 
-    /// The device is known: is it the right one, and where is the path?
     fn resolve_route(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         let caps = self.attach(connection)?;
         let config = &self.environment.config;
@@ -356,7 +353,6 @@ impl ControlThread {
     }
 }
 
-/// Meaning of an event of the connection manager; `None` if it means nothing here.
 fn translated(event: CmEvent) -> Option<Event> {
     let CmEvent { kind, status, private_data: said, .. } = event;
     let failed = |step, said| Event::Failed(Failure::Manager { step, status, said });

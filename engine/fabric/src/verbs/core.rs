@@ -30,7 +30,6 @@ unsafe impl Sync for Context {}
 #[derive(Debug)]
 pub(super) struct CoreShared {
     index: usize,
-    /// The state of some of its connections has changed.
     has_news: CachePadded<AtomicBool>,
     /// Readable when the core is to wake up.
     event: OwnedFd,
@@ -38,9 +37,8 @@ pub(super) struct CoreShared {
     epoll: OwnedFd,
     /// The core sleeps, or is about to.
     parked: AtomicBool,
-    /// Somebody called `wake`. On lines of its own: threads that make calls write it, and the core reads its neighbours.
+    /// On lines of its own: threads that make calls write it, and the core reads its neighbours.
     wake_requested: CachePadded<AtomicBool>,
-    /// A fabric runs on it.
     pub(super) taken: AtomicBool,
     /// Set by [`Fabric::begin`](super::super::Fabric::begin), before connections come.
     pub(super) lent: Mutex<Option<BulkPool>>,
@@ -58,7 +56,6 @@ struct DeviceQueues {
     queues: Vec<SharedQueue>,
 }
 
-/// A completion queue, and how many of its entries are promised to queue pairs.
 #[derive(Debug)]
 struct SharedQueue {
     queue: Arc<CompletionQueue>,
@@ -70,7 +67,6 @@ struct SharedQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CqDepth {
     pub(super) first: u32,
-    /// The most entries that the device takes.
     pub(super) most: u32,
 }
 
@@ -78,7 +74,6 @@ pub(super) struct CqDepth {
 const DOUBLINGS: usize = 6;
 
 impl CqDepth {
-    /// Returns the size of a queue that is created in addition to `queues` others.
     fn beside(self, queues: usize) -> u32 {
         let doubled = u64::from(self.first) << queues.min(DOUBLINGS);
         u32::try_from(doubled).unwrap_or(u32::MAX).min(self.most)
@@ -110,7 +105,6 @@ impl CoreShared {
         self.wake_parked();
     }
 
-    /// True if there is news: cheap, for every poll.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
         // Relaxed: news that is missed now is seen by the next poll.
@@ -141,8 +135,7 @@ impl CoreShared {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 
-    /// Sleeps until a completion channel or the event is readable, or `at_most` is over (system call); a signal ends it
-    /// early.
+    /// A system call. A signal ends it early.
     pub(super) fn sleep(&self, at_most: Duration) {
         let timeout = Timespec::try_from(at_most).ok();
         // However it ends, the caller looks at everything.
@@ -159,8 +152,7 @@ impl CoreShared {
         was_parked
     }
 
-    /// Reserves `entries` of a completion queue of the device; makes one if no queue has that many left
-    /// (control thread).
+    /// Makes a queue if none has as many entries left (control thread).
     ///
     /// # Safety
     /// The context is open, and stays so as long as the lease lives.
@@ -237,7 +229,6 @@ impl CoreShared {
     }
 }
 
-/// Has sleeps end while a descriptor is readable, as long as that is open.
 fn wait_for(epoll: &OwnedFd, fd: impl AsFd) -> io::Result<()> {
     Ok(epoll::add(epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
 }

@@ -15,7 +15,6 @@ use std::sync::Once;
 /// The binding has no name for it.
 pub(super) const LINK_LAYER_ETHERNET: u8 = 2;
 
-/// Remedy for a host without a device, for errors.
 pub(super) const NO_DEVICE_REMEDY: &str = "load the driver of the RDMA adapter, or make a soft \
      device: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0";
 
@@ -224,13 +223,11 @@ impl DeviceCaps {
         }
     }
 
-    /// The flags of a completion of which one says that a key of this side was invalidated.
     pub(super) fn invalidated_flags(&self) -> u32 {
         let kernel = if self.adapter.has_kernel_flags { KERNEL_WITH_INV } else { 0 };
         ibv_wc_flags::IBV_WC_WITH_INV.0 | kernel
     }
 
-    /// The way in which memory is made accessible over this device: `wanted`, with `Auto` resolved.
     pub(super) fn registration(&self, wanted: Registration) -> Registration {
         match wanted {
             Registration::Auto if self.windows_proved => Registration::Window,
@@ -244,7 +241,6 @@ pub(super) fn all_take_windows(devices: &[DeviceInfo], wanted: Registration) -> 
     devices.iter().all(|device| device.caps.registration(wanted) == Registration::Window)
 }
 
-/// The devices that connections may use by the configuration.
 pub(super) fn usable(config: &VerbsConfig) -> Result<Vec<DeviceInfo>, FabricError> {
     Found::look(config.device.as_deref()).chosen(config.device.as_deref())
 }
@@ -291,7 +287,7 @@ impl Found {
     }
 }
 
-/// The kernel driver of a device's PCI function; `None` for a device in software.
+/// `None` for a device in software.
 fn driver(device: &ibv_device) -> Option<String> {
     // SAFETY: an array of characters in the device, which the library ends with a zero byte.
     let path = unsafe { CStr::from_ptr(device.ibdev_path.as_ptr()) };
@@ -299,7 +295,7 @@ fn driver(device: &ibv_device) -> Option<String> {
     Some(link.file_name()?.to_str()?.to_owned())
 }
 
-/// The release of rdma-core that libibverbs is of; `None` if the name of its file does not tell.
+/// Of rdma-core; `None` if the name of the library's file does not tell.
 fn release() -> Option<u32> {
     // SAFETY: a structure of pointers and integers, for which zero is a value.
     let mut said: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -314,7 +310,7 @@ fn release() -> Option<u32> {
     release_in(file.file_name()?.to_str()?)
 }
 
-/// The release in the name of a file such as `libibverbs.so.1.14.44.0`.
+/// Of a name such as `libibverbs.so.1.14.44.0`.
 fn release_in(file: &str) -> Option<u32> {
     let (_, version) = file.split_once(".so.")?;
     version.split('.').nth(2)?.parse().ok()

@@ -47,11 +47,9 @@ pub struct VerbsFabric {
     first_queue: usize,
     batch: Box<[ibv_wc; BATCH]>,
     table: Table,
-    /// The device was waited for.
     is_ended: bool,
 }
 
-/// A completion queue, and how many connections of the core complete there.
 struct PolledQueue {
     queue: Arc<CompletionQueue>,
     links: usize,
@@ -107,7 +105,6 @@ impl VerbsFabric {
         Self { caps, core, queues, first_queue, batch, table, is_ended: false }
     }
 
-    /// Work that most polls do not have.
     #[cold]
     fn attend(&mut self, out: &mut Completions) {
         self.table.outbox(out).catch_up();
@@ -128,8 +125,7 @@ impl VerbsFabric {
         }
     }
 
-    /// Frees the place of a connection that has given back everything. Its completion queue is given
-    /// up before the link: the device may go with that.
+    /// The completion queue is given up before the link: the device may go with that.
     fn forget(&mut self, place: u32) {
         let Some(pair) = self.table.take(place) else { return };
         let queue = &pair.link.queue;
@@ -163,7 +159,6 @@ impl VerbsFabric {
         self.first_queue = first;
     }
 
-    /// Takes completions of a queue while there are any, and room for them.
     #[inline]
     fn drain_queue(&mut self, at: usize, out: &mut Completions) {
         let mut room = out.room().min(BATCH);
@@ -172,7 +167,6 @@ impl VerbsFabric {
         }
     }
 
-    /// Takes at most `room` completions of a queue, and says how many there were.
     #[inline(always)]
     fn poll_queue(&mut self, at: usize, room: usize, mut out: Option<&mut Completions>) -> usize {
         match self.queues[at].queue.poll(&mut self.batch[..room]) {
@@ -186,7 +180,6 @@ impl VerbsFabric {
         }
     }
 
-    /// The connections of a queue that cannot be polled are over.
     #[cold]
     fn on_broken(&mut self, at: usize) -> usize {
         let queue = Arc::clone(&self.queues[at].queue);
@@ -199,8 +192,7 @@ impl VerbsFabric {
         0
     }
 
-    /// Arms every queue: later completions end a sleep. Earlier completions are taken now, for the
-    /// next poll. False if there is something to do.
+    /// Earlier completions are taken now, for the next poll. False if there is something to do.
     fn arm(&mut self) -> bool {
         let is_armed = self.queues.iter().all(|polled| polled.queue.arm().is_ok());
         let queues = 0..self.queues.len();
@@ -209,8 +201,7 @@ impl VerbsFabric {
     }
 }
 
-/// Polls each of `count` queues, as long as there is room. Where there is none for all, the next turn begins with
-/// those that were left out: a busy queue cannot starve others.
+/// The next turn begins with those for which there was no room: a busy queue cannot starve others.
 #[inline(always)]
 fn in_turn(first: &mut usize, count: usize, mut has_room_after: impl FnMut(usize) -> bool) {
     for _ in 0..count {
@@ -292,7 +283,6 @@ impl Table {
         }
     }
 
-    /// Begins the end of a connection, or gives it a better cause.
     #[cold]
     fn end(&mut self, place: u32, cause: Option<DownCause>) {
         let Some((pair, ending, late)) = self.with_lists(place) else { return };
@@ -302,7 +292,6 @@ impl Table {
         pair.end(cause, &mut Outbox { batch: None, late });
     }
 
-    /// Looks whether the control half or the device has changed something of a connection.
     fn look_at(&mut self, place: u32) {
         let Some(pair) = self.pair_at(place) else { return };
         pair.take_windows();
@@ -318,7 +307,6 @@ impl Table {
         pair.advance_end(now, &mut Outbox { batch: Some(out), late })
     }
 
-    /// Sends the reminders that are due; see `reminder`.
     fn remind(&mut self, now: Instant) {
         let Self { places, unanswered, .. } = self;
         unanswered.retain_mut(|reminder| {

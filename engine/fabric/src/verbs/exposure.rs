@@ -15,7 +15,6 @@ pub(super) struct BlockKeys {
 pub(super) enum Ended {
     /// The key is dead, or was not one of this side.
     Now,
-    /// The device has to invalidate the key of this window.
     ByDevice { window: usize },
 }
 
@@ -43,17 +42,15 @@ enum By {
 }
 
 impl Exposures {
-    /// Exposures of blocks of `region`, at most `keys_max` at a time.
     pub(super) fn of_blocks(region: RegionId, keys: &[BlockKeys], keys_max: usize) -> Self {
         Self { regions: [region].into(), by: By::Blocks(Blocks::new(keys, keys_max)) }
     }
 
-    /// Exposures of `regions`, by at most `most` windows; there are none yet.
     pub(super) fn by_windows(regions: Box<[RegionId]>, most: usize) -> Self {
         Self { regions, by: By::Windows(Windows::with_capacity(most)) }
     }
 
-    /// Adds the windows that there are by now, of which `keys` names those from the given number on. Does not allocate.
+    /// `keys` names the windows from the given number on. Does not allocate.
     pub(super) fn add_windows<K: Iterator<Item = u32>>(&mut self, keys: impl FnOnce(usize) -> K) {
         if let By::Windows(windows) = &mut self.by {
             windows.add(keys(windows.places.len()));
@@ -73,7 +70,6 @@ impl Exposures {
         Self { regions: [region].into(), by: By::One(key) }
     }
 
-    /// Lets the peer reach the leased bytes. A window that is named in the result has to be bound.
     pub(super) fn expose(&mut self, memory: Lease, access: Access) -> Result<Exposed, ExposeError> {
         let may = memory.writable() || access == Access::RemoteRead;
         let length = u32::try_from(memory.len()).map_err(|_| ExposeError::Foreign)?;
@@ -90,7 +86,7 @@ impl Exposures {
         Ok(Exposed { slice: RemoteSlice { handle, length, offset }, window, region })
     }
 
-    /// Begins to end an exposure under `key`; of several, one.
+    /// Of several exposures under `key`, ends one.
     pub(super) fn revoke(&mut self, key: u32) -> Ended {
         match &mut self.by {
             By::Blocks(blocks) => blocks.revoke(key),
@@ -100,7 +96,6 @@ impl Exposures {
         Ended::Now
     }
 
-    /// The peer invalidated `key` with a message. True if that was a live key of ours, now dead.
     pub(super) fn on_remote_invalidate(&mut self, key: u32) -> bool {
         match &mut self.by {
             By::Windows(windows) => windows.on_remote_invalidate(key),
@@ -131,7 +126,6 @@ impl Exposures {
 #[derive(Debug)]
 struct Blocks {
     keys: Box<[BlockKeys]>,
-    /// Exposures, each with its key. There is room for as many as there can be.
     held: Vec<(u32, Lease)>,
     most: usize,
 }
@@ -169,9 +163,7 @@ struct Windows {
     free: VecDeque<u32>,
     /// The constant part of a window's keys, ascending, and the window.
     by_stem: Vec<(u32, u32)>,
-    /// Windows that there can be; there is room for as many.
     most: usize,
-    /// More windows were asked for, and have not come.
     has_asked: bool,
 }
 

@@ -25,7 +25,6 @@ use std::sync::Arc;
 /// Most regions registered with one connection. Beyond this, unused ones make room.
 const REGIONS_MAX: usize = 256;
 
-/// Consequences of the mode of registration for one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Not `Auto`.
@@ -43,7 +42,6 @@ impl Plan {
         Self { mode, keys_max, is_iwarp: caps.is_iwarp }
     }
 
-    /// Rights on the whole of the memory that can be exposed, in addition to those of this side.
     fn rights(self) -> u32 {
         match self.mode {
             Registration::Window => WINDOW_BIND,
@@ -52,12 +50,10 @@ impl Plan {
         }
     }
 
-    /// Most memory windows, each of which has one key at a time.
     pub(super) fn windows(self) -> usize {
         if self.mode == Registration::Window { self.keys_max } else { 0 }
     }
 
-    /// Blocks have separate keys.
     pub(super) fn is_by_block(self) -> bool {
         self.mode == Registration::Buffer && self.keys_max > 0
     }
@@ -75,7 +71,7 @@ impl Plan {
     }
 }
 
-/// Registrations of a connection's memory. Windows are freed first, regions after them.
+/// Windows are freed first, regions after them.
 #[derive(Debug)]
 pub(super) struct LinkMemory {
     pub(super) windows: Arc<WindowTable>,
@@ -87,7 +83,6 @@ pub(super) struct LinkMemory {
     registered: Registered,
     /// Memory that can be exposed: the connection's own arena, or the core's memory.
     pub(super) pool: BulkPool,
-    /// Slabs that windows can be bound to, too.
     lent: Vec<RegionId>,
     is_own_pool: bool,
     plan: Plan,
@@ -96,7 +91,6 @@ pub(super) struct LinkMemory {
 }
 
 impl LinkMemory {
-    /// Registers the memory that a connection needs from the start (control thread).
     pub(super) fn prepare(
         domain: &Arc<ProtectionDomain>,
         plan: Plan,
@@ -203,8 +197,7 @@ impl LinkMemory {
         Ok(Some(place.insert(sink).local_key()))
     }
 
-    /// The key for work requests of this side, of memory in the region `id`, which `hold` keeps. The
-    /// first time it may have to be registered (system call).
+    /// The first time the region, which `hold` keeps, may have to be registered (system call).
     #[inline]
     pub(super) fn local_key(
         &mut self,
@@ -217,8 +210,6 @@ impl LinkMemory {
         self.registered.look_up(id, hold)
     }
 
-    /// Objects that a window is bound with: the window itself, and the region of the exposed
-    /// memory.
     pub(super) fn window(&self, at: usize, id: RegionId) -> Option<(*mut ibv_mw, *mut ibv_mr)> {
         let window = self.windows.get(at)?.as_ptr();
         Some((window, self.registered.find(id)?.as_ptr()))
@@ -325,7 +316,7 @@ fn register(
 
 const ARENA: &str = "make the arena of a connection";
 
-/// An arena of a connection's own. Keys of it outlive calls if it `is_reachable`.
+/// Keys of it outlive calls if it `is_reachable`.
 fn arena(classes: &[BulkClass], is_reachable: bool) -> Result<BulkPool, FabricError> {
     let failed = |error: PoolError| FabricError::because(ARENA, error, None);
     let mapping = map(ARENA, BulkPool::region_bytes(classes).map_err(failed)?)?;
@@ -341,7 +332,6 @@ fn map(op: &str, bytes: usize) -> Result<Mapping, FabricError> {
         .map_err(|error| FabricError::because(op, "no memory", Some(error)))
 }
 
-/// A table for `count` memory windows, with the first ones.
 fn windows(
     domain: &Arc<ProtectionDomain>,
     config: &VerbsConfig,
@@ -361,7 +351,6 @@ fn windows(
     Ok(windows)
 }
 
-/// Memory for messages, registered whole; `None` if none is configured.
 fn messages(bytes: usize, registered: &mut Registered) -> Result<Option<Region>, FabricError> {
     if bytes == 0 {
         return Ok(None);
@@ -384,7 +373,6 @@ fn register_blocks(
     arena.blocks().map(register).collect()
 }
 
-/// Registers a block of a connection's arena, for this side and with one right of the peer.
 fn register_block(
     domain: &Arc<ProtectionDomain>,
     (first, bytes): (NonNull<u8>, usize),

@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 type RequestNotify = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
 
-/// Rights of memory that the device only reads, or reads and writes, for this side.
 pub(super) const LOCAL_WRITE: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 pub(super) const REMOTE_READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
 /// The peer may RDMA Write; needs [`LOCAL_WRITE`].
@@ -65,7 +64,6 @@ pub(super) fn checked(result: c_int) -> io::Result<()> {
     }
 }
 
-/// Says so when something could not be freed: that is a leak until the process ends.
 fn report(what: &'static str, error: c_int) {
     if let Err(error) = checked(error) {
         event!(WARN, %error, what, "could not free what a device keeps for us");
@@ -87,7 +85,6 @@ unsafe impl<T> Send for Owned<T> {}
 unsafe impl<T> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
-    /// The object that was just made, or what the library says of its failure.
     pub(super) fn new(
         raw: *mut T,
         what: &'static str,
@@ -148,15 +145,12 @@ unsafe fn has_operation(extended: NonNull<verbs_context>, offset: usize) -> bool
     bytes >= size_of::<verbs_context>() - offset
 }
 
-/// Object that memory and queue pairs must share to work together.
-///
 /// The order of the fields is that of the end.
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
     thread: Option<ThreadDomain>,
     /// Registrations that its connections share, as long as one of them is there.
     shared: Mutex<Vec<(RegionId, Weak<MemoryRegion>)>>,
-    /// Windows that are bound to nothing, left by connections that have ended.
     spare_windows: Mutex<Vec<MemoryWindow>>,
     raw: Owned<ibv_pd>,
 }
@@ -170,8 +164,6 @@ struct ThreadDomain {
 }
 
 impl ProtectionDomain {
-    /// A domain of the device, with a thread domain if that is asked for and the device has them.
-    ///
     /// # Safety
     /// `context` is that of an open device, which stays open as long as the domain lives.
     pub(super) unsafe fn new(
@@ -222,8 +214,6 @@ fn known(shared: &[(RegionId, Weak<MemoryRegion>)], id: RegionId) -> Option<Arc<
 }
 
 impl ThreadDomain {
-    /// `None` if the device has none.
-    ///
     /// # Safety
     /// `context` is that of an open device, and `domain` one of its protection domains.
     unsafe fn new(context: *mut ibv_context, domain: NonNull<ibv_pd>) -> Option<Self> {
@@ -254,13 +244,10 @@ impl ThreadDomain {
     }
 }
 
-/// Channel on which armed completion queues report that they are no longer empty.
 #[derive(Debug)]
 pub(super) struct CompletionChannel(Owned<ibv_comp_channel>);
 
 impl CompletionChannel {
-    /// A channel whose events are taken without blocking.
-    ///
     /// # Safety
     /// `context` is that of an open device, which stays open as long as the channel lives.
     pub(super) unsafe fn new(context: *mut ibv_context) -> Result<Self, FabricError> {
@@ -274,7 +261,7 @@ impl CompletionChannel {
         made.map_err(|error| with_error("make a completion channel", error))
     }
 
-    /// Takes the events there are, for queues of any number. A queue that reported is armed no more.
+    /// A queue that reported is not armed any more.
     pub(super) fn take_events(&self) {
         let (mut cq, mut context) = (null_mut(), null_mut());
         // SAFETY: the channel is alive; both results have a place. It does not block.
@@ -311,7 +298,6 @@ pub(super) struct CompletionQueue {
     request_notify: RequestNotify,
     /// Completions it has room for: as many as asked for, or more.
     pub(super) depth: u32,
-    /// Channel on which it reports once it is armed.
     pub(super) channel: Arc<CompletionChannel>,
 }
 
@@ -351,10 +337,7 @@ impl CompletionQueue {
         self.raw.as_ptr()
     }
 
-    /// Takes completions, as many as `into` has room for.
-    ///
-    /// # Errors
-    /// The queue is broken, as that of a device that was removed.
+    /// Fails if the queue is broken, as that of a device that was removed.
     #[inline]
     pub(super) fn poll<'a>(&self, into: &'a mut [ibv_wc]) -> Result<&'a [ibv_wc], CqBroken> {
         let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
@@ -364,19 +347,16 @@ impl CompletionQueue {
         Ok(&into[..count.min(into.len())])
     }
 
-    /// Arms the queue: its channel gets an event with the next completion (may be a system call).
-    /// Earlier completions are not reported: poll once more.
+    /// Arming may be a system call. Earlier completions are not reported: poll once more.
     pub(super) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
         checked(unsafe { (self.request_notify)(self.raw.as_ptr(), 0) })
     }
 }
 
-/// A completion queue cannot be polled any more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CqBroken;
 
-/// Memory that the device knows. Its keys never change.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     raw: Owned<ibv_mr>,
@@ -384,10 +364,7 @@ pub(super) struct MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// Registers `bytes` bytes from `first` on (system call: pins them).
-    ///
-    /// # Errors
-    /// The error of ibv_reg_mr(3): ENOMEM or EAGAIN if the process may not lock that much memory.
+    /// A system call, which pins the memory. ENOMEM or EAGAIN if the process may not lock that much.
     ///
     /// # Safety
     /// The memory stays mapped as long as the result lives. While a peer knows keys with remote
@@ -453,10 +430,7 @@ unsafe impl Send for MemoryWindow {}
 unsafe impl Sync for MemoryWindow {}
 
 impl MemoryWindow {
-    /// A window that is bound to nothing (system call).
-    ///
-    /// # Errors
-    /// The error of ibv_alloc_mw(3); `Unsupported` if the device does not have windows.
+    /// A system call. `Unsupported` if the device does not have windows.
     ///
     /// # Safety
     /// The domain outlives the window.
@@ -476,7 +450,7 @@ impl MemoryWindow {
         self.raw.as_ptr()
     }
 
-    /// Its key; the last eight bits change with each binding.
+    /// The last eight bits change with each binding.
     pub(super) fn key(&self) -> u32 {
         // SAFETY: it is alive.
         unsafe { self.raw.as_ref().rkey }
@@ -524,11 +498,8 @@ impl WindowTable {
         Self { places, domain: Arc::clone(domain) }
     }
 
-    /// Adds `count` windows, as far as there are places: spare ones, or new ones (a system call each). By one thread at a
-    /// time (the control thread).
-    ///
-    /// # Errors
-    /// Those of [`MemoryWindow::new`]; windows that were added before stay.
+    /// Spare windows, or new ones (a system call each), as far as there are places. By one thread at a time (the control
+    /// thread). Windows that were added before an error stay.
     pub(super) fn add(&self, count: usize) -> io::Result<()> {
         for place in self.places.iter().skip(self.count()).take(count) {
             let spare = lock(&self.domain.spare_windows).pop();

@@ -13,7 +13,6 @@ use std::ptr::{NonNull, null_mut};
 type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
 
-/// Registered memory of this side, and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) first: NonNull<u8>,
@@ -25,13 +24,9 @@ pub(super) struct Piece {
 pub(super) enum Operation {
     /// Sends a message; `inline`: its bytes are copied when it is posted.
     Send { message: Piece, inline: bool, invalidate: Option<u32> },
-    /// Fetches the peer's memory.
     Read { from: RemoteSlice, into: Piece },
-    /// Writes the peer's memory.
     Write { from: Piece, to: RemoteSlice },
-    /// Gives a memory window its key and its memory.
     Bind(Binding),
-    /// Ends a key of this side.
     Invalidate { key: u32 },
     /// Writes nothing, nowhere: its completion says that all before it is done.
     Mark,
@@ -64,10 +59,8 @@ pub(super) struct Binding {
     pub(super) is_writable: bool,
 }
 
-/// A chain was not, or not wholly, taken.
 #[derive(Debug)]
 pub(super) struct NotPosted {
-    /// Number of requests that were taken in spite of the error.
     pub(super) posted: u32,
     /// `OutOfMemory`: the queue of the device is full, for now.
     pub(super) error: io::Error,
@@ -85,8 +78,7 @@ impl NotPosted {
         Err(self.cause())
     }
 
-    /// Cause of a refusal that is the end of the connection. siw refuses by ENOTCONN once the peer has gone, which on a
-    /// busy host can be long before the connection manager tells of it.
+    /// siw refuses by ENOTCONN once the peer has gone, on a busy host long before the connection manager tells of it.
     fn cause(&self) -> DownCause {
         match self.error.raw_os_error() {
             Some(libc::ENOTCONN) => DownCause::PeerDied,
@@ -97,14 +89,12 @@ impl NotPosted {
 
 pub(super) struct SendChain {
     post: PostSend,
-    /// Requests by place, as many as the send queue has.
     requests: Vec<ibv_send_wr>,
     pieces: Vec<ibv_sge>,
 }
 
 impl SendChain {
-    /// A chain of `places` places, a power of two; `None` if the driver of the queue pair posts
-    /// nothing.
+    /// `places` is a power of two. `None` if the driver of the queue pair posts nothing.
     ///
     /// # Safety
     /// `qp` is alive.
@@ -163,8 +153,7 @@ impl SendChain {
         }
     }
 
-    /// Fills in the request in `place` for a message that is copied (number, if it is signalled, and its bytes, at least
-    /// one), and posts it: as [`SendChain::set`] and [`SendChain::post`] do.
+    /// As [`SendChain::set`] and [`SendChain::post`], for a message that is copied: number, if signalled, at least a byte.
     ///
     /// # Safety
     /// `qp` is alive and the one this was made for, and the message is valid for reads.
@@ -199,8 +188,7 @@ impl SendChain {
         }
     }
 
-    /// Posts the requests of `count` places from `first` on (a doorbell; on some devices a system
-    /// call).
+    /// A doorbell; on some devices a system call.
     ///
     /// # Safety
     /// `qp` is alive and the one this was made for. The memory that the requests name stays as it is
@@ -239,12 +227,11 @@ impl SendChain {
 pub(super) struct RecvChain {
     post: PostRecv,
     requests: Vec<ibv_recv_wr>,
-    /// Two for each request.
     pieces: Vec<[ibv_sge; 2]>,
 }
 
 impl RecvChain {
-    /// A chain of `places` places; `None` if the driver of the queue pair posts nothing.
+    /// `None` if the driver of the queue pair posts nothing.
     ///
     /// # Safety
     /// `qp` is alive.
@@ -256,7 +243,6 @@ impl RecvChain {
         Some(Self { post, requests, pieces: vec![[NO_PIECE; 2]; places] })
     }
 
-    /// Fills in the request in `place`: a message fills `head`, then `tail`.
     #[inline]
     pub(super) fn set(&mut self, place: u32, id: u64, head: Piece, tail: Option<Piece>) {
         let place = place as usize;
@@ -265,8 +251,6 @@ impl RecvChain {
         self.requests[place].num_sge = 1 + c_int::from(tail.is_some());
     }
 
-    /// Posts the requests in `places`, in their order.
-    ///
     /// # Safety
     /// As for [`SendChain::post`].
     pub(super) unsafe fn post(

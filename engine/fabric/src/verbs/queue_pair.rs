@@ -34,16 +34,13 @@ const QUIET: Duration = Duration::from_millis(200);
 /// Time that data sent before a close may take to arrive, before the connection is cut.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Work requests of the driver itself in addition to those for windows: the mark behind the last
-/// request, and a reminder of the first.
+/// The mark behind the last request, and a reminder of the first.
 pub(super) const MARKS: u32 = 2;
 
-/// State of a request as long as the device has it.
 #[derive(Debug)]
 enum Sent {
     /// The message, until it has left; none if it was copied.
     Message(#[expect(dead_code, reason = "held to be dropped")] Option<Buf>),
-    /// As above, and it is copied when it is posted.
     Inline(Option<Buf>),
     /// A message in a slot of the ends, which is copied when it is posted.
     Short,
@@ -71,8 +68,6 @@ impl Sent {
         matches!(self, Self::Read { result: None, .. })
     }
 
-    /// Takes a request that has left the queue off the count of the reactor's requests, or of the
-    /// driver's.
     #[inline]
     fn uncount(&self, ends: &VerbsEnds, own: &mut u32) {
         match self {
@@ -108,7 +103,6 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Pending,
-    /// `Down` is told; nothing is left.
     Told,
 }
 
@@ -124,7 +118,6 @@ pub(super) struct QueuePair {
     own: u32,
     asked_max: u32,
     own_max: u32,
-    /// RDMA Reads that the device has.
     reads: u16,
     exposures: Exposures,
     phase: Phase,
@@ -142,8 +135,7 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    /// The queue pair of a fresh connection, to which the reactor may post `asked_max` requests;
-    /// `None` if its device cannot be posted to.
+    /// The reactor may post `asked_max` requests; `None` if the device cannot be posted to.
     pub(super) fn new(
         id: QpId,
         link: Link,
@@ -220,7 +212,7 @@ impl QueuePair {
         Ok((head, Some(piece(tail.as_ptr(), tail.len(), key)?)))
     }
 
-    /// Queues a request. An inner error is the end of the connection, which the caller begins.
+    /// An inner error is the end of the connection, which the caller begins.
     #[inline]
     pub(super) fn post(&mut self, wr: SendWr) -> Result<Result<(), DownCause>, Full<SendWr>> {
         if self.ends.room() == 0 {
@@ -277,8 +269,7 @@ impl QueuePair {
         Ok(Operation::Send { message, inline, invalidate })
     }
 
-    /// This side's memory of a transfer. Over iWARP the peer is told the key of the destination of a Read: that of the block,
-    /// and no more.
+    /// Over iWARP the peer is told the key of the destination of a Read: that of the block, and no more.
     fn transfer_piece(
         &mut self,
         local: &Lease,
@@ -303,8 +294,7 @@ impl QueuePair {
         is_first && !self.has_heard && self.is_live()
     }
 
-    /// Queues a reminder of the first message. Nothing to do while that, or another one, is still on
-    /// its way.
+    /// Nothing to do while the first message, or another one, is still on its way.
     pub(super) fn remind(&mut self) {
         if self.ends.is_open() && !self.is_reminding && self.sends.waiting() == 0 {
             self.is_reminding = true;
@@ -345,7 +335,6 @@ impl QueuePair {
         }
     }
 
-    /// The device reported anything but a message. Returns its meaning for the connection.
     pub(super) fn on_other(
         &mut self,
         id: WorkId,
@@ -370,7 +359,6 @@ impl QueuePair {
         self.moved();
     }
 
-    /// The device reported a request. Returns its meaning for the connection.
     #[inline]
     fn on_sent(&mut self, position: u32, outcome: Outcome, out: &mut Outbox<'_>) -> Outcome {
         let Some(sent) = self.sends.report(position) else { return Outcome::Done };
@@ -559,7 +547,6 @@ impl QueuePair {
         }
     }
 
-    /// Gives back requests that the device never got.
     fn give_back_waiting(&mut self, out: &mut Outbox<'_>) {
         let id = self.id;
         self.ends.end();
@@ -640,7 +627,6 @@ fn piece(first: NonNull<u8>, bytes: usize, key: u32) -> Result<Piece, DownCause>
     Ok(Piece { first, bytes: u32::try_from(bytes).map_err(|_| TOO_LONG)?, key })
 }
 
-/// The key; or the end of the connection, and a word to the operator about why there is none.
 #[inline]
 fn known<T>(key: Result<T, FabricError>) -> Result<T, DownCause> {
     key.map_err(|error| {

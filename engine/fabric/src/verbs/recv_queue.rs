@@ -1,7 +1,6 @@
 //! The receive queue of a queue pair as a table: which buffer is posted under which number, and which
 //! wait to be. Nothing here touches a device.
 
-/// Posted buffers of type `T` by their place; all places are made at the start.
 #[derive(Debug)]
 pub(super) struct RecvQueue<T> {
     places: Box<[Option<T>]>,
@@ -24,7 +23,6 @@ impl<T> RecvQueue<T> {
         self.free.len()
     }
 
-    /// Queues a buffer and says in which place; it comes back when all places are taken.
     #[inline]
     pub(super) fn push(&mut self, buffer: T) -> Result<u32, T> {
         let Some(place) = self.free.pop() else { return Err(buffer) };
@@ -33,13 +31,11 @@ impl<T> RecvQueue<T> {
         Ok(place)
     }
 
-    /// Places that wait to be posted, in order.
     #[inline]
     pub(super) fn waiting(&self) -> &[u32] {
         &self.waiting
     }
 
-    /// The device has got the first `count` that waited.
     #[inline]
     pub(super) fn advance(&mut self, count: usize) {
         if count >= self.waiting.len() {
@@ -49,7 +45,6 @@ impl<T> RecvQueue<T> {
         }
     }
 
-    /// Takes the buffer of a place that the device is done with; `None` if it has none there.
     #[inline]
     pub(super) fn take(&mut self, place: u32) -> Option<T> {
         let buffer = self.places.get_mut(place as usize)?.take()?;
@@ -57,12 +52,10 @@ impl<T> RecvQueue<T> {
         Some(buffer)
     }
 
-    /// Buffers that the device has.
     pub(super) fn outstanding(&self) -> usize {
         self.places.len() - self.free.len() - self.waiting.len()
     }
 
-    /// Takes back, in their order, the buffers that the device does not have.
     pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = T> + '_ {
         let Self { places, free, waiting } = self;
         waiting.drain(..).filter_map(|place| {
@@ -71,7 +64,6 @@ impl<T> RecvQueue<T> {
         })
     }
 
-    /// Takes every buffer that is left: the device is done with all of them.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = T> + '_ {
         self.waiting.clear();
         let Self { places, free, .. } = self;

@@ -22,7 +22,6 @@ use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Message to a peer whose request is not answered.
 const GIVEN_UP: &[u8] = b"the server could not take the connection";
 
 /// Threads that wait for the kernel in the control thread's stead.
@@ -42,7 +41,6 @@ pub(super) struct Connection {
     pub(super) core: Arc<CoreShared>,
     link: Arc<LinkState>,
     pub(super) deadline: Option<Instant>,
-    /// End of the look-up of the peer's hardware address.
     look_up_until: Instant,
     pub(super) waiting: Option<Waiting>,
     private_data: Box<[u8]>,
@@ -100,20 +98,17 @@ impl Connection {
         self.side == Side::Accepting && !self.is_gone()
     }
 
-    /// Time left until the deadline, `at_most`.
     pub(super) fn time_left(&self, at_most: Duration) -> Duration {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         left.unwrap_or(at_most).min(at_most)
     }
 
-    /// Begins to look up the peer's hardware address: until the deadline, or for `at_most`.
     pub(super) fn look_up(&mut self, at_most: Duration) -> Result<(), Failure> {
         let now = Instant::now();
         self.look_up_until = self.look_up_until.min(now + at_most);
         self.resolve_address(next_try(self.look_up_until, now).unwrap_or(TRY_MIN))
     }
 
-    /// Looks it up once more, if there is time.
     pub(super) fn look_up_again(&self) -> Result<(), Failure> {
         let next = next_try(self.look_up_until, Instant::now());
         self.resolve_address(next.ok_or(Failure::of(Step::ResolveAddress, -libc::ETIMEDOUT))?)
@@ -124,8 +119,7 @@ impl Connection {
         begun.map_err(|error| Failure::of_call(Step::ResolveAddress, &error))
     }
 
-    /// Feeds an event to the machine. Returns the resulting action, and the state in which the
-    /// event came.
+    /// Returns the action, and the state in which the event came.
     pub(super) fn step(&mut self, event: Event) -> (State, Action) {
         let from = self.state;
         let (state, action) = from.on(event);
@@ -190,7 +184,6 @@ impl Connection {
         }
     }
 
-    /// The queue pair is ready: tells the waiting caller.
     pub(super) fn establish(&mut self, config: &VerbsConfig, control: Option<Arc<Control>>) {
         self.deadline = None;
         self.link.set_established();
@@ -296,7 +289,7 @@ impl Connection {
         self.core.notify();
     }
 
-    /// Frees these windows. False if a key may be alive still.
+    /// False if a key may be alive still.
     pub(super) fn free_windows(&self, bound: &[usize]) -> bool {
         let Some(windows) = self.windows() else { return bound.is_empty() };
         let bound = bound.iter().filter_map(|at| windows.get(*at));

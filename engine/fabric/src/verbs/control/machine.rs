@@ -74,12 +74,10 @@ pub(in super::super) enum Failure {
 }
 
 impl Failure {
-    /// A step that failed because of a call.
     pub(super) fn of_call(step: Step, error: &io::Error) -> Self {
         Self::of(step, -error.raw_os_error().unwrap_or(0))
     }
 
-    /// A step that failed without the manager saying more.
     pub(super) fn of(step: Step, status: i32) -> Self {
         Self::Manager { step, status, said: Box::default() }
     }
@@ -180,7 +178,6 @@ impl State {
         }
     }
 
-    /// The failure that `event` means for the waiting caller, if it ends the waiting.
     fn failure(self, event: Event) -> Option<Failure> {
         let step = match event {
             Event::Failed(failure) => return Some(failure),
