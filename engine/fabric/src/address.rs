@@ -245,8 +245,7 @@ fn host_and_port(rest: &str) -> Result<(String, u16), &'static str> {
     Ok((host.to_owned(), port))
 }
 
-/// Checks the characters that may be sent to the resolver: letters, digits and the separators
-/// between them.
+/// Characters that may be sent to the resolver: letters, digits and the separators between them.
 fn is_name(host: &str) -> bool {
     (1..=HOST_BYTES_MAX).contains(&host.len()) && host.bytes().all(is_name_byte)
 }

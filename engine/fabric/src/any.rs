@@ -39,7 +39,6 @@ impl DerefMut for AnyFabric {
     }
 }
 
-/// Operations that are in place over shared memory.
 macro_rules! in_place {
     ($(#[$inline:meta] [$($mutable:tt)?] $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?;)*) => {
         impl AnyFabric {$(

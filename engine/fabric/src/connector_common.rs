@@ -37,7 +37,6 @@ impl Attempt {
     }
 }
 
-/// The cores of a connector by their numbers, as other threads see them.
 #[derive(Debug)]
 pub(crate) struct Cores<T>(Mutex<HashMap<usize, Arc<T>>>);
 
@@ -48,7 +47,7 @@ impl<T> Default for Cores<T> {
 }
 
 impl<T> Cores<T> {
-    /// Core number `index`, made when it is first asked for.
+    /// Made when it is first asked for.
     pub(crate) fn get(
         &self,
         index: usize,
@@ -71,8 +70,7 @@ pub(crate) fn runs_already(core: usize) -> FabricError {
 /// Hosts that can fill the room for handshakes only together.
 const HOSTS_AT_ONCE: usize = 4;
 
-/// True if one more handshake, with `peer`, is too many in addition to those with the `others`. A
-/// single host has at most a quarter of the room, so that it cannot keep all others out.
+/// A single host has at most a quarter of the room, so that it cannot keep all others out.
 pub(crate) fn is_crowded(
     others: impl Iterator<Item = LimitScope>,
     peer: LimitScope,
@@ -83,8 +81,7 @@ pub(crate) fn is_crowded(
     all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
 }
 
-/// Result of an acceptor's call; `None` if it panics, which ends this request, and not the thread
-/// that all connections depend on.
+/// `None` if the call panics, which ends this request, and not the thread that all connections depend on.
 pub(crate) fn guarded<T>(op: &str, call: impl FnOnce() -> T) -> Option<T> {
     // State that the call leaves half changed belongs to the acceptor; nothing of this crate is
     // changed in it.

@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Work requests of one queue that can be told apart.
 pub(super) const POSITIONS_MAX: u32 = 1 << 20;
 
-/// Requests of type `T` in the order of posting; see the module. The device has the low bits of their numbers.
+/// Requests in the order of posting; see the module. The device has the low bits of their numbers.
 #[derive(Debug)]
 pub(super) struct SendQueue<T> {
     /// A power of two of places; a request is at its number modulo that.
@@ -41,7 +41,6 @@ pub(super) struct SendQueue<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Queued {
-    /// Its place, below [`SendQueue::places`].
     pub(super) place: usize,
     pub(super) number: u32,
     pub(super) is_signalled: bool,
@@ -49,9 +48,8 @@ pub(super) struct Queued {
 
 #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "the simulation needs a part"))]
 impl<T> SendQueue<T> {
-    /// A queue of at most `depth` requests, of which at least each `signal_every`th is signalled. It
-    /// is signalled more often where the queue would fill up with requests that are never released.
-    /// Every request whose source is `signal_from_bytes` long or longer is signalled, too.
+    /// At least each `signal_every`th is signalled: more often where the queue would fill up with requests that are
+    /// never released. Those whose source is `signal_from_bytes` long or longer are signalled, too.
     pub(super) fn new(depth: u32, signal_every: u32, signal_from_bytes: u32) -> Self {
         let depth = depth.clamp(1, POSITIONS_MAX / 2);
         let places = (0..depth.next_power_of_two()).map(|_| None).collect();
@@ -69,7 +67,6 @@ impl<T> SendQueue<T> {
         }
     }
 
-    /// Places: at least as many as the queue is deep.
     pub(super) fn places(&self) -> usize {
         self.places.len()
     }
@@ -79,7 +76,6 @@ impl<T> SendQueue<T> {
         self.depth - (self.tail - self.head) as u32
     }
 
-    /// Requests that the device does not have.
     #[inline]
     pub(super) fn waiting(&self) -> u32 {
         (self.tail - self.posted) as u32
@@ -96,9 +92,7 @@ impl<T> SendQueue<T> {
         number as usize & (self.places.len() - 1)
     }
 
-    /// Appends a request whose source, memory that the device reads after it was posted, is
-    /// `source_bytes` long; `signal` says that it must be signalled. The caller has seen that there is
-    /// [`SendQueue::room`]: without it, the request comes back.
+    /// `source_bytes` of memory are read by the device after posting. Without [`SendQueue::room`] the request comes back.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -120,8 +114,7 @@ impl<T> SendQueue<T> {
         Ok(Queued { place, number: number as u32, is_signalled })
     }
 
-    /// Takes back the request that was queued last, if it is `is_meant` and the device does not have
-    /// it: it was not signalled, or the next one will be.
+    /// If it is `is_meant` and the device does not have it: it was not signalled, or the next one will be.
     pub(super) fn take_last(&mut self, is_meant: impl FnOnce(&T) -> bool) -> Option<T> {
         let last = self.posted + u64::from(self.waiting().checked_sub(1)?);
         let place = self.place(last);
@@ -133,7 +126,6 @@ impl<T> SendQueue<T> {
         self.places[place].take()
     }
 
-    /// The place of the request that is `ahead` of the next one to post, and the request.
     #[inline]
     pub(super) fn waiting_at(&mut self, ahead: u32) -> Option<(usize, &mut T)> {
         if ahead >= self.waiting() {
@@ -149,8 +141,7 @@ impl<T> SendQueue<T> {
         self.posted += u64::from(count.min(self.waiting()));
     }
 
-    /// The device reported the request at `position`, the low bits of a number: it is done, and those
-    /// before it are. `None` for one that it does not have.
+    /// At `position`, the low bits of a number. Those before it are done as well. `None` if the device does not have it.
     #[inline]
     pub(super) fn report(&mut self, position: u32) -> Option<&mut T> {
         let ahead = position.wrapping_sub(self.head as u32) % POSITIONS_MAX;
@@ -171,8 +162,7 @@ impl<T> SendQueue<T> {
         (end > self.head).then_some(self.head..end)
     }
 
-    /// Releases the oldest request, if it is done by the reports and not `is_out`: one that answers for
-    /// itself and has not.
+    /// If it is done by the reports and not `is_out`: one that answers for itself and has not.
     #[inline]
     pub(super) fn release_done(&mut self, is_out: impl FnOnce(&T) -> bool) -> Option<T> {
         let oldest = self.places[self.place(self.head)].as_ref();
@@ -182,7 +172,7 @@ impl<T> SendQueue<T> {
         self.release()
     }
 
-    /// Releases the oldest request that the device has, or had.
+    /// The oldest that the device has, or had.
     #[inline]
     pub(super) fn release(&mut self) -> Option<T> {
         if self.outstanding() == 0 {
@@ -197,9 +187,8 @@ impl<T> SendQueue<T> {
         self.places[place].take()
     }
 
-    /// Takes back, in their order, the requests that the device does not have. The next request
-    /// that is queued must be signalled, because the one that was to report earlier requests may be
-    /// among them.
+    /// Of all that the device does not have, in order. The next request must be signalled, because the one that was to
+    /// report earlier requests may be among them.
     pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = T> + '_ {
         let (from, count) = (self.posted, self.waiting());
         self.tail = from;

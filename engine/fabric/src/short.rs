@@ -56,21 +56,20 @@ impl LongHead {
     }
 }
 
-/// The first or the second eight bytes of a block, as they lie in memory.
+/// As it lies in memory.
 #[inline(always)]
 const fn half(block: [u8; BLOCK_BYTES], at: usize) -> u64 {
     let from_lowest = if cfg!(target_endian = "little") { at } else { 1 - at };
     (u128::from_ne_bytes(block) >> (64 * from_lowest)) as u64
 }
 
-/// The first word of a message with the bytes before it, which are zero.
+/// The bytes before the word are zero.
 #[inline(always)]
 const fn first_pair(first: [u8; 4]) -> u64 {
     u64::from_be(u32::from_be_bytes(first) as u64)
 }
 
 impl<const WORDS: usize> Head<WORDS> {
-    /// As it lies in a slot.
     #[inline(always)]
     pub(super) const fn words(&self) -> &[u64; WORDS] {
         &self.0
@@ -220,7 +219,6 @@ impl Short {
         self.bytes.as_chunks().0.first_chunk().unwrap_or_else(|| unreachable!())
     }
 
-    /// As [`Short::slot`], to be filled; [`Short::set_taken`] then says how far it is.
     #[inline(always)]
     pub(super) fn slot_mut(&mut self) -> &mut SlotImage {
         self.bytes.as_chunks_mut().0.first_chunk_mut().unwrap_or_else(|| unreachable!())

@@ -238,13 +238,11 @@ impl Completions {
         Some(Received { qp: place.qp, message: place.message.take()?, invalidated })
     }
 
-    /// Fill level of the batch, for [`Completions::received_since`] and the like.
     #[inline]
     pub(super) fn mark(&self) -> Mark {
         Mark { received: self.count, others: self.others.len() }
     }
 
-    /// The messages that came after `mark`, left where they are.
     pub(super) fn received_since(
         &self,
         mark: Mark,
@@ -255,7 +253,6 @@ impl Completions {
         })
     }
 
-    /// Other completions that came after `mark`, left in place.
     pub(super) fn others_since(&self, mark: Mark) -> &[Completion] {
         self.others.get(mark.others..).unwrap_or_default()
     }

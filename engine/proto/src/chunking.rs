@@ -59,7 +59,6 @@ pub struct CallChunks {
     pub(crate) results: ResultChunks,
 }
 
-/// The chunks for the results of a call, which its reply has to name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResultChunks {
     writes: [ChunkOffer; ITEMS_MAX],

@@ -72,7 +72,6 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// The application waits for the call.
     pub(crate) const fn is_awaited(self) -> bool {
         matches!(self, Self::InFlight | Self::Pulling | Self::Held | Self::Reserved)
     }
@@ -117,7 +116,6 @@ impl CallSlot {
         chunks: Chunks::Offered(ResultChunks::NONE),
     };
 
-    /// A free place is taken for a call.
     #[inline(always)]
     fn occupy(&mut self, token: u64, deadline: Instant, has_chunks: bool, dones_total: u32) {
         self.generation = self.generation.wrapping_add(1);
@@ -129,7 +127,6 @@ impl CallSlot {
         self.dones_total = dones_total;
     }
 
-    /// Chunks that the call offered, as long as it has no reply.
     pub(crate) fn offered(&self) -> &ResultChunks {
         match &self.chunks {
             Chunks::Offered(offered) if self.has_chunks => offered,
@@ -383,7 +380,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    /// A reply broke the rules.
     #[cold]
     pub(crate) fn misbehaved(&mut self, index: u16, why: PeerMisbehaved, out: &mut impl Output) {
         self.fail(index, CallFailure::Misbehaved(why), out);
@@ -498,7 +494,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
     }
 
-    /// Ends an awaited call, as far as the responder lets it.
     fn give_up(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
         match self.slots.as_ref()[usize::from(index)].state {
             State::Held => self.fail(index, failure, out),
@@ -530,7 +525,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.first_free = NO_SLOT;
     }
 
-    /// True if a call with this XID has no reply yet.
     pub(crate) fn awaits(&self, xid: Xid) -> bool {
         self.matching_slot(xid).is_some()
     }
@@ -592,8 +586,7 @@ pub(crate) fn xid_of(index: u16, generation: u32) -> Xid {
     Xid(generation << INDEX_BITS | u32::from(index))
 }
 
-/// Writes the header of a call with chunk lists so that it ends where `header` ends; returns its
-/// length.
+/// Ends where `header` ends; returns the length.
 pub(crate) fn emit_chunked(
     version: TransportVersion,
     chunks: &CallChunks,
@@ -648,8 +641,6 @@ fn check_lists(offered: &ResultChunks, view: &HeaderView<'_>) -> Checked {
     Ok((stream_of(view, in_reply_chunk, false)?, placed))
 }
 
-/// Place of the RPC message of a reply with so many bytes in its Reply chunk, and a Position-Zero Read
-/// chunk or not.
 pub(crate) fn stream_of(
     view: &HeaderView<'_>,
     in_reply_chunk: u32,

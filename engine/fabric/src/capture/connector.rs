@@ -81,7 +81,6 @@ impl Opening {
         Endpoint { link: Box::new((endpoint.link, self)), ..endpoint }
     }
 
-    /// The driver's own endpoint, and how the connection began.
     pub(super) fn take(
         endpoint: Endpoint,
     ) -> Result<(Endpoint, (Kind, BothPrivateData)), FabricError> {

@@ -67,7 +67,6 @@ impl Capture {
 // No lane: each message is captured where it is posted or polled.
 impl ShortMessages for Capture {}
 
-/// Methods that are the driver's own.
 macro_rules! forward {
     ($([$($mutable:tt)?] $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?;)*) => {$(
         #[inline]

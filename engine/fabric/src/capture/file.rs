@@ -10,7 +10,6 @@ use std::path::Path;
 
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// A file of this user alone, empty.
 pub(super) fn create(path: &Path) -> io::Result<File> {
     // A pipe does not block, and nothing is cut off before it is known to be ours.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -26,7 +25,6 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// The file is this user's, and has no other name.
 fn check(stat: &Stat) -> io::Result<()> {
     let wrong = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile if stat.st_uid != geteuid().as_raw() => "it belongs to another user",

@@ -102,12 +102,11 @@ fn base_header(out: &mut Vec<u8>, kind: Kind, (to, sequence): (u32, u32), payloa
     out.extend(sequence.to_be_bytes());
 }
 
-fn padded(out: &mut Vec<u8>, payload: &[u8]) {
+pub(super) fn padded(out: &mut Vec<u8>, payload: &[u8]) {
     out.extend(payload);
     out.extend(&[0; 3][..payload.len().next_multiple_of(4) - payload.len()]);
 }
 
-/// Everything around the transport's headers and payload, which `body` appends.
 fn frame(out: &mut Vec<u8>, ends: &Ends, outbound: bool, body: impl FnOnce(&mut Vec<u8>)) {
     let (from, to) = ends.in_direction(outbound);
     for end in [to, from] {

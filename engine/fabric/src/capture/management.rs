@@ -20,7 +20,6 @@ const DISCONNECT_REQUEST: u16 = 0x15;
 /// Reads that a side may have in flight: the field's largest value, as none is refused here.
 const READS_MAX: u8 = 255;
 
-/// Request, reply and ready-to-use of a connection that this side `asked` for, or the peer did.
 pub(super) fn opening(
     ends: &Ends,
     asked: bool,
@@ -81,7 +80,6 @@ fn reply(ends: &Ends, (client, server): (End, End), private_data: &[u8]) -> Mess
     message
 }
 
-/// A message that starts with the sender's name of the connection and the receiver's.
 fn with_ids(ends: &Ends, attribute: u16, (from, to): (End, End)) -> Message {
     let mut message = header(ends, attribute);
     put(&mut message, 0, &id(from));

@@ -1,5 +1,7 @@
 //! Blocks of a pcapng file (draft-ietf-opsawg-pcapng), in little-endian order.
 
+use super::frame::padded;
+
 /// Frames start with an Ethernet header (LINKTYPE_ETHERNET).
 const LINK_TYPE: u16 = 1;
 
@@ -124,9 +126,4 @@ fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     out.extend(code.to_le_bytes());
     out.extend((value.len() as u16).to_le_bytes());
     padded(out, value);
-}
-
-fn padded(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(bytes);
-    out.extend(&[0; 3][..bytes.len().next_multiple_of(4) - bytes.len()]);
 }

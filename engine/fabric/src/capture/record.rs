@@ -63,7 +63,6 @@ impl Family {
     }
 }
 
-/// One packet, or one change of a connection; its payload stands behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) ticks: u64,

@@ -17,10 +17,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Bytes of a read or written data item that are kept, unless told otherwise.
 const SNAP_BYTES: usize = 64 << 10;
 
-/// Bytes of the ring of a core, unless told otherwise.
 const RING_BYTES: usize = 4 << 20;
 
 /// Slots of the smallest ring: it holds a few packets of full length.
@@ -133,7 +131,7 @@ impl Counts {
     }
 }
 
-/// A capture that is going on; the connector and every core own it. The last one ends the writer.
+/// The connector and every core own it. The last one ends the writer.
 pub(super) struct Session {
     snap_bytes: usize,
     ring_slots: u32,
@@ -163,7 +161,6 @@ impl Session {
         })
     }
 
-    /// The ring of core number `core`, its other end with the writer.
     pub(super) fn tape(session: &Arc<Self>, core: usize) -> Result<Tape, FabricError> {
         let (slots, slots_at) = (session.ring_slots, CONTROL_WORDS);
         let place = RingPlace { control: 0, slots_at, slots };
@@ -219,7 +216,6 @@ pub(super) struct Tape {
     ring: Producer<HeapWords>,
     scratch: Box<[u8; RECORD_BYTES + PATH_MTU_BYTES]>,
     clock: Clock,
-    /// Packets dropped since the last record.
     untold: u32,
     dropped: Arc<AtomicU64>,
     /// Ends when the writer has written everything.
@@ -247,7 +243,6 @@ impl Tape {
         self.session.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Notes a packet with this part of `payload`, now. False if it does not fit.
     pub(super) fn put<P: Payload + ?Sized>(
         &mut self,
         record: Record,

@@ -15,7 +15,6 @@ const SEQUENCE_MASK: u32 = (1 << 24) - 1;
 /// First sequence number of a side. Wireshark keeps the requests of both sides in one table by
 /// their number, so they start half of the numbers apart.
 pub(super) const FIRST_SENT: u32 = 0;
-/// See [`FIRST_SENT`].
 pub(super) const FIRST_RECEIVED: u32 = 1 << 23;
 
 const NOTHING: &[u8] = &[];
@@ -27,14 +26,13 @@ pub(super) struct Wire {
     opening: Option<(Kind, BothPrivateData)>,
     next_sent: u32,
     next_received: u32,
-    /// Reads in flight, in the order of posting, which is that of completion.
     reads: VecDeque<Read>,
 }
 
 struct Read {
     sequence: u32,
     from: RemoteSlice,
-    /// A witness of the one that is posted.
+    /// A witness of the one posted.
     into: Lease,
 }
 
@@ -83,7 +81,6 @@ impl Payload for Lease {
 }
 
 impl Wire {
-    /// A new connection, with room for as many Reads as may be in flight.
     pub(super) fn new(
         (qp, number): (QpId, u32),
         opening: (Kind, BothPrivateData),
@@ -99,7 +96,6 @@ impl Wire {
         }
     }
 
-    /// Notes how the connection began, if that is not noted yet.
     #[inline]
     pub(super) fn open(&mut self, tape: &mut Tape) {
         if self.opening.is_some() {
@@ -152,7 +148,7 @@ impl Wire {
         self.reads.push_back(Read { sequence, from, into });
     }
 
-    /// Records the data of a Read, and releases its memory.
+    /// Releases the memory of the Read.
     pub(super) fn read_completed(&mut self, tape: &mut Tape, result: Result<(), WrError>) {
         let Some(Read { sequence, from, into }) = self.reads.pop_front() else { return };
         if result.is_ok() {
@@ -179,7 +175,7 @@ impl Wire {
     }
 }
 
-/// Notes a message, all of it: the protocol's headers cannot be read from a part.
+/// All of it: the protocol's headers cannot be read from a part.
 fn message_packets(tape: &mut Tape, first: Record, message: &Buf, invalidated: Option<u32>) -> u32 {
     let Some(handle) = invalidated else {
         return packets(tape, (Family::SEND, first), message, usize::MAX);
@@ -188,9 +184,8 @@ fn message_packets(tape: &mut Tape, first: Record, message: &Buf, invalidated: O
     packets(tape, (Family::SEND_INVALIDATE, first), message, usize::MAX)
 }
 
-/// Notes the packets of `payload` as far as they lie within its first `limit` bytes, and says how
-/// many it has in all. Those left out show as missing sequence numbers; a packet that was cut short
-/// would be taken for a broken one.
+/// As far as they lie within the first `limit` bytes; returns the number of all. Those left out show as missing
+/// sequence numbers; a packet that was cut short would be taken for a broken one.
 fn packets<P: Payload + ?Sized>(
     tape: &mut Tape,
     (family, first): (Family, Record),

@@ -17,8 +17,7 @@ use std::time::{Duration, SystemTime};
 /// take a system call on a core.
 const REST: Duration = Duration::from_millis(1);
 
-/// Number of records between two checks for cores that start and end: these checks must not wait
-/// for a pause.
+/// Records between two checks for cores that start and end, which must not wait for a pause.
 const ROUND_RECORDS: usize = 4096;
 
 const OUTPUT_BYTES: usize = 256 << 10;
@@ -36,7 +35,6 @@ pub(super) struct Writer {
 
 struct Interface {
     core: usize,
-    /// Until the core has ended.
     track: Option<Track>,
     /// The core had ended when this round began: its last records are in the ring.
     closing: bool,
@@ -64,7 +62,6 @@ impl Writer {
         }
     }
 
-    /// Writes until every core, and everything that could start one, is gone.
     pub(super) fn run(mut self) {
         if let Err(error) = self.write_all() {
             self.counts.fail(error.to_string());
@@ -93,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// Rests until a core starts, for a while, or until the end; true at the end.
+    /// True at the end.
     fn meet_core(&mut self, rest: Duration) -> io::Result<bool> {
         match self.arriving.recv_timeout(rest) {
             Ok(track) => self.add_interface(track).map(|()| false),
@@ -102,7 +99,7 @@ impl Writer {
         }
     }
 
-    /// Writes the available records, but only for a limited time; true when those were all.
+    /// Writes for a limited time only; true when those were all.
     fn write_round(&mut self) -> io::Result<bool> {
         for _ in 0..ROUND_RECORDS {
             if !self.write_next()? {
@@ -127,7 +124,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the oldest record of all rings; false when they are empty.
     fn write_next(&mut self) -> io::Result<bool> {
         let interfaces = self.interfaces.iter_mut().enumerate();
         let times = interfaces.filter_map(|(index, one)| Some((one.look()?, index)));
@@ -202,7 +198,7 @@ impl Writer {
         self.output.write_all(&self.block)
     }
 
-    /// Reports the records and losses of a core that has ended, after all else of it is written.
+    /// After all else of the core is written.
     fn end_if_closed(&mut self, index: usize) -> io::Result<()> {
         let interface = &mut self.interfaces[index];
         let over = interface.closing && interface.look().is_none();
@@ -243,8 +239,7 @@ impl Interface {
     }
 }
 
-/// Turns ticks into time of day, from one comparison at the start: in the order of the ticks, and
-/// as exact as the clock is calibrated.
+/// From one comparison at the start: in the order of the ticks, and as exact as the clock is calibrated.
 struct TimeBase {
     clock: Clock,
     ticks: u64,
@@ -258,7 +253,6 @@ impl TimeBase {
         Self { clock, ticks: clock.now().0, ns: since.as_nanos() as u64 }
     }
 
-    /// Nanoseconds since the beginning of 1970.
     fn ns(&self, ticks: u64) -> u64 {
         match ticks.checked_sub(self.ticks) {
             Some(later) => self.ns + self.clock.to_ns(later),

@@ -41,7 +41,7 @@ impl Slot {
 
 #[expect(clippy::len_without_is_empty, reason = "nothing asks")]
 impl Buf {
-    /// The buffer in place `index` of `pool`, which must not be in use.
+    /// The buffer must not be in use.
     #[inline]
     pub(super) fn new(pool: &Rc<PoolCore>, index: u32) -> Self {
         let slot = pool.slot(index);

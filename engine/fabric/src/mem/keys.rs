@@ -110,7 +110,6 @@ impl KeyGenerator {
     }
 }
 
-/// The lowest `bits` bits set; `bits` is at most 32.
 fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }

@@ -95,7 +95,6 @@ pub(super) struct PoolCore {
     capacity: u32,
     /// The first `available` entries of `free` are the indices in the pool.
     available: Cell<u32>,
-    /// Bytes of the region before the first buffer.
     lead_in: usize,
     free: Box<[Cell<u32>]>,
     /// Made when the first buffer is taken: most connections take none to send.
@@ -135,7 +134,6 @@ impl PoolCore {
         self.capacity
     }
 
-    /// The place of the tail of buffer `index`, if this pool has had chains.
     pub(super) fn tail(&self, index: u32) -> Option<&Tail> {
         self.tails.get()?.get(index as usize)
     }

@@ -64,7 +64,6 @@ impl Region {
         Self::new(base, len, true, Backing::Mapping(mapping))
     }
 
-    /// All of a slab, which peers may read and cannot write.
     pub(super) fn from_lendable(memory: Arc<LendableMemory>) -> Self {
         let (base, len) = (memory.mapping().as_ptr(), memory.mapping().len());
         Self::new(base, len, false, Backing::Lendable(memory))

@@ -53,7 +53,6 @@ impl<T> UndumpedPool<T> {
     }
 }
 
-/// Small pages of at least this many bytes.
 fn undumped(bytes: usize) -> io::Result<Mapping> {
     static REFUSAL: Once = Once::new();
     let mapping = Mapping::anonymous(bytes, PageRequest::default())?;

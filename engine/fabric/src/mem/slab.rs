@@ -40,7 +40,6 @@ impl SlabLayout {
         self
     }
 
-    /// Bytes of a block as it will be, and of all blocks; `None` if a number has no room for them.
     fn sizes(self) -> Option<(usize, usize)> {
         let block_bytes = self.block_bytes.checked_next_multiple_of(BLOCK_ALIGN_BYTES)?;
         Some((block_bytes, block_bytes.checked_mul(self.blocks)?))

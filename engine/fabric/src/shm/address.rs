@@ -49,7 +49,7 @@ impl Address {
         Ok(Self::Name(rest.into()))
     }
 
-    /// The socket address, names being apart for each user.
+    /// Names are apart for each user.
     pub(super) fn socket_address(&self) -> rustix::io::Result<SocketAddrUnix> {
         match self {
             Self::Name(name) => {
@@ -87,7 +87,6 @@ impl Address {
 /// Most listeners of other users that are asked whose they are: anybody may have thousands.
 const NAMESAKES_MAX: usize = 32;
 
-/// Numbers of users in sockets of that name, in what `/proc/net/unix` says.
 fn users_of(name: &str, table: &str) -> Vec<u32> {
     let owner = |line: &str| {
         let listed = line.split_whitespace().nth(7)?.strip_prefix("@spinrpc/")?;

@@ -33,7 +33,6 @@ impl MemoryBudget {
         left.min(self.peer_bytes_max.saturating_sub(of_peer))
     }
 
-    /// Takes `bytes` for a connection of `core` with `peer`; `None` where a bound would be exceeded.
     pub(super) fn take(
         self: &Arc<Self>,
         core: usize,
@@ -55,7 +54,6 @@ impl MemoryBudget {
     }
 }
 
-/// Memory of one connection; dropping it gives it back.
 #[derive(Debug)]
 pub(super) struct MemoryLease {
     budget: Arc<MemoryBudget>,

@@ -31,7 +31,6 @@ pub(super) fn idle_polls(hot: usize, most: u32) -> u32 {
 #[derive(Debug)]
 pub(super) struct Round {
     next: usize,
-    /// Time until which the round has got so far.
     until: Ticks,
     clock: Clock,
     /// Of a round, unless it has many looks.
@@ -47,7 +46,6 @@ impl Round {
         Self { next: 0, until: clock.now(), clock, ticks, look_ticks }
     }
 
-    /// Time of a round of `live` connections; see [`round_time`].
     fn ticks(&self, live: u64) -> u64 {
         self.ticks.max(self.look_ticks.saturating_mul(live))
     }
@@ -62,7 +60,6 @@ impl Round {
         elapsed.saturating_mul(live as u64) >= self.ticks(live as u64)
     }
 
-    /// Looks that are due now; never more than there are connections.
     pub(super) fn due(&mut self, live: usize) -> u64 {
         let now = self.clock.now();
         let live = live as u64;

@@ -24,7 +24,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 64;
 
 /// Handle on the control thread, which ends with the last one.
@@ -47,7 +46,6 @@ impl Control {
     }
 }
 
-/// A watch over a peer; dropping it closes the socket to it.
 #[derive(Debug)]
 pub(super) struct WatchLease {
     token: u64,
@@ -69,7 +67,6 @@ impl Drop for WatchLease {
     }
 }
 
-/// An established connection's socket, and whom to tell when the peer is gone.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) socket: PeerSocket,
@@ -86,7 +83,6 @@ impl Watch {
     }
 }
 
-/// A process at the other end of some connections.
 struct Process {
     pidfd: OwnedFd,
     identity: ProcessIdentity,
@@ -98,16 +94,13 @@ enum Entry {
     Process(Process),
 }
 
-/// Sources of events, by the token that the kernel returns with an event.
 pub(super) struct State {
     epoll: OwnedFd,
     mailbox: Arc<Mailbox<Self>>,
     entries: HashMap<u64, Entry>,
     listeners: HashMap<u64, Listener>,
-    /// Handshakes that are not over, as few as `handshakes_max` allows.
     pending: HashMap<u64, Pending>,
     strangers: Strangers,
-    /// Tokens of processes.
     processes: HashMap<ProcessIdentity, u64>,
 }
 
@@ -219,7 +212,6 @@ impl State {
         }
     }
 
-    /// Forgets an entry or a listener, closing what it held.
     fn remove(&mut self, token: u64) -> Option<Entry> {
         self.listeners.remove(&token);
         let entry = self.entries.remove(&token)?;

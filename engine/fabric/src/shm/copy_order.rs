@@ -41,7 +41,6 @@ impl Fetch {
         order
     }
 
-    /// The order in these bytes; `None` if it is none.
     pub(super) fn decode(order: &[u8; ORDER_BYTES]) -> Option<Self> {
         let short = |at: usize| order[at..].first_chunk().map(|word| u32::from_ne_bytes(*word));
         let long = |at: usize| order[at..].first_chunk().map(|word| u64::from_ne_bytes(*word));

@@ -25,21 +25,18 @@ fn bit_of(place: u32) -> u32 {
     place % BELL_BITS as u32
 }
 
-/// One core as others see it.
 #[derive(Debug)]
 pub(super) struct CoreShared {
     /// Rung by peers. In shared memory: any peer of this core can clear what others rang, or keep
     /// them from ending its sleep. So it is a hint, and the core makes rounds besides.
     pub(super) bell: PeerBell,
-    /// The bell's memory, to be passed to peers.
     pub(super) bell_fd: OwnedFd,
     /// Rung by this process only.
     pub(super) notices: Doorbell<HeapWords>,
     pub(super) free: ArrayQueue<u32>,
     pub(super) rings: Arc<AddressPool>,
-    /// Somebody called `wake`. On lines of its own: threads that make calls write it, and the core reads its neighbours.
+    /// On lines of its own: threads that make calls write it, and the core reads its neighbours.
     wake_requested: CachePadded<AtomicBool>,
-    /// A fabric runs on it.
     pub(super) taken: AtomicBool,
     /// NUMA node of its CPU, if there are several and memory is to be near it; known when it has started.
     node: OnceLock<u32>,
@@ -69,7 +66,6 @@ impl CoreShared {
         })
     }
 
-    /// Where memory of this core is to be; `None` for anywhere.
     pub(super) fn node(&self) -> Option<u32> {
         self.node.get().copied()
     }
@@ -84,20 +80,19 @@ impl CoreShared {
         }
     }
 
-    /// Tells the core, from this process, to look at the connection in `place`.
     pub(super) fn notify(&self, place: u32) {
         if self.notices.ring(bit_of(place)) {
             self.wake_parked();
         }
     }
 
-    /// Makes this core, which is awake, look at `place` in its next poll.
+    /// The core is awake.
     pub(super) fn notify_self(&self, place: u32) {
         let parked = self.notices.ring(bit_of(place));
         debug_assert!(!parked, "only the core itself calls this");
     }
 
-    /// Sleeps until rung, notified, woken, or `at_most` is over: true if that was all.
+    /// True if `at_most` is over.
     pub(super) fn park(&self, at_most: Duration) -> bool {
         let mut is_over = false;
         // The shared word first: a thread that sees the private one sees this one, too, and can end the
@@ -159,7 +154,7 @@ impl PeerBell {
         &self.bell
     }
 
-    /// Rings for `place`, and wakes the listener if it sleeps (system call).
+    /// A system call if the listener sleeps.
     pub(super) fn ring(&self, place: u32) {
         if self.bell.ring(bit_of(place)) {
             self.wake();
@@ -180,7 +175,7 @@ impl PeerBell {
         let _ = futex::wake(self.futex(), futex::Flags::empty(), 1);
     }
 
-    /// Sleeps until woken, a signal, or a word that is no longer 1. True if the time was over.
+    /// True if the time was over.
     fn sleep(&self, at_most: Duration) -> bool {
         let timeout = Timespec::try_from(at_most).ok();
         let slept = futex::wait(self.futex(), futex::Flags::empty(), 1, timeout.as_ref());
@@ -188,7 +183,6 @@ impl PeerBell {
     }
 }
 
-/// A place in a core's table, held for a connection.
 #[derive(Debug)]
 pub(super) struct PlaceLease {
     core: Arc<CoreShared>,

@@ -16,7 +16,6 @@ use crate::sys::mailbox::Mailbox;
 use crate::sys::peer_socket::PeerSocket;
 use std::sync::Arc;
 
-/// A connection whose handshake is over.
 pub(super) struct Made {
     pub(super) side: Side,
     pub(super) layout: Layout,
@@ -30,8 +29,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// The connection for its core, with what the peer has said in `packet`. The control thread watches the peer from
-    /// now on.
+    /// The control thread watches the peer from now on.
     pub(super) fn watched(self, control: &Arc<Mailbox<State>>, packet: &Packet) -> Endpoint {
         let Self { side, layout, window, own, theirs, lent, memory, socket, credentials } = self;
         let peer_is_gone = Arc::default();
@@ -67,7 +65,7 @@ impl Made {
     }
 }
 
-/// Both sides' memory and the watch over the peer. Dropping it ends the connection.
+/// Dropping it ends the connection.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) side: Side,
@@ -95,7 +93,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Tells the peer that this side has ended the connection, and why. Only the first time counts.
+    /// Only the first time counts.
     pub(super) fn close(&mut self, reason: u64) {
         let producer = Producer::new(self.window.clone(), self.layout.ring(self.side));
         if let (false, Some(producer)) = (self.closed, producer) {

@@ -40,7 +40,6 @@ const _: () = assert!(2 * CONTROL_WORDS <= PAGE_WORDS);
 const _: () = assert!(RINGS_AT.is_multiple_of(SLOT_WORDS));
 
 impl Layout {
-    /// The layout for rings of `slots`; `None` when that is not a number of slots a ring can have.
     pub(super) fn new(slots: u32) -> Option<Self> {
         let allowed = slots.is_power_of_two() && (RING_SLOTS_MIN..=RING_SLOTS_MAX).contains(&slots);
         allowed.then_some(Self { slots })

@@ -58,7 +58,7 @@ pub(super) fn other_owner(address: &Address) -> Option<u32> {
     file.into_iter().chain(listeners.by_ref().filter_map(|at| listener(&at))).find(|it| *it != own)
 }
 
-/// Sends one packet with `fds`; it fits the buffer of a fresh socket, so this does not wait.
+/// The packet fits the buffer of a fresh socket, so this does not wait.
 pub(super) fn write(
     socket: BorrowedFd<'_>,
     packet: &[u8],

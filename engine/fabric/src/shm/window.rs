@@ -183,16 +183,6 @@ impl Words for Window {
             }
         }
     }
-
-    #[inline(always)]
-    fn prefetch_write(&self, at: usize) {
-        prefetch_write::<0>(self.base.as_ptr().wrapping_add(at));
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, at: usize) {
-        prefetch(self.base.as_ptr().wrapping_add(at));
-    }
 }
 
 /// Slots in a window. An access needs no check: whatever its number, a slot is within them.

@@ -83,7 +83,6 @@ impl SimConnector {
         Arc::clone(&wakers[core])
     }
 
-    /// The endpoints of a new connection: this node's, and the listener's.
     fn pair(
         &self,
         listening: &Arc<Device>,
@@ -188,7 +187,7 @@ impl Connector for SimConnector {
     }
 }
 
-/// Keeps a listener; dropping it ends it.
+/// Dropping it ends the listener.
 struct Listening {
     world: Arc<Shared>,
     address: String,
@@ -202,7 +201,7 @@ impl Drop for Listening {
     }
 }
 
-/// A side that no core has adopted yet; dropping it closes the connection.
+/// No core has adopted it yet; dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct SimLink {
     pub(super) world: Arc<Shared>,

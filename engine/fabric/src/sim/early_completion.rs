@@ -30,13 +30,11 @@ impl Early {
         Self { device, sends, reads: Vec::new(), has_written: false }
     }
 
-    /// A message of this length is copied when it is posted.
     pub(super) fn copies(&self, bytes: usize) -> bool {
         bytes < self.device.late_from_bytes as usize
     }
 
-    /// Takes a request, which flies with this ticket. Returns its number if the device reports it as
-    /// soon as it is launched.
+    /// Returns the request's number if the device reports it as soon as it is launched.
     pub(super) fn take(&mut self, ticket: u64, flying: &mut Flying) -> Option<u32> {
         // As the driver of verbs does: the Send behind a Write brings the memory of both back.
         let signal = match flying {
@@ -64,13 +62,11 @@ impl Early {
         (queued.is_signalled && !is_out).then_some(queued.number)
     }
 
-    /// The oldest Read is back: its number.
     pub(super) fn read_back(&mut self) -> Option<u32> {
         (!self.reads.is_empty()).then(|| self.reads.remove(0))
     }
 
-    /// The device reported a request. Returns how many are released, and puts the tickets of those
-    /// whose memory it has still to read, if they fly, into `unread`.
+    /// Returns how many are released. `unread` gets the tickets of those whose memory the device has still to read.
     pub(super) fn report(&mut self, number: u32, unread: &mut Vec<u64>) -> u64 {
         if let Some(request) = self.sends.report(number % POSITIONS_MAX) {
             request.is_out = false;

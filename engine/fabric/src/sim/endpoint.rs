@@ -11,28 +11,11 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) enum Flying {
-    Send {
-        message: Arc<[u8]>,
-        invalidate: Option<u32>,
-    },
-    Write {
-        from: Source,
-        to: RemoteSlice,
-    },
-    Read {
-        id: WrId,
-        from: RemoteSlice,
-        into: Lease,
-    },
-    /// The bytes of a Read, on their way back.
-    Back {
-        id: WrId,
-        bytes: Vec<u8>,
-        into: Lease,
-    },
-    End {
-        cause: DownCause,
-    },
+    Send { message: Arc<[u8]>, invalidate: Option<u32> },
+    Write { from: Source, to: RemoteSlice },
+    Read { id: WrId, from: RemoteSlice, into: Lease },
+    Back { id: WrId, bytes: Vec<u8>, into: Lease },
+    End { cause: DownCause },
 }
 
 /// Source of a Write's bytes: memory is read at the last moment, as a device does.
@@ -73,7 +56,6 @@ pub(super) struct Side {
     pub(super) first_receives: Option<usize>,
     pub(super) exposures: Exposures,
     pub(super) waker: Option<Arc<Waker>>,
-    /// Cause of its end, once it is down.
     pub(super) cause: Option<DownCause>,
     /// Its owner has taken the last completion, or never will.
     pub(super) over: bool,
@@ -88,7 +70,6 @@ pub(super) struct Side {
     pub(super) done_at: u64,
     pub(super) done: u64,
     pub(super) early: Option<Early>,
-    /// Reads that have not completed, in order.
     pub(super) reads: VecDeque<WrId>,
 
     pub(super) receives: VecDeque<usize>,
@@ -101,12 +82,10 @@ pub(super) struct Side {
     pub(super) fetched: VecDeque<(WrId, Result<(), WrError>)>,
     /// Time at which the last key that is being killed is dead.
     pub(super) revoked_at: u64,
-    /// Keys that it took time to kill.
     pub(super) revoked: VecDeque<u32>,
 }
 
 impl Side {
-    /// Length of the next message that arrived, if it goes by value where messages do.
     pub(super) fn short_length(&self) -> Option<usize> {
         let (message, dead) = self.arrived.front()?;
         (dead.is_none() && message.len() <= SHORT_BYTES_MAX).then_some(message.len())
@@ -139,7 +118,6 @@ impl Side {
         }
     }
 
-    /// Its device copies a message of this length when it is posted.
     pub(super) fn copies(&self, bytes: usize) -> bool {
         self.early.as_ref().is_some_and(|early| early.copies(bytes))
     }
@@ -167,8 +145,7 @@ impl Side {
         }
     }
 
-    /// The queue pair is in the error state: nothing reaches it or its memory any more, its Reads
-    /// are flushed, and its messages in flight are lost if `loses` is set.
+    /// Nothing reaches it or its memory any more. Its messages in flight are lost if `loses` is set.
     pub(super) fn go_down(&mut self, cause: DownCause, loses: bool) {
         self.cause = Some(cause);
         self.exposures.revoke_all();
@@ -183,7 +160,7 @@ impl Side {
 }
 
 impl Flying {
-    /// Its sender goes down, and its memory goes back. Returns true if it arrives all the same.
+    /// Its memory goes back. Returns true if it arrives all the same.
     pub(super) fn outlives_sender(&mut self, loses: bool) -> bool {
         if let Self::Write { from: from @ Source::Memory(_), .. } = self {
             let taken = std::mem::replace(from, Source::Copied(Vec::new()));
@@ -196,8 +173,7 @@ impl Flying {
         }
     }
 
-    /// The message that a work request puts on the wire, and the buffer it keeps until it
-    /// completes.
+    /// With the buffer that a work request keeps until it completes.
     pub(super) fn of(wr: SendWr) -> (Self, Option<Buf>) {
         match wr {
             SendWr::Send { message, invalidate } => {

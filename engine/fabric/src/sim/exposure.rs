@@ -3,7 +3,6 @@
 use super::super::{Access, ExposeError, RemoteSlice, WrError};
 use crate::mem::{KeyGenerator, Lease, RegionId};
 
-/// Exposures of one end; holds the leases.
 #[derive(Debug)]
 pub(super) struct Exposures {
     arena: RegionId,
@@ -45,7 +44,6 @@ impl Exposures {
         Ok(RemoteSlice { handle, length, offset })
     }
 
-    /// Kills a key; false if it is none of ours or dead already.
     pub(super) fn revoke(&mut self, handle: u32) -> bool {
         let place = self.keys.index_of(handle);
         let Some(held) = self.held.get_mut(place) else { return false };
@@ -87,8 +85,6 @@ impl Exposures {
         Ok(bytes)
     }
 
-    /// The memory behind a key that is alive, has the right and covers the bytes, and where in it
-    /// they are.
     fn find(&mut self, slice: RemoteSlice, access: Access) -> Result<(&mut Lease, usize), WrError> {
         let place = self.keys.index_of(slice.handle);
         let held = self.held.get_mut(place).and_then(Option::as_mut);

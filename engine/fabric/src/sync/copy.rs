@@ -61,7 +61,7 @@ unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// By blocks, four at a time. The last one may overlap the one before, whose end is then copied twice.
+/// Four at a time. The last one may overlap the one before, whose end is then copied twice.
 ///
 /// # Safety
 /// As [`copy_bytes`]; `len` is at least that of a block.
@@ -93,8 +93,7 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Block number `AT` of those at `from`, which others may write at the same time: as [`copy_bytes`], by one
-/// load.
+/// By one load, as [`copy_bytes`]: others may write the blocks at the same time.
 ///
 /// # Safety
 /// `from` is valid for reads of more than `AT` blocks, and aligned to a word unless on x86_64, and no Rust reference to them
@@ -125,8 +124,7 @@ pub(crate) unsafe fn load_block<const AT: usize>(from: *const Block) -> Block {
     }
 }
 
-/// Sets block number `AT` of those at `to`, which others may access at the same time: as [`copy_bytes`], by one
-/// store.
+/// By one store, as [`copy_bytes`]: others may access the blocks at the same time.
 ///
 /// # Safety
 /// `to` is valid for writes of more than `AT` blocks, and aligned to a word unless on x86_64, and no Rust reference to them

@@ -150,7 +150,6 @@ impl<W: Words> CheckedSlots<W> {
 }
 
 impl<W: Words> Slots for CheckedSlots<W> {
-    /// Its first word.
     type Slot<'a>
         = usize
     where

@@ -119,7 +119,6 @@ impl Clock {
     }
 }
 
-/// Counter and kernel clock, read at the same time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     ticks: u64,
@@ -127,8 +126,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// The least disturbed of several tries: the one whose two counter readings, before and after
-    /// the kernel's clock, are closest together.
+    /// The one of several tries whose two counter readings, before and after the kernel's clock, are closest together.
     fn best() -> Self {
         const TRIES: usize = 16;
         let mut best = (u64::MAX, Self { ticks: 0, ns: 0 });

@@ -13,7 +13,6 @@ use std::sync::Mutex;
 use std::thread;
 
 const THREADS_MAX: usize = 16;
-/// Threads that close descriptors of one process at a time.
 const THREADS_PER_PROCESS: usize = 2;
 /// Descriptors of one process that wait or are being closed, from which on it is refused.
 const DESCRIPTORS_PER_PROCESS_MAX: usize = 128;
@@ -23,17 +22,14 @@ const DESCRIPTORS_MAX: usize = 1024;
 
 static CLOSER: Mutex<State> = Mutex::new(State::new());
 
-/// Sender of descriptors. Each has separate bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A trusted process.
     Process(ProcessIdentity),
     /// All peers that are not trusted.
     Strangers,
 }
 
-/// Closes `fd`, which `origin` has sent, or by which it may have sent others, on a separate thread.
-/// Does not block.
+/// Does not block: a thread closes `fd`, which `origin` has sent, or by which it may have sent others.
 pub(super) fn close(fd: OwnedFd, origin: Origin) {
     let mut state = lock(&CLOSER);
     state.waiting.push_back(Job { fd, origin });
@@ -44,8 +40,7 @@ pub(super) fn close(fd: OwnedFd, origin: Origin) {
     }
 }
 
-/// True if so many descriptors wait to be closed, of `origin` or of all, that it gets no further
-/// connection.
+/// `origin` gets no further connection then.
 pub(super) fn is_full(origin: Origin) -> bool {
     lock(&CLOSER).is_full(origin)
 }
@@ -85,7 +80,6 @@ impl State {
             || self.waiting.len() + self.closing.len() >= DESCRIPTORS_MAX
     }
 
-    /// The oldest descriptor of an origin that does not occupy its threads already.
     fn take(&mut self) -> Option<Job> {
         let may_go = |job: &Job| self.closing_of(job.origin) < THREADS_PER_PROCESS;
         let at = self.waiting.iter().position(may_go)?;

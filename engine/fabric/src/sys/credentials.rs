@@ -118,7 +118,6 @@ pub fn check_own_user() -> io::Result<()> {
     ))
 }
 
-/// The number in `/proc/sys/kernel/overflowuid`, or its default where that cannot be read.
 fn overflow_user(setting: &str) -> u32 {
     const DEFAULT: u32 = 65534;
     setting.trim().parse().unwrap_or(DEFAULT)

@@ -16,7 +16,6 @@ use std::time::Instant;
 /// Work for a thread with the state `S`. There is little per connection, each once, or a few times.
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
-/// A queue, and a descriptor that is readable when its reader has to look at it.
 pub(crate) struct Mailbox<S> {
     jobs: SegQueue<Job<S>>,
     event: OwnedFd,
@@ -29,7 +28,7 @@ impl<S> Mailbox<S> {
         Ok(Self { jobs: SegQueue::new(), event, stopped: AtomicBool::new(false) })
     }
 
-    /// Leaves work, and wakes the reader; does not block.
+    /// Does not block.
     pub(crate) fn leave(&self, job: impl FnOnce(&mut S) + Send + 'static) {
         self.jobs.push(Box::new(job));
         self.wake();
@@ -39,7 +38,7 @@ impl<S> Mailbox<S> {
         self.jobs.pop()
     }
 
-    /// Tells the reader to stop. Work that was left before is there still.
+    /// Work that was left before is there still.
     fn stop(&self) {
         // Release pairs with the Acquire of `is_stopped`: the reader sees what was left before.
         self.stopped.store(true, Ordering::Release);
@@ -78,12 +77,10 @@ impl<S> fmt::Debug for Mailbox<S> {
 pub(crate) struct Handle<S> {
     name: &'static str,
     pub(crate) mailbox: Arc<Mailbox<S>>,
-    /// Set when it runs.
     thread: OnceLock<JoinHandle<()>>,
 }
 
 impl<S: 'static> Handle<S> {
-    /// A thread that is yet to run.
     pub(crate) fn new(name: &'static str) -> io::Result<Arc<Self>> {
         let mailbox = Arc::new(Mailbox::new()?);
         Ok(Arc::new(Self { name, mailbox, thread: OnceLock::new() }))
@@ -142,8 +139,7 @@ impl<S: 'static> Drop for Guard<S> {
     }
 }
 
-/// Fills `events`, as far as its capacity goes, with those of the descriptors in `epoll`. Waits for the first one, until
-/// `deadline` at the longest; a signal ends the wait early.
+/// Waits for the first event, until `deadline` at the longest; a signal ends the wait early.
 pub(crate) fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, deadline: Option<Instant>) {
     let timeout = deadline.map(|deadline| {
         let left = deadline.saturating_duration_since(Instant::now());

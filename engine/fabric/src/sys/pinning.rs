@@ -9,7 +9,6 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard};
 
-/// The cores of this process.
 #[derive(Default)]
 struct Process {
     /// CPUs that cores of living engines poll on; one entry for each core.
@@ -28,7 +27,7 @@ fn process() -> MutexGuard<'static, Process> {
 struct Pins {
     /// CPUs it was allowed before the first.
     original: Option<CpuSet>,
-    /// Number and CPU of each, the last one pinned last.
+    /// The last one was pinned last.
     cpus: Vec<(u64, usize)>,
     next: u64,
 }
@@ -117,7 +116,6 @@ impl Drop for Pin {
     }
 }
 
-/// A thread that is off its CPU for a while.
 struct Loosened(usize);
 
 impl Loosened {

@@ -73,8 +73,7 @@ fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// True if the server of a socket file is dead: such a socket refuses connections. A file that is
-/// not a socket is never stale, and a server with a full queue is alive.
+/// Such a socket refuses connections. Other files are never stale, and a server with a full queue is alive.
 fn is_stale(socket: &OwnedFd, path: &Path, name: &SocketAddrUnix) -> io::Result<bool> {
     let before = identity_of(path)?;
     let is_socket = fs::symlink_metadata(path)?.file_type().is_socket();

@@ -9,7 +9,6 @@ pub(crate) fn segment_bytes(socket: impl AsFd) -> io::Result<usize> {
     Ok(bytes as usize)
 }
 
-/// Asks the kernel for an option of a socket that is an array of words.
 pub(crate) fn option<const WORDS: usize>(
     socket: BorrowedFd<'_>,
     (level, name): (libc::c_int, libc::c_int),

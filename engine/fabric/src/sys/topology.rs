@@ -87,7 +87,6 @@ fn read_siblings(dir: &Path, online: &CpuSet) -> io::Result<BTreeMap<usize, CpuS
     Ok(siblings)
 }
 
-/// The list in a file; `None` if the file does not exist.
 fn read_list_if_any(path: &Path) -> io::Result<Option<CpuSet>> {
     match read_list(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 /// time and knows which step timed out.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Ports of this side that are tried for one connection.
 const PORTS_MAX: u32 = 4;
 
 /// Makes and accepts RDMA connections for all cores of a process. It has one thread, which ends when
@@ -139,7 +138,6 @@ fn not_started(reason: impl fmt::Display, source: Option<io::Error>) -> FabricEr
     FabricError::because("start the verbs fabric", reason, source)
 }
 
-/// Has the driver of mlx5 leave out its locks.
 const UNLOCKED_DRIVER: &str = "MLX5_SINGLE_THREADED";
 
 /// Name of the variable if its value has the driver of mlx5 leave out all locks. A core and the control thread use one
@@ -153,7 +151,6 @@ impl Environment {
         self.devices.iter().find(|device| device.name == name).map(|device| device.caps)
     }
 
-    /// Refuses a device that came later and cannot do what peers are told of all devices.
     pub(super) fn check(&self, name: &str, caps: &DeviceCaps) -> Result<(), FabricError> {
         let is_window = caps.registration(self.config.registration) == Registration::Window;
         if is_window || !self.remote_invalidate {
@@ -163,7 +160,6 @@ impl Environment {
         Err(FabricError::because(&format!("use device {name}"), reason, None))
     }
 
-    /// Core number `index` as others see it; made when it is first asked for.
     pub(super) fn core(&self, index: usize) -> Result<Arc<CoreShared>, FabricError> {
         self.cores.get(index, || {
             CoreShared::new(index).map_err(|error| {
@@ -238,7 +234,6 @@ impl Connector for VerbsConnector {
     }
 }
 
-/// The control thread has not said how it went.
 fn unanswered(attempt: &Attempt, error: RecvTimeoutError) -> FabricError {
     match error {
         RecvTimeoutError::Timeout => attempt.failed(

@@ -15,6 +15,7 @@ pub(super) struct BlockKeys {
 pub(super) enum Ended {
     /// The key is dead, or was not one of this side.
     Now,
+    /// The device has to invalidate the key of this window.
     ByDevice { window: usize },
 }
 

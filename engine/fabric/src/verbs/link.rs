@@ -28,7 +28,6 @@ pub(super) struct LinkLimits {
     /// Work requests of the send queue, those for binding and invalidating windows included.
     pub(super) send_depth: u32,
     pub(super) recv_depth: u32,
-    /// Longest message that can be copied into a work request.
     pub(super) inline_bytes: u32,
     /// RDMA Reads that may be outstanding from this side, as both ends agreed.
     pub(super) reads_out: u16,
@@ -62,7 +61,7 @@ impl LinkState {
         self.over.get()
     }
 
-    /// The connection is over. The first cause stands; either half may know it first.
+    /// The first cause stands; either half may know it first.
     pub(super) fn set_over(&self, cause: DownCause) {
         let _ = self.over.set(cause);
     }
@@ -102,13 +101,12 @@ pub(super) struct Link {
 unsafe impl Send for Link {}
 
 impl Link {
-    /// Tells the control half of an event of this connection.
     #[cold]
     pub(super) fn tell(&self, event: Event) {
         self.leave(move |thread, number| thread.happen(number, event));
     }
 
-    /// Leaves work for the control half, which gets the number of the connection. The core is notified when it is done.
+    /// The core is notified when the job is done.
     #[cold]
     pub(super) fn leave(&self, job: impl FnOnce(&mut ControlThread, u64) + Send + 'static) {
         let number = self.number;

@@ -6,8 +6,7 @@ use crate::mem::Buf;
 use rdma_sys::{ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use std::collections::VecDeque;
 
-/// Destination of completions: the batch of the poll, or the queue of others that did not fit
-/// there.
+/// The batch of the poll, or the queue of those that did not fit there.
 pub(super) struct Outbox<'a> {
     pub(super) batch: Option<&'a mut Completions>,
     pub(super) late: &'a mut VecDeque<Completion>,
@@ -31,7 +30,6 @@ impl Outbox<'_> {
         }
     }
 
-    /// Hands out delayed completions, as far as there is room.
     pub(super) fn catch_up(&mut self) {
         let Some(batch) = &mut self.batch else { return };
         while batch.room() > 0
@@ -47,7 +45,6 @@ pub(super) enum Outcome {
     Done,
     /// The queue pair ended before it was done.
     Flushed,
-    /// The request failed, which is the end of the queue pair.
     Failed(DownCause),
 }
 
@@ -102,7 +99,6 @@ impl Outcome {
         }
     }
 
-    /// The same, for a request that tells how it ended.
     pub(super) fn result(&self) -> Result<(), WrError> {
         match self {
             Self::Done => Ok(()),

@@ -24,9 +24,13 @@ pub(super) struct Piece {
 pub(super) enum Operation {
     /// Sends a message; `inline`: its bytes are copied when it is posted.
     Send { message: Piece, inline: bool, invalidate: Option<u32> },
+    /// Fetches the peer's memory.
     Read { from: RemoteSlice, into: Piece },
+    /// Writes the peer's memory.
     Write { from: Piece, to: RemoteSlice },
+    /// Gives a memory window its key and its memory.
     Bind(Binding),
+    /// Ends a key of this side.
     Invalidate { key: u32 },
     /// Writes nothing, nowhere: its completion says that all before it is done.
     Mark,

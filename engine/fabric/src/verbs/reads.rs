@@ -13,8 +13,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Offer of a connecting side. At least one at this side: a server that fetches Read chunks
-    /// refuses a connection on which it could not.
+    /// At least one at this side: a server that fetches Read chunks refuses a connection on which it could not.
     pub(super) fn offered(config: &VerbsConfig, caps: &DeviceCaps) -> Self {
         Self {
             out: config.reads_out_max.min(caps.reads_out_max),
@@ -27,8 +26,6 @@ impl Reads {
         Self { out: self.out.min(peer.at), at: self.at.min(peer.out) }
     }
 
-    /// Numbers of a connecting side after the `peer` has answered.
-    ///
     /// Of the two numbers in the answer an iWARP driver reports either the peer's or a combination
     /// of both, in one order or the other: the smaller one is right for all.
     pub(super) fn agreed(self, peer: Self, is_iwarp: bool) -> Self {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// An error in words; if it can be that of a limit, with the limits and what is in use of them.
 pub(super) fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN) => {
@@ -28,7 +27,6 @@ fn locked_memory() -> String {
     )
 }
 
-/// Memory that the process has pinned for devices, as the kernel reports it.
 fn pinned() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"))?;
@@ -43,7 +41,6 @@ fn rdma_cgroup(exhausted: &[String]) -> String {
     }
 }
 
-/// Limits of the process's rdma cgroup, and of those above it, that are exhausted.
 fn exhausted() -> Vec<String> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some((root, path)) = place(&own) else { return Vec::new() };

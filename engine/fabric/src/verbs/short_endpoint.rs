@@ -25,7 +25,6 @@ pub(super) type DirtyPairs = RefCell<Vec<u32>>;
 pub struct VerbsEnds {
     place: u32,
     dirty: Rc<DirtyPairs>,
-    /// It is among those.
     is_dirty: Cell<bool>,
     is_live: Cell<bool>,
     /// Messages can be sent: nothing has to be waited for any more.
@@ -54,8 +53,6 @@ impl fmt::Debug for VerbsEnds {
 }
 
 impl VerbsEnds {
-    /// The ends of the queue pair at `place`, to which the reactor may post `asked_max` requests, and whose device
-    /// copies messages of up to `inline_bytes`.
     pub(super) fn new(
         place: u32,
         dirty: &Rc<DirtyPairs>,
@@ -79,12 +76,11 @@ impl VerbsEnds {
         }
     }
 
-    /// True if the device copies messages that are as long as their heads. Otherwise nothing is sent here.
+    /// Otherwise the device does not copy messages that are as long as their heads: nothing is sent here.
     pub(super) fn has_lane(&self) -> bool {
         self.inline_bytes >= size_of::<LongHead>()
     }
 
-    /// The next flush is to look at the queue pair.
     #[inline]
     pub(super) fn mark(&self) {
         if !self.is_dirty.replace(true) {
@@ -92,7 +88,6 @@ impl VerbsEnds {
         }
     }
 
-    /// A flush left nothing to do.
     #[inline]
     pub(super) fn unmark(&self) {
         self.is_dirty.set(false);
@@ -120,19 +115,16 @@ impl VerbsEnds {
         is_some
     }
 
-    /// Counts a request of the reactor, which there was room for.
     #[inline]
     pub(super) fn count(&self) {
         self.asked.set(self.asked.get() + 1);
     }
 
-    /// A request of the reactor has left the send queue.
     #[inline]
     pub(super) fn uncount(&self) {
         self.asked.set(self.asked.get() - 1);
     }
 
-    /// True if messages here are not in the send queue yet.
     #[inline]
     pub(super) fn has_written(&self) -> bool {
         self.written != self.queued
@@ -157,13 +149,12 @@ impl VerbsEnds {
         if is_one { self.take_written() } else { None }
     }
 
-    /// The device has copied the oldest message that was taken.
     #[inline]
     pub(super) fn free_slot(&self) {
         self.copied.set(self.copied.get().wrapping_add(1));
     }
 
-    /// Nothing is sent any more: messages that are not in the send queue are discarded.
+    /// Messages that are not in the send queue are discarded.
     pub(super) fn end(&self) {
         self.is_live.set(false);
         while self.take_written().is_some() {

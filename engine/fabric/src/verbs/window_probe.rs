@@ -31,11 +31,8 @@ pub(super) enum Tried {
     Not(&'static str),
 }
 
-/// Binds a window and invalidates it (system calls, about a millisecond). That cannot be tried without an active port,
-/// and over iWARP, whose queue pairs need a TCP connection.
-///
-/// # Errors
-/// The step that failed.
+/// System calls, about a millisecond. Cannot be tried without an active port, and over iWARP, whose queue pairs need
+/// a TCP connection. An error names the step that failed.
 ///
 /// # Safety
 /// The context is open.
@@ -155,7 +152,7 @@ impl Pair {
         Owned::new(raw, "queue pair of a trial", ibv_destroy_qp).map(Self)
     }
 
-    /// Connects it to itself. None of its requests leaves the device.
+    /// None of its requests leaves the device.
     ///
     /// # Safety
     /// The context is that of its device, and open.
@@ -214,8 +211,6 @@ impl Pair {
     }
 }
 
-/// The first active port, with its number.
-///
 /// # Safety
 /// The context is open.
 unsafe fn active_port(context: NonNull<ibv_context>) -> Option<(u8, ibv_port_attr)> {

@@ -23,7 +23,7 @@ pub(super) enum Queue {
 pub(super) struct WorkId(pub(super) u64);
 
 impl WorkId {
-    /// The work request at `position`, of which the low bits count, of a queue of `qp`.
+    /// Of `position` the low bits count.
     #[inline]
     pub(super) fn new(qp: QpId, queue: Queue, position: u32) -> Self {
         let place = u64::from(qp.generation()) << INDEX_BITS | u64::from(qp.index());

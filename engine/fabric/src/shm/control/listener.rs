@@ -58,7 +58,6 @@ pub(super) struct Pending {
     pub(super) deadline: Instant,
 }
 
-/// Connections of untrusted users.
 #[derive(Default)]
 pub(super) struct Strangers {
     refused: u64,
@@ -97,7 +96,6 @@ impl State {
         self.listeners.insert(token, listener);
     }
 
-    /// Takes some of what waits at a listener; what is left keeps it readable.
     pub(super) fn accept(&mut self, token: u64) {
         for _ in 0..ACCEPT_BATCH {
             let Some(listener) = self.listeners.get_mut(&token) else { return };
@@ -127,7 +125,6 @@ impl State {
         }
     }
 
-    /// Tells a trusted peer that it may send its part.
     fn begin_handshake(&mut self, mut pending: Pending, max: usize, ready: &Packet) {
         if pending.socket.is_peer_full() {
             event!(
@@ -212,7 +209,6 @@ impl State {
         Ok(())
     }
 
-    /// Ends handshakes that took too long, and rests that took long enough.
     pub(super) fn expire(&mut self, now: Instant) {
         let late = self.pending.iter().filter(|(_, pending)| pending.deadline <= now);
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();
@@ -263,7 +259,6 @@ fn accept_hello(
     Ok((hello, window, theirs, seat))
 }
 
-/// Resources of a core for a connection: a place, and memory.
 struct Seat {
     core_index: usize,
     own: Own,

@@ -7,7 +7,7 @@ use super::{QUICK_HOT_MAX, ShmFabric};
 use std::rc::Rc;
 
 impl ShmFabric {
-    /// Takes a short message of the next hot connection that has one. Each is looked at once per turn.
+    /// Each hot connection is looked at once per turn.
     #[inline(always)]
     pub(super) fn next_of_hot(&mut self, message: &mut Short) -> Option<NextShort> {
         loop {
@@ -82,7 +82,6 @@ impl ShmFabric {
         arrived
     }
 
-    /// Returns true if a message arrives within a few looks at a few connections.
     pub(super) fn look_quickly(&self) -> bool {
         let is_here = |ends: &Rc<ShmEnds>| ends.rx.has_arrival();
         self.hot.len() <= QUICK_HOT_MAX && (0..QUICK_LOOKS).any(|_| self.hot.iter().any(is_here))

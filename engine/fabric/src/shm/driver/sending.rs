@@ -59,7 +59,6 @@ impl ShmFabric {
         progress
     }
 
-    /// Gives up what peers have fetched meanwhile.
     pub(super) fn release_fetched(&mut self) {
         let mut at = 0;
         while let Some(place) = self.lending.get(at).copied() {
@@ -81,7 +80,7 @@ impl ShmFabric {
         }
     }
 
-    /// Rings for what was sent, where the peer wants that: one fence for all of it.
+    /// One fence for all that was sent.
     #[inline]
     pub(super) fn ring_bells(&mut self) {
         if self.has_sent_nothing() {

@@ -92,8 +92,7 @@ impl LendableMemory {
         Self::map(fd, len, pages, request)
     }
 
-    /// Maps the file, whose size is `len`, keeps all others from writing it, and allocates all of
-    /// it.
+    /// The file's size is `len`. Keeps all others from writing it, and allocates all of it.
     fn map(fd: OwnedFd, len: usize, pages: PageKind, request: PageRequest) -> io::Result<Self> {
         let span = Span::shared(fd.as_fd(), len, None, WRITABLE)?;
         // Before the pages are allocated: another holder of the descriptor could punch holes until
@@ -110,7 +109,6 @@ impl LendableMemory {
 }
 
 impl AsFd for LendableMemory {
-    /// For passing it to a process that may read all of the memory.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -26,7 +26,6 @@ const FLOOR: usize = 0x6000_0000_0000;
 /// 30 TiB.
 static LOWEST: Mutex<Option<usize>> = Mutex::new(None);
 
-/// Addresses in blocks, each for one mapping.
 #[derive(Debug)]
 pub(crate) struct AddressPool {
     base: usize,
@@ -36,8 +35,7 @@ pub(crate) struct AddressPool {
 }
 
 impl AddressPool {
-    /// Addresses for `count` mappings of up to `bytes` each. Where no such addresses are left, or mappings lie low (as with
-    /// `ulimit -s unlimited`, or under valgrind), the pool has none.
+    /// Empty where no such addresses are left, or mappings lie low (`ulimit -s unlimited`, valgrind).
     pub(crate) fn new(bytes: usize, count: usize) -> Arc<Self> {
         // One page at least between mappings of different peers. An odd number of pages in all: a TLB then keeps the
         // same page of several mappings in different sets.
@@ -57,7 +55,6 @@ impl AddressPool {
     }
 }
 
-/// First address of `bytes` below all other pools, if there are that many.
 fn place_below_others(bytes: usize) -> Option<usize> {
     let mut lowest = lock(&LOWEST);
     let below = lowest.or_else(middle_of_a_hole)?;
@@ -80,7 +77,6 @@ fn middle_of_a_hole() -> Option<usize> {
     hole.addr().checked_add(DISTANCE_BYTES)
 }
 
-/// Addresses that a mapping asks for, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Block {
     pool: Arc<AddressPool>,

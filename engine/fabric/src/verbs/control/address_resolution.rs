@@ -11,7 +11,7 @@ pub(super) const TRY_MIN: Duration = Duration::from_millis(20);
 /// Part of the time that is left which the next try takes.
 const TRY_PART: u32 = 4;
 
-/// Duration of another try of a look-up that ends at `until`; `None` if the time that is left is too short.
+/// `None` if the time that is left is too short.
 pub(super) fn next_try(until: Instant, now: Instant) -> Option<Duration> {
     let left = until.saturating_duration_since(now);
     (left >= TRY_MIN).then(|| (left / TRY_PART).clamp(TRY_MIN, TRY_MAX))

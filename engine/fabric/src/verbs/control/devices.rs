@@ -23,8 +23,7 @@ use std::sync::Arc;
 /// Entries of a completion queue of siw that takes more than 576 KiB of its mappings.
 const SIW_KEEPER_ENTRIES: u32 = 1 << 15;
 
-/// The devices in use, by their contexts. A device that was removed is forgotten with its last
-/// connection.
+/// By their contexts. A device that was removed is forgotten with its last connection.
 pub(super) struct Devices {
     table: HashMap<Context, Device>,
     channel: Arc<EventChannel>,
@@ -50,7 +49,7 @@ impl Devices {
         Self { table: HashMap::new(), channel, epoll, is_listener_removed: false }
     }
 
-    /// Counts a connection with this id as one of its device, and says what that can do: which is `known`, or asked.
+    /// Asks the device what it can do unless it is `known`.
     pub(super) fn attach(
         &mut self,
         id: &CmId,
@@ -136,7 +135,7 @@ impl Devices {
         self.is_listener_removed = true;
     }
 
-    /// The device with this anchor goes; false if it is none's.
+    /// False if the number is that of no anchor.
     pub(super) fn on_anchor_event(&mut self, number: u64, is_removal: bool) -> bool {
         let mut all = self.table.values_mut();
         let device = all.find(|device| device.number == number);
@@ -147,7 +146,7 @@ impl Devices {
         is_anchor
     }
 
-    /// Lets go of devices that were removed and have no connection any more. Their ids are gone.
+    /// Those that were removed and have no connection any more. Their ids are gone.
     pub(super) fn forget_removed(&mut self) {
         let unused = |device: &Device| device.is_removed && device.connections == 0;
         let removed = self.table.iter().filter(|(_, device)| unused(device));
@@ -172,7 +171,7 @@ impl Devices {
     }
 }
 
-/// The same address with any port. A link-local one keeps its scope: it is of one interface.
+/// A link-local address keeps its scope: it is of one interface.
 fn any_port(mut own: SocketAddr) -> SocketAddr {
     own.set_port(0);
     own

@@ -10,7 +10,6 @@ const INVALID_SERVICE_ID: i32 = 8;
 const STALE_CONNECTION: i32 = 10;
 const CONSUMER_DEFINED: i32 = 28;
 
-/// Number of letters kept of a refusing peer's message.
 const SAID_LETTERS_MAX: usize = 56;
 
 impl Failure {
@@ -81,7 +80,6 @@ fn printable(said: &[u8]) -> String {
     text.map(char::from).collect::<String>().trim().to_owned()
 }
 
-/// A negative error number in words; nothing for others.
 fn in_words(status: i32) -> String {
     if status >= 0 {
         return String::new();

@@ -28,7 +28,6 @@ const STRANGER: &[u8] = b"not a client of this service";
 const UNABLE: &[u8] = b"no resources for the connection";
 const WRONG_DEVICE: &[u8] = b"not served on this device";
 
-/// Interval at which a listener looks for its device after the device was removed.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) struct Listener {
@@ -42,7 +41,7 @@ pub(super) struct Listener {
     pub(super) retry_at: Option<Instant>,
 }
 
-/// Tells the control thread to accept at an address until the result is dropped; waits until it does.
+/// Waits until the control thread accepts there, which it does until the result is dropped.
 pub(in super::super) fn listen(
     control: &Arc<Control>,
     op: String,
@@ -182,7 +181,6 @@ impl ControlThread {
     }
 }
 
-/// Wait before a listener binds its address again, after an event of its id; `None` if that goes on.
 fn wait_to_listen_again(kind: RawKind) -> Option<Duration> {
     match kind {
         RDMA_CM_EVENT_DEVICE_REMOVAL => Some(RETRY),
@@ -200,8 +198,7 @@ fn is_of_path(claimed: SocketAddr, path: Option<Ipv6Addr>) -> bool {
     path == Some(claimed)
 }
 
-/// Reason to refuse one more connection of `host`, by those that were accepted: each with its host, and
-/// with `true` for a handshake.
+/// By the connections that were accepted, each with its host, and with `true` for a handshake.
 fn refusal(
     accepted: impl Iterator<Item = (LimitScope, bool)> + Clone,
     host: LimitScope,

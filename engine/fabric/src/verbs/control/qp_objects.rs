@@ -30,7 +30,6 @@ pub(super) struct QueueSizes {
     send: u32,
     recv: u32,
     completions: u32,
-    /// Entries of completion queues that are made.
     cq_depth: CqDepth,
 }
 
@@ -38,7 +37,6 @@ impl QueueSizes {
     /// Room for completions that a driver adds.
     const SPARE_COMPLETIONS: u32 = 2;
 
-    /// Sizes that `config` asks for, if the device can provide them.
     pub(super) fn of(config: &VerbsConfig, caps: &DeviceCaps, side: Side) -> Result<Self, String> {
         let recv = u32::from(config.recv_queue_depth);
         let plan = Plan::of(config, caps, side);
@@ -68,7 +66,6 @@ impl QueueSizes {
     }
 }
 
-/// Something that a connection takes of its device: the number, the number that the device has, and the remedy.
 type Need = (&'static str, u32, u32, &'static str);
 
 const LESS_IN_FLIGHT: &str = "lower rpc.credits";
@@ -110,13 +107,13 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Destroys the queue pair; after an error it is there still, and so is all that it uses.
+    /// After an error the queue pair is there still, and so is all that it uses.
     pub(super) fn destroy(&mut self) -> io::Result<()> {
         self.route = None;
         self.qp.destroy()
     }
 
-    /// Makes a connection's parts on its id's device (system calls, which may take milliseconds).
+    /// System calls, which may take milliseconds.
     ///
     /// # Safety
     /// The context is that of the connection's id and open; the id outlives the parts.
@@ -131,9 +128,7 @@ impl Parts {
         let sizes = sizes.map_err(|reason| Failure::Own { reason, errno: None })?;
         let raw = context.0.as_ptr();
         // SAFETY: the context is open as long as the id lives.
-        let thread_domain = caps.adapter.allows_thread_domain;
-        // SAFETY: as above.
-        let make = || unsafe { ProtectionDomain::new(raw, thread_domain) };
+        let make = || unsafe { ProtectionDomain::new(raw, caps.adapter.allows_thread_domain) };
         let plan = Plan::of(config, caps, *side);
         let domain = match plan.shares_domain() {
             true => core.share_domain(context, make)?,

@@ -13,8 +13,7 @@ use std::ffi::c_uint;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, Weak};
 
-/// Meaning of an event for a connection; `None` if it does not concern one. Raw numbers, as a newer kernel may have more
-/// than the binding's enum.
+/// Raw numbers, as a newer kernel may have more than the binding's enum.
 fn translated(kind: c_uint, is_iwarp: bool) -> Option<Event> {
     use ibv_event_type::*;
     const FATAL: c_uint = IBV_EVENT_QP_FATAL as c_uint;
@@ -46,7 +45,6 @@ struct Route {
 }
 
 impl Route {
-    /// Leaves what the device reports for the connection's thread, if it concerns this connection.
     fn pass_on(&self, kind: c_uint, object: usize) {
         let event = translated(kind, self.is_iwarp)
             .filter(|event| *event == Event::DeviceRemoved || self.objects.contains(&object));
@@ -59,15 +57,13 @@ impl Route {
 
 static ROUTES: Mutex<Vec<Route>> = Mutex::new(Vec::new());
 
-/// Keeps a connection's route; dropped before the queue pair is destroyed, as an address may be used
-/// again.
+/// Dropped before the queue pair is destroyed, as an address may be used again.
 #[derive(Debug)]
 pub(super) struct RouteLease {
     number: u64,
 }
 
 impl RouteLease {
-    /// Routes the device's reports on a queue pair and its completion queue to `mailbox`.
     pub(super) fn take(
         number: u64,
         context: Context,
@@ -86,7 +82,7 @@ impl Drop for RouteLease {
     }
 }
 
-/// Takes the device's reports, and passes them on. Its descriptor must not block.
+/// The device's descriptor must not block.
 ///
 /// # Safety
 /// The context is open.
@@ -99,8 +95,6 @@ pub(super) unsafe fn pass_on(context: Context) {
     }
 }
 
-/// The next event's kind, and the address of the object that it is about; acknowledged.
-///
 /// # Safety
 /// The context is open.
 unsafe fn next(context: Context) -> Option<(c_uint, usize)> {

@@ -33,14 +33,12 @@ impl QueuePair {
         Ok(is_left)
     }
 
-    /// The only message there is to send, if it is a short one and may be sent.
     #[inline]
     fn only_short(&self) -> Option<Piece> {
         let is_alone = self.ends.is_open() && self.sends.waiting() == 0;
         if is_alone { self.ends.take_only_written() } else { None }
     }
 
-    /// Posts any sends, in their order, as far as they may be posted.
     fn flush_queued(&mut self) -> Result<bool, DownCause> {
         self.queue_shorts();
         let may_send = self.sends.waiting() > 0 && (self.ends.is_open() || self.open());
@@ -61,7 +59,7 @@ impl QueuePair {
         is_open
     }
 
-    /// Posts the only message there is to send. True if the device has no room, and it waits in the send queue.
+    /// True if the device has no room, and the message waits in the send queue.
     #[inline]
     fn flush_short(&mut self, message: Piece) -> Result<bool, DownCause> {
         let signal = std::mem::take(&mut self.has_written);
@@ -155,8 +153,7 @@ impl QueuePair {
         result.map_or_else(|refused| refused.still_alive(is_outstanding), |()| Ok(false))
     }
 
-    /// Number of waiting requests that can be posted, and the number of Reads among them: no more
-    /// than both sides agreed on, and nothing overtakes one that has to wait.
+    /// No more Reads than both sides agreed on, and nothing overtakes one that has to wait.
     #[inline]
     fn next_run(&mut self) -> (u32, u16) {
         let room = self.link.limits.reads_out.saturating_sub(self.reads);
