@@ -72,7 +72,6 @@ pub type AnswerCallback = Option<
     unsafe extern "C" fn(user_data: *mut c_void, status: Status, results: *mut RpcDecoder<'_>),
 >;
 
-/// A call that is ready to be started.
 pub(crate) struct Prepared<'a> {
     pub(crate) spec: CallSpec,
     message: Message<'a>,

@@ -14,8 +14,6 @@ use std::ptr::null_mut;
 /// as the decoder, and must not be written.
 pub struct RpcDecoder<'a>(pub(crate) Decoder<'a>);
 
-/// Reads one item into `out`.
-///
 /// # Safety
 /// The exported functions' pointers.
 unsafe fn read<T>(
@@ -31,8 +29,6 @@ unsafe fn read<T>(
     })
 }
 
-/// Reads bytes, which the decoder has.
-///
 /// # Safety
 /// The exported functions' pointers.
 unsafe fn read_bytes(

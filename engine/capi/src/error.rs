@@ -211,7 +211,6 @@ thread_local! {
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Keeps the text for [`spinrpc_last_error_message`].
 pub(crate) fn remember(failure: &Failure) -> Status {
     // A text has no zero bytes unless a peer or a file put them there.
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
@@ -250,7 +249,6 @@ fn panic_text(payload: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// Marks that the thread runs a callback, until it is dropped.
 pub(crate) struct InCallback;
 
 impl InCallback {
@@ -266,7 +264,6 @@ impl Drop for InCallback {
     }
 }
 
-/// Refuses to block a core.
 pub(crate) fn may_block() -> Result<(), Failure> {
     match CALLBACKS.get() {
         0 => Ok(()),

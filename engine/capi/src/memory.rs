@@ -98,10 +98,8 @@ pub(crate) unsafe fn take_blocks(
     }
 }
 
-/// Hint in errors about missing registered memory of a core.
 pub(crate) const OF_CORE: &str = "see mem.arena_mib";
 
-/// Gives a block of `bytes` bytes, or says that there is none, and why.
 pub(crate) fn lend(
     out: *mut *mut RpcMemory,
     bytes: usize,

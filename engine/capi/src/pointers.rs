@@ -40,10 +40,7 @@ pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'
     Ok(unsafe { &mut *pointer })
 }
 
-/// An object that [`give`] made, taken back; `None` for null.
-///
-/// # Errors
-/// The pointer is misaligned, so it is no such object.
+/// An object that [`give`] made; `None` for null. A misaligned pointer is an error, as it is no such object.
 ///
 /// # Safety
 /// `pointer` is null or misaligned, or came from [`give`], and is not used any more.
@@ -65,8 +62,6 @@ pub(crate) unsafe fn free<T>(pointer: *mut T, name: &str) {
     guard(|| unsafe { take_back(pointer, name) }.map(drop));
 }
 
-/// Options, or nothing for null.
-///
 /// # Safety
 /// As [`borrow`].
 pub(crate) unsafe fn options<'a, T>(pointer: *const T) -> Result<Option<&'a T>, Failure> {
@@ -145,7 +140,6 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a 
     text.to_str().map_err(|_| invalid(name, "is not UTF-8"))
 }
 
-/// Data of the application's that goes with a callback.
 #[derive(Clone, Copy)]
 pub(crate) struct UserData(*mut c_void);
 

@@ -19,8 +19,6 @@ use std::os::fd::BorrowedFd;
 /// write none of it.
 pub struct RpcSlab(pub(crate) Slab);
 
-/// Slabs that the caller lends.
-///
 /// # Safety
 /// `slabs` points to `count` pointers, each of which is null or points to a slab.
 pub(crate) unsafe fn lent(

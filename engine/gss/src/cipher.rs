@@ -26,7 +26,6 @@ type AesBlock = Array<u8, U16>;
 /// The block that the next one is combined with.
 pub(crate) type Chain = [u8; BLOCK_BYTES];
 
-/// A key of either length.
 pub(crate) enum Aes<Short, Long> {
     Aes128(Short),
     Aes256(Long),

@@ -55,9 +55,7 @@ pub struct Context {
     peer: String,
     /// Counter of the tokens this end sends (`SND_SEQ`).
     counter: AtomicU64,
-    /// Sequence number of the next call of a requester.
     next_sequence: AtomicU32,
-    /// Sequence numbers that a responder has seen.
     window: Mutex<Window>,
     /// A verified call has come: the other end has the key.
     proved: AtomicBool,

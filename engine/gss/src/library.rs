@@ -154,7 +154,6 @@ impl Kerberos {
     }
 }
 
-/// Pairs for [`Credential::acquire`].
 type Store = Vec<(&'static CStr, CString)>;
 
 fn text(value: impl Into<Vec<u8>>) -> Result<CString, KerberosError> {
@@ -213,7 +212,6 @@ impl Initiator {
     }
 }
 
-/// A context of an initiator that is not complete.
 struct Initiating {
     context: LibraryContext,
     credential: Credential,
@@ -288,7 +286,7 @@ impl core::fmt::Debug for Acceptor {
     }
 }
 
-/// Exports the keys of a complete context. Names and lifetime were read before, because export ends it.
+/// Names and lifetime were read before, because export ends the context.
 fn established(
     context: LibraryContext,
     peer: String,

@@ -112,7 +112,6 @@ impl Tag {
     }
 }
 
-/// A received checksum is not the one that was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrongChecksum;
 
@@ -131,7 +130,6 @@ pub(crate) enum MacState {
 }
 
 impl MacKey {
-    /// The key of a session key for a usage number.
     pub(crate) fn derive(key: &SessionKey, usage: u32, purpose: Purpose) -> Self {
         let derived = key.derive(usage, purpose);
         let key_bytes = derived.as_slice();
@@ -150,7 +148,6 @@ impl MacKey {
         }
     }
 
-    /// The HMAC of a message and the header of its token.
     pub(crate) fn tag(&self, message: &[u8], header: &[u8; HEADER_BYTES]) -> Option<Tag> {
         let short = match self {
             Self::Sha1(key) => key.short(message, header),
@@ -165,20 +162,18 @@ impl MacKey {
         })
     }
 
-    /// Fills `checksum` with the first bytes of the HMAC of what `state` was fed.
     pub(crate) fn put(&self, state: MacState, checksum: &mut [u8]) {
         if let Some(tag) = self.finish(state) {
             tag.put(checksum);
         }
     }
 
-    /// Compares a received checksum with the HMAC of what `state` was fed.
     pub(crate) fn check(&self, state: MacState, checksum: &[u8]) -> Result<(), WrongChecksum> {
         let tag = self.finish(state).ok_or(WrongChecksum)?;
         if tag.matches(checksum) { Ok(()) } else { Err(WrongChecksum) }
     }
 
-    /// The HMAC of what the state was fed; `None` for a state that another kind of key began.
+    /// `None` for a state that another kind of key began.
     fn finish(&self, state: MacState) -> Option<Tag> {
         match (self, state) {
             (Self::Sha1(key), MacState::Sha1(inner)) => Some(Tag(key.finish(inner))),

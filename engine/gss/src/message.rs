@@ -14,7 +14,6 @@ use crate::mac::{MacKey, MacState, WrongChecksum};
 /// first-level cache between both.
 const BATCH_BYTES: usize = 4096;
 
-/// Keys that messages are encrypted or decrypted with.
 pub(crate) struct MessageKeys<C> {
     cipher: C,
     mac: MacKey,
@@ -40,7 +39,6 @@ where
 }
 
 impl SealKeys {
-    /// Encrypts a text and fills its checksum.
     pub(crate) fn seal(&self, text: &mut [u8], checksum: &mut [u8]) {
         let (mut mac, mut chain) = (self.begin_mac(), [0; BLOCK_BYTES]);
         for_each_batch(text, |batch, is_tail| {
@@ -61,7 +59,7 @@ impl SealKeys {
 }
 
 impl OpenKeys {
-    /// Decrypts a text and compares its checksum. On failure the text must not be used.
+    /// On failure the text must not be used.
     pub(crate) fn open(&self, text: &mut [u8], checksum: &[u8]) -> Result<(), WrongChecksum> {
         let (mut mac, mut chain) = (self.begin_mac(), [0; BLOCK_BYTES]);
         for_each_batch(text, |batch, is_tail| {
@@ -92,7 +90,6 @@ impl<C> MessageKeys<C> {
     }
 }
 
-/// Has `process` handle batches of whole blocks, and then the tail.
 fn for_each_batch(text: &mut [u8], mut process: impl FnMut(&mut [u8], bool)) {
     let (blocks, tail) = text.split_at_mut(text.len() - tail_bytes(text.len()));
     blocks.chunks_mut(BATCH_BYTES).for_each(|batch| process(batch, false));

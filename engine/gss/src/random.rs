@@ -27,7 +27,6 @@ pub trait Confounders {
 pub struct AesConfounders {
     key: EncryptKey,
     pool: Pool,
-    /// Blocks of the pool that were not handed out yet.
     left: usize,
     /// Confounders since the last seed.
     used: u64,

@@ -191,7 +191,6 @@ impl ContextTable {
         handle
     }
 
-    /// Slot and generation of a handle of this process.
     fn parse(&self, handle: &[u8]) -> Option<(usize, u32)> {
         let (words, process) = handle.split_first_chunk::<8>()?;
         if !bool::from(process.ct_eq(&self.process)) {

@@ -580,7 +580,6 @@ impl<'a> StreamReader<'a> {
         Ok(Found::Chunk { index: self.writes_met, length })
     }
 
-    /// Bytes of the Read chunk that carries the data at `xdr`, if one does.
     fn read_at(&self, xdr: &Reader<'_>) -> Option<usize> {
         let (at, bytes) = *self.reads.first()?;
         let position = self.base + xdr.stream_position() + self.removed_bytes;

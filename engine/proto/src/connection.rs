@@ -53,7 +53,6 @@ pub enum Side {
     Server,
 }
 
-/// Kind of messages that arrive at this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traffic {
     Replies,
@@ -301,7 +300,6 @@ where
     }
 }
 
-/// Classifies a version-two message that goes the wrong way.
 #[cold]
 fn unexpected(view: &HeaderView<'_>) -> Dropped {
     match view.message_type() {
@@ -329,7 +327,6 @@ fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
     }
 }
 
-/// True if the RPC message of an RDMA_NOMSG is in a Read chunk.
 fn has_message_chunk(view: &HeaderView<'_>) -> bool {
     view.reads().any(|read| read.position == 0)
 }
@@ -342,7 +339,6 @@ fn direction_of(error: &HeaderError) -> Option<Direction> {
     }
 }
 
-/// The version of a header that cannot be used, if it is one that is spoken.
 fn version_of(error: &HeaderError) -> Option<TransportVersion> {
     match error {
         HeaderError::Malformed { version, .. } => Some(*version),

@@ -177,7 +177,6 @@ pub const fn says_reply(pairs: &[Pair; REPLY_PAIRS]) -> bool {
     words(pairs[3]).1 == REPLY
 }
 
-/// True if a message with this first pair is not of version one.
 #[inline(always)]
 const fn is_other_version(version: Pair) -> bool {
     (version ^ pair(v1::VERSION, 0)) & FIRST != NOTHING

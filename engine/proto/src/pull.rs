@@ -49,7 +49,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// The parts by rising position; `None` if there are too many.
+    /// `None` if there are too many.
     fn of(view: &HeaderView<'_>, profile: Profile) -> Option<Self> {
         let mut all = Self { parts: [Part::default(); READ_CHUNKS_MAX], count: 0 };
         for segment in view.reads() {
@@ -172,21 +172,18 @@ impl Pull {
         parts.as_slice().iter().zip(found).all(|(part, found)| u64::from(part.length) == found)
     }
 
-    /// The part that the segments of a position belong to.
     fn part_of(&self, position: u32) -> Option<usize> {
         self.parts[..usize::from(self.part_count)].iter().rposition(|start| *start <= position)
     }
 
-    /// Index of the chunk that the current part belongs to, and its offset there.
     fn place(&self) -> Option<(usize, u32)> {
         let start = self.parts[usize::from(self.part)];
         let chunk = self.chunks().iter().rposition(|chunk| chunk.position <= start)?;
         Some((chunk, start - self.chunks[chunk].position))
     }
 
-    /// Asks for the next RDMA Reads, at most `room` of them, and says how many. `view` is the header
-    /// of the message `slot` stands for. Each chunk is filled from its start to its end, whatever the order of the list,
-    /// because memory is lent to RDMA Reads in rising order.
+    /// At most `room` Reads of the message that `slot` stands for. Each chunk is filled from its start to its end,
+    /// whatever the order of the list, because memory is lent to RDMA Reads in rising order.
     pub(crate) fn ask(
         &mut self,
         slot: SlotId,
@@ -215,7 +212,6 @@ impl Pull {
         self.asked - before
     }
 
-    /// An RDMA Read completed; whether it was the last.
     pub(crate) fn on_read_done(&mut self) -> bool {
         self.outstanding = self.outstanding.saturating_sub(1);
         !self.wants_reads() && self.is_quiet()

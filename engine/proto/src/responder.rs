@@ -257,7 +257,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(slot)
     }
 
-    /// The version of the call that is in this slot, if it is in that state.
     #[inline]
     pub(crate) fn version_in(&self, id: SlotId, state: State) -> Option<TransportVersion> {
         let slot = self.slots.as_ref().get(usize::from(id.index))?;
@@ -377,8 +376,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Ok(self.emit_reply(view, shape, &[], header))
     }
 
-    /// Writes the header of a reply with these data to fetch so that it ends where `header` ends;
-    /// returns its length.
+    /// Ends where `header` ends; returns the length. `reads` are the data to fetch.
     #[inline]
     pub(crate) fn emit_reply(
         &self,
@@ -442,7 +440,6 @@ fn refuse_call(view: &HeaderView<'_>, out: &mut impl Output) {
     out.refuse_call(view.xid(), view.transport_version());
 }
 
-/// Answers a call whose header cannot be used.
 #[cold]
 pub(crate) fn refuse(view: &HeaderView<'_>, out: &mut impl Output) {
     let version = view.transport_version();

@@ -181,7 +181,6 @@ impl Versions {
         }
     }
 
-    /// The highest of them from `low` to `high`, both included, that is not `refused`.
     fn best_in(self, low: u32, high: u32, refused: TransportVersion) -> Option<TransportVersion> {
         [TransportVersion::Two, TransportVersion::One].into_iter().find(|version| {
             let in_range = (low..=high).contains(&version.to_wire());
@@ -279,14 +278,12 @@ impl Negotiation {
         }
     }
 
-    /// True if a reply may be of that version without a further check.
     #[inline]
     pub(crate) fn is_settled_on(&self, version: TransportVersion) -> bool {
         self.settled == Some(version)
     }
 
-    /// Records a message that is not an error, in answer to a call. Returns `false` if its version
-    /// is not that of this end's calls; then it is not an answer.
+    /// `false` if its version is not that of this end's calls: then it is not an answer.
     #[cold]
     pub(crate) fn on_answer(&mut self, version: TransportVersion) -> bool {
         let is_ours = version == self.version && self.stage != Stage::NoneInCommon;
@@ -297,7 +294,6 @@ impl Negotiation {
         is_ours
     }
 
-    /// The responder refused the version of a call, and says which ones it speaks.
     #[cold]
     pub(crate) fn on_refused(&mut self, low: u32, high: u32) -> Refused {
         if self.settled.is_some() || self.stage == Stage::NoneInCommon {

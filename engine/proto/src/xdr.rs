@@ -244,7 +244,6 @@ impl<'a> Reader<'a> {
         DecodeError::Truncated { at: self.position(), wanted }
     }
 
-    /// The next `N` bytes, without padding.
     #[inline]
     pub(crate) fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
         match self.rest.split_first_chunk::<N>() {
@@ -444,7 +443,6 @@ impl<'a> Writer<'a> {
         self.buffer.len()
     }
 
-    /// The place of the next item, of `bytes` bytes, if it fits.
     #[inline(always)]
     pub(crate) fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
         self.buffer.get_mut(self.len..)?.get_mut(..bytes)
@@ -547,7 +545,6 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Data and zeros as their padding, which fill `place`.
 #[inline(always)]
 fn put_rounded_up(place: &mut [u8], data: &[u8]) {
     // The rest of the last word is the padding.

@@ -94,7 +94,6 @@ pub(crate) const fn padded(max: u32) -> Option<usize> {
     }
 }
 
-/// The length of `count` items, if all have this one.
 const fn times(bytes: Option<usize>, count: usize) -> Option<usize> {
     match bytes {
         Some(bytes) => Some(bytes.saturating_mul(count)),
@@ -246,7 +245,6 @@ narrow! {
     UnsignedChar from u8 by u32;
 }
 
-/// `opaque[N]`.
 impl<'a, const N: usize> Decode<'a> for [u8; N] {
     const PLAIN_BYTES: Option<usize> = Some(N.next_multiple_of(4));
 
@@ -260,7 +258,6 @@ impl<'a, const N: usize> Decode<'a> for [u8; N] {
     }
 }
 
-/// `opaque[N]`.
 impl<const N: usize> Encode for [u8; N] {
     #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
@@ -268,7 +265,6 @@ impl<const N: usize> Encode for [u8; N] {
     }
 }
 
-/// `T[N]`.
 impl<'a, T: Decode<'a> + Copy, const N: usize> Decode<'a> for [T; N] {
     const PLAIN_BYTES: Option<usize> = times(T::PLAIN_BYTES, N);
     const FIXED_BYTES: Option<usize> = times(T::FIXED_BYTES, N);
@@ -286,7 +282,6 @@ impl<'a, T: Decode<'a> + Copy, const N: usize> Decode<'a> for [T; N] {
     }
 }
 
-/// `T[N]`.
 impl<T: Encode, const N: usize> Encode for [T; N] {
     #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
@@ -294,7 +289,6 @@ impl<T: Encode, const N: usize> Encode for [T; N] {
     }
 }
 
-/// Optional data.
 impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
     const BYTES_MAX: Option<usize> = sum(&[Some(4), T::BYTES_MAX]);
 
@@ -307,7 +301,6 @@ impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
     }
 }
 
-/// Optional data.
 impl<T: Encode> Encode for Option<T> {
     #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
@@ -320,7 +313,6 @@ impl<T: Encode> Encode for Option<T> {
 
 macro_rules! tuple {
     ($($name:ident)*) => {
-        /// Arguments of a procedure.
         impl<'a, $($name: Decode<'a>),*> Decode<'a> for ($($name,)*) {
             const PLAIN_BYTES: Option<usize> = sum(&[$($name::PLAIN_BYTES),*]);
             const FIXED_BYTES: Option<usize> = sum(&[$($name::FIXED_BYTES),*]);
@@ -333,7 +325,6 @@ macro_rules! tuple {
             }
         }
 
-        /// Arguments of a procedure.
         impl<$($name: Encode),*> Encode for ($($name,)*) {
             #[inline]
             #[allow(non_snake_case, reason = "a variable has the name of its type")]

@@ -8,7 +8,6 @@ use spinrpc::{DecodeError, Encoder, Span};
 use std::cell::Cell;
 use std::fmt;
 
-/// Items of a message, or of the application.
 #[derive(Clone, Copy)]
 enum Held<'a, T> {
     /// Of the application.
@@ -17,7 +16,6 @@ enum Held<'a, T> {
     Message { items: Stored<'a>, count: usize },
 }
 
-/// Items of a message, which were checked.
 #[derive(Clone, Copy)]
 enum Stored<'a> {
     /// Of one length each.
@@ -31,7 +29,6 @@ enum Stored<'a> {
 }
 
 impl<'a, T: Decode<'a> + Copy> Held<'a, T> {
-    /// Checks the items of a message and passes over them.
     #[inline]
     fn decode<S: Source<'a>>(from: &mut S, extent: Extent) -> Result<Self, DecodeError> {
         let Passed { items, count } = from.pass::<T>(extent)?;
@@ -108,7 +105,6 @@ fn padded<'a, T: Decode<'a>>(span: &mut Span<'a>, is_list: bool) -> Option<T> {
     item.ok()
 }
 
-/// Folds `left` items that `next` returns.
 #[inline(always)]
 fn fold<T, B>(
     left: usize,
@@ -355,7 +351,6 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A branch that is being decoded.
 struct Level;
 
 impl Level {

@@ -79,7 +79,6 @@ pub struct Passed<'a> {
     pub(crate) count: usize,
 }
 
-/// Bytes of items that were checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
     Words(Words<'a>),
@@ -87,7 +86,6 @@ pub(crate) enum Place<'a> {
     Padded(Span<'a>),
 }
 
-/// Reads all items, and returns their number.
 #[inline(always)]
 fn walk<'a, T: Decode<'a>, S: Source<'a>>(
     from: &mut S,
@@ -210,7 +208,6 @@ impl<'a> Words<'a> {
         Ok(*head)
     }
 
-    /// The next item of `length` bytes, as words of its own.
     #[inline(always)]
     pub(crate) fn split(&mut self, length: usize) -> Option<Self> {
         let (head, rest) = self.bytes.split_at_checked(length)?;

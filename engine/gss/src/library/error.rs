@@ -45,7 +45,6 @@ mod code {
     pub(super) const EMPTY_CACHE: i32 = 39_756_044;
 }
 
-/// Longest text of the library, or of a KDC, that is kept.
 const TEXT_MAX_CHARS: usize = 300;
 
 /// Kind of an error.
@@ -182,7 +181,6 @@ impl KerberosError {
         Self { fault: Fault::from_status(major, minor), major, minor, text: clean(text) }
     }
 
-    /// The same error of a function that accepts contexts.
     pub(super) fn of_acceptor(self) -> Self {
         Self { fault: Fault::from_acceptor(self.major, self.minor), ..self }
     }

@@ -33,9 +33,7 @@ const ASKED: u32 = MUTUAL | CONFIDENTIAL | INTEGRITY;
 const DCE_STYLE: u32 = 0x1000;
 const GSS_CODE: i32 = 1;
 const MECHANISM_CODE: i32 = 2;
-/// Lines of a status that are read.
 const STATUS_LINES: usize = 4;
-/// The exported structure that is asked for.
 const LUCID_VERSION: u32 = 1;
 /// Tokens of RFC 4121.
 const CFX: u32 = 1;
@@ -48,7 +46,6 @@ fn oid(content: &'static [u8]) -> ffi::Oid {
     ffi::Oid { length: content.len() as u32, elements: content.as_ptr().cast_mut().cast() }
 }
 
-/// Bytes that the library reads.
 fn input(bytes: &[u8]) -> ffi::Buffer {
     ffi::Buffer { length: bytes.len(), value: bytes.as_ptr().cast_mut().cast() }
 }
@@ -115,7 +112,6 @@ fn checked(major: u32, minor: u32) -> Result<bool, KerberosError> {
     }
 }
 
-/// A name that the library has parsed.
 pub(super) struct Name(ffi::NameHandle);
 
 // SAFETY: a name belongs to no thread, and this is its only handle.
@@ -207,7 +203,7 @@ pub(super) struct Credential(ffi::CredentialHandle);
 unsafe impl Send for Credential {}
 
 impl Credential {
-    /// A credential for Kerberos of the principal `name`, or of the one that is in the store.
+    /// Of the principal `name`, or of the one that is in the store.
     pub(super) fn acquire(
         name: Option<&Name>,
         usage: Usage,
@@ -341,7 +337,6 @@ impl LibraryContext {
         Ok((Step { continues, token, lifetime }, source.display()?))
     }
 
-    /// The name of the acceptor, of a complete context.
     pub(super) fn target(&self) -> Result<String, KerberosError> {
         let (mut minor, mut target) = (0, Name(ptr::null_mut()));
         // SAFETY: all point to what lives for the call, and what may be null is.

@@ -217,7 +217,6 @@ pub(super) fn check_writes(reader: &mut Reader<'_>, limits: &Limits) -> Result<u
     Ok(chunks)
 }
 
-/// Walks the optional Reply chunk, with the link word before it.
 pub(super) fn check_reply(reader: &mut Reader<'_>, limits: &Limits) -> Result<(), DecodeError> {
     if reader.bool()? {
         check_chunk(reader, limits, &mut Total::default())?;
@@ -225,7 +224,6 @@ pub(super) fn check_reply(reader: &mut Reader<'_>, limits: &Limits) -> Result<()
     Ok(())
 }
 
-/// Segments of the chunks of one list, and their bytes.
 #[derive(Default)]
 struct Total {
     segments: u16,
@@ -239,7 +237,6 @@ impl Total {
     }
 }
 
-/// Walks one Write chunk or Reply chunk and adds it to the chunks before it.
 fn check_chunk(
     reader: &mut Reader<'_>,
     limits: &Limits,

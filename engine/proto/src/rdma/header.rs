@@ -22,7 +22,6 @@ use crate::xdr::{DecodeError, Reader};
 pub(crate) const START_BYTES: usize = 16;
 /// Bytes of the word that says whether a list goes on.
 pub(super) const LINK_BYTES: usize = 4;
-/// Offset of the type.
 const TYPE_AT: usize = 12;
 const ERROR_BYTES_MIN: usize = START_BYTES + 4;
 
@@ -82,7 +81,6 @@ pub struct HeaderView<'a> {
     reply_at: u16,
     read_segments: u16,
     write_chunks: u16,
-    /// Offset of the Read list.
     lists_at: u8,
     message_type: MessageType,
     version: TransportVersion,
@@ -493,7 +491,6 @@ fn fragment(bytes: &[u8], limits: &Limits) -> HeaderError {
     }
 }
 
-/// Offset of the Read list in a message of this version and type.
 #[inline]
 const fn lists_at(version: TransportVersion, message_type: MessageType) -> usize {
     match message_type {

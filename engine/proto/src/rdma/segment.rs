@@ -24,7 +24,6 @@ impl Segment {
         self.offset.checked_add((self.length as u64).saturating_sub(1)).is_none()
     }
 
-    /// Reads a segment and checks that it does not wrap.
     #[inline]
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let at = reader.position();
@@ -68,7 +67,7 @@ impl ReadSegment {
     /// Bytes of an entry in a header, without the link word before it.
     pub const WIRE_BYTES: usize = 4 + Segment::WIRE_BYTES;
 
-    /// Reads an entry. The whole list decides whether its position is one where an item, or a part of one, begins.
+    /// The whole list decides whether the position is one where an item, or a part of one, begins.
     #[inline]
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { position: reader.u32()?, target: Segment::parse(reader)? })

@@ -14,11 +14,9 @@ use crate::xdr::Writer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderRepr<'a> {
     start: Start,
-    /// The type and its fields.
     body: Body<'a>,
 }
 
-/// The words before the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) xid: Xid,
@@ -150,7 +148,6 @@ impl<'a> HeaderRepr<'a> {
 }
 
 impl Body<'_> {
-    /// The type of a message with this body.
     const fn message_type(&self) -> MessageType {
         match self {
             Body::Msg(_) => MessageType::Msg,

@@ -24,7 +24,6 @@ pub const VERSION: u32 = 2;
 
 const DIRECTION_BYTES: usize = 4;
 
-/// Offset of the Read list.
 pub(crate) const LISTS_AT: usize = START_BYTES + DIRECTION_BYTES;
 
 /// Bytes of a header of type RDMA2_MSG or RDMA2_NOMSG with no chunks.
@@ -40,7 +39,6 @@ pub(super) fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
     version == VERSION.to_be_bytes() && start <= 1 && rest[8..] == [0; 3 * LINK_BYTES]
 }
 
-/// Reads the word that says which way a message goes.
 pub(super) fn read_direction(reader: &mut Reader<'_>) -> Result<Direction, DecodeError> {
     let at = reader.position();
     let value = reader.u32()?;

@@ -41,7 +41,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.collect_free();
     }
 
-    /// Rebuilds the list of free slots, lowest first.
     fn collect_free(&mut self) {
         self.first_free = NO_SLOT;
         let count = self.slots.as_ref().len().min(SLOTS_MAX) as u16;
@@ -121,7 +120,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.in_state(State::Held)
     }
 
-    /// The calls in this state, in the order of their slots.
     pub(super) fn in_state(&self, state: State) -> impl Iterator<Item = SlotId> {
         let slots = self.slots.as_ref().iter().enumerate();
         slots

@@ -42,7 +42,6 @@ impl Credits {
         self.dones.owed += 1;
     }
 
-    /// One RDMA_DONE of those owed leaves.
     #[cold]
     pub(crate) fn spend_done(&mut self) {
         self.dones.owed = self.dones.owed.saturating_sub(1);

@@ -46,9 +46,7 @@ impl Export {
 pub(crate) struct Exports {
     slots: u32,
     max: u32,
-    /// RDMA_DONEs that the requester owes.
     owed: u32,
-    /// Replies that are kept back.
     kept: u32,
     next_deadline: Instant,
 }

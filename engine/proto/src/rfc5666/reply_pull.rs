@@ -41,7 +41,6 @@ pub enum PullEnd {
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
-    /// A reply has a Read list, and such are allowed.
     #[cold]
     pub(crate) fn must_pull(&self, view: &HeaderView<'_>) -> bool {
         let profile = self.profile.under(view.transport_version());
@@ -224,8 +223,6 @@ fn opens_with_reads(message: &[u8]) -> bool {
     word(lists_at) == Some(1)
 }
 
-/// The lists of a reply with a Read list: the location of its RPC message, the length placed in
-/// each Write chunk, and the data to be fetched.
 fn check_lists(
     offered: &ResultChunks,
     view: &HeaderView<'_>,

@@ -491,7 +491,6 @@ impl GssFault {
     }
 }
 
-/// The place of the opaque data that begin at the reader.
 fn opaque_range(reader: &mut Reader<'_>, max: usize) -> Result<Range<usize>, DecodeError> {
     let at = reader.position() + 4;
     let length = reader.opaque(max)?.len();

@@ -67,8 +67,7 @@ impl<const WORDS: usize> SequenceWindow<WORDS> {
         Admission::Fresh
     }
 
-    /// Clears the bits of the numbers from `first` to `last`, both included: at most
-    /// [`Self::KEPT`], word by word.
+    /// Both included: at most [`Self::KEPT`], word by word.
     fn clear(&mut self, first: u32, last: u32) {
         let mut from = first;
         while from <= last {

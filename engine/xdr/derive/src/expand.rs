@@ -5,7 +5,6 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Ident, Type};
 
-/// Both impls, and that of `Discriminant` for an enum.
 pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
     let name = input.name;
     let Parts { plain, fixed, longest, decode, encode } = match &input.shape {

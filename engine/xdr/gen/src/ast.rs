@@ -1,14 +1,12 @@
 //! A description as it is written, before names are resolved. Made by the parser, read by the
 //! resolver.
 
-/// A name, and where it begins in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) text: String,
     pub(crate) at: usize,
 }
 
-/// A constant: a number, or the name of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Number(i128, usize),
@@ -16,7 +14,6 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// Offset of its first byte in the text.
     pub(crate) fn at(&self) -> usize {
         let (Self::Number(_, at) | Self::Named(Name { at, .. })) = self;
         *at
@@ -86,7 +83,6 @@ pub(crate) struct Notes {
     pub(crate) bytes: bool,
 }
 
-/// Number of items that a declaration has.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
     One,
@@ -95,7 +91,6 @@ pub(crate) enum Shape {
     Optional,
 }
 
-/// The item of a declaration.
 #[derive(Clone, Debug)]
 pub(crate) enum Spec {
     Basic(Basic),

@@ -6,23 +6,18 @@ use crate::source;
 /// Deepest nesting of braces. The parser recurses where types nest.
 const NESTING_MAX: usize = 32;
 
-/// A word of the description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind<'t> {
-    /// A name or a keyword.
     Word(&'t str),
-    /// The characters of a string.
     Text(&'t str),
     /// A number, in the range of the discriminants and sizes of XDR.
     Number(i128),
-    /// A bracket, or another character of the grammar.
     Mark(char),
     /// An annotation: the words of `/*@ ... */`.
     Note(&'t str),
     End,
 }
 
-/// A word, and where it begins in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'t> {
     pub(crate) kind: Kind<'t>,
@@ -72,7 +67,6 @@ fn blank(text: &str) -> Option<usize> {
 
 const MARKS: [char; 13] = ['{', '}', '(', ')', '[', ']', '<', '>', ';', ':', ',', '=', '*'];
 
-/// A token and its length.
 fn token(text: &str) -> Option<(Kind<'_>, usize)> {
     match text.chars().next()? {
         '/' => {

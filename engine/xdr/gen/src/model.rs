@@ -360,7 +360,6 @@ impl Bound {
     /// No bound but that of the count word.
     pub const NONE: Self = Self { value: u32::MAX, constant: None };
 
-    /// As the length of an array.
     fn rust_usize(&self, model: &str) -> String {
         let constant = self.constant.as_ref().map(|name| format!("{model}{name} as usize"));
         constant.unwrap_or_else(|| self.value.to_string())

@@ -30,7 +30,6 @@ pub(crate) fn snake(name: &str) -> String {
     }
 }
 
-/// A constant.
 pub(crate) fn screaming(name: &str) -> String {
     let name = words(name).join("_").to_ascii_uppercase();
     match name.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -39,7 +38,6 @@ pub(crate) fn screaming(name: &str) -> String {
     }
 }
 
-/// Rust names in one scope.
 #[derive(Default)]
 pub(crate) struct Scope(BTreeSet<String>);
 

@@ -29,7 +29,7 @@ impl<'t, 's> ParserError<Input<'t, 's>> for Mistake {
     }
 }
 
-/// Parses a whole description. A definition that is repeated word by word counts once.
+/// A definition that is repeated word by word counts once.
 pub(crate) fn parse(tokens: &[Token<'_>]) -> Result<Vec<Definition>, Mistake> {
     let mut input = TokenSlice::new(tokens);
     let mut definitions = Vec::new();
@@ -67,7 +67,6 @@ fn unexpected(input: &Input<'_, '_>, expected: &str) -> Mistake {
     Mistake::new(token.at, format!("unexpected {found}"), format!("write {expected} here"))
 }
 
-/// The next token, if `take` makes something of it; else an error that says what was expected.
 fn token<'t, 's: 't, T>(
     expected: impl AsRef<str>,
     take: impl Fn(&'t Token<'s>) -> Option<T>,

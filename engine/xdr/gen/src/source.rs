@@ -26,7 +26,6 @@ pub(crate) fn marker(line: &str) -> Option<(usize, &str)> {
 
 struct Reader<'d> {
     defines: &'d [String],
-    /// Files that were read, by their canonical paths.
     seen: BTreeSet<PathBuf>,
     text: String,
 }

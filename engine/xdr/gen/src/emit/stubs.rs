@@ -36,13 +36,11 @@ fn filled(template: &str, values: &Values) -> String {
     values.iter().fold(template.to_owned(), |text, (word, value)| text.replace(word, value))
 }
 
-/// Methods, with an empty line between them.
 fn joined<'v>(template: &str, procedures: impl Iterator<Item = &'v Values>) -> String {
     let methods = procedures.map(|values| on_one_line(filled(template, values)));
     methods.collect::<Vec<_>>().join("\n")
 }
 
-/// The method with its parameters on one line, if they fit.
 fn on_one_line(method: String) -> String {
     let parts = method.split_once("(\n");
     let parts = parts.and_then(|(head, rest)| Some((head, rest.split_once("\n        )")?)));

@@ -19,7 +19,6 @@ const NESTED_MAX: u64 = 4 * DECODED_MAX;
 /// Size of a view of bytes in the message, of an array or of a list: pointers and counts, rounded up.
 const VIEW_BYTES: u64 = 48;
 
-/// State of a type in the visit of all parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     New,
@@ -38,13 +37,11 @@ pub(super) fn types(model: &mut Model, places: &[usize]) -> Result<(), Mistake> 
 
 struct Checker<'m> {
     model: &'m mut Model,
-    /// Place of each type's name, by index.
     places: &'m [usize],
     visits: Vec<Visit>,
 }
 
 impl Checker<'_> {
-    /// Says something of the type at `index`.
     fn refused<T>(&self, index: usize, problem: &str, remedy: &str) -> Result<T, Mistake> {
         let problem = format!("`{}` {problem}", self.model.types[index].name);
         Err(Mistake::new(self.places[index], problem, remedy))
@@ -67,8 +64,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Sets the decoded size of the type at `index`, whose parts have theirs. `within` is [`Visit::Done`] of its largest part;
-    /// returns that of the type.
+    /// The parts have their sizes. `within` is [`Visit::Done`] of the largest part; returns that of the type.
     fn measure(&mut self, index: usize, within: u64) -> Result<u64, Mistake> {
         let size = type_bytes(self.model, &self.model.types[index].kind);
         let nested = match self.model.types[index].kind {

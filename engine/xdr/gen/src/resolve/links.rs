@@ -41,12 +41,10 @@ fn is_node(model: &Model, index: usize) -> bool {
         && !data.iter().any(|field| contains(model, &field.ty, index))
 }
 
-/// The type at `index` is the use or one of its parts.
 fn contains(model: &Model, ty: &Ty, index: usize) -> bool {
     model.any_part(ty, &|part: &Ty| *part == Ty::Named(index))
 }
 
-/// Types that the type at `index` uses as optional data, and that have it among their parts.
 fn branches(model: &Model, heads: &[Option<usize>], index: usize) -> Vec<usize> {
     let uses = model.types[index].kind.uses();
     let optional = uses.iter().filter_map(|ty| match ty {
@@ -66,7 +64,6 @@ fn pointee(model: &Model, ty: &Ty) -> Option<usize> {
     }
 }
 
-/// The type that is not a typedef.
 fn target(model: &Model, ty: &Ty) -> Option<usize> {
     let index = model.basis(ty).as_named()?;
     (!matches!(model.types[index].kind, Kind::Alias(_))).then_some(index)

@@ -31,14 +31,12 @@ pub(crate) struct Resolver<'o> {
     outside: &'o Outside,
     numbers: BTreeMap<String, Number>,
     types: BTreeMap<String, usize>,
-    /// Place of each type's name, by index.
     places: Vec<usize>,
     /// Rust names of what is defined at the top level.
     constant_names: Scope,
     type_names: Scope,
     module_names: Scope,
     model: Model,
-    /// Names of `outside` that were found.
     met: BTreeSet<String>,
 }
 

@@ -99,7 +99,6 @@ impl Resolver<'_> {
     }
 }
 
-/// No number is taken twice.
 fn distinct<'n>(mut numbers: impl Iterator<Item = (&'n Name, u32)>) -> Result<(), Mistake> {
     let mut seen = BTreeSet::new();
     match numbers.find(|(_, number)| !seen.insert(*number)) {
