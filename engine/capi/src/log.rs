@@ -122,7 +122,6 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// Writes the message of an event, or its other fields behind it.
 struct Fields<'a> {
     line: &'a mut Line,
     is_message: bool,

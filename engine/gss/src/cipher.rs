@@ -121,7 +121,6 @@ impl DecryptKey {
         }
     }
 
-    /// Decrypts what [`EncryptKey::encrypt_tail`] made.
     pub(crate) fn decrypt_tail(&self, chain: &mut Chain, tail: &mut [u8]) {
         let Some((first, last)) = tail.split_first_chunk_mut::<BLOCK_BYTES>() else { return };
         if last.is_empty() {

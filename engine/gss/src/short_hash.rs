@@ -8,7 +8,6 @@ use zeroize::Zeroize;
 
 /// A hash of Kerberos with its compression function (RFC 3174, RFC 6234).
 pub(crate) trait Compression: Digest + BlockSizeUser + Clone {
-    /// State between two blocks.
     type State: Copy + Zeroize;
     /// Bytes of the length at the end of a padded message.
     const LENGTH_BYTES: usize;

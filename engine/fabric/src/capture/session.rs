@@ -216,6 +216,7 @@ pub(super) struct Tape {
     ring: Producer<HeapWords>,
     scratch: Box<[u8; RECORD_BYTES + PATH_MTU_BYTES]>,
     clock: Clock,
+    /// Packets dropped since the last record.
     untold: u32,
     dropped: Arc<AtomicU64>,
     /// Ends when the writer has written everything.

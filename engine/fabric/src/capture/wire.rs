@@ -26,6 +26,7 @@ pub(super) struct Wire {
     opening: Option<(Kind, BothPrivateData)>,
     next_sent: u32,
     next_received: u32,
+    /// In the order of posting, which is that of completion.
     reads: VecDeque<Read>,
 }
 

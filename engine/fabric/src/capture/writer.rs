@@ -35,6 +35,7 @@ pub(super) struct Writer {
 
 struct Interface {
     core: usize,
+    /// Until the core has ended.
     track: Option<Track>,
     /// The core had ended when this round began: its last records are in the ring.
     closing: bool,

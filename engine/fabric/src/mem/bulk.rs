@@ -147,6 +147,7 @@ impl fmt::Debug for BulkPool {
 
 struct PoolCore {
     region: Region,
+    /// Bytes of the region before the first block.
     lead_in: usize,
     /// Ascending by size.
     classes: Box<[Class]>,
@@ -156,7 +157,6 @@ struct PoolCore {
 
 struct Class {
     block_bytes: usize,
-    /// Indices into `blocks`.
     free: FreeList,
 }
 

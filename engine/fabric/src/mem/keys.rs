@@ -110,6 +110,7 @@ impl KeyGenerator {
     }
 }
 
+/// `bits` is at most 32.
 fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }

@@ -95,6 +95,7 @@ pub(super) struct PoolCore {
     capacity: u32,
     /// The first `available` entries of `free` are the indices in the pool.
     available: Cell<u32>,
+    /// Bytes of the region before the first buffer.
     lead_in: usize,
     free: Box<[Cell<u32>]>,
     /// Made when the first buffer is taken: most connections take none to send.

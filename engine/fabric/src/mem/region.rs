@@ -110,7 +110,6 @@ impl Region {
         self.memory.id
     }
 
-    /// Keeps the whole that this is a part of.
     pub(crate) fn hold(&self) -> RegionHold {
         RegionHold { memory: Arc::clone(&self.memory), parts: Arc::downgrade(&self.parts) }
     }

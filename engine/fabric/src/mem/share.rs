@@ -12,6 +12,7 @@ pub struct Share(Arc<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
+    /// By class.
     blocks: [AtomicU32; CLASSES_MAX],
     /// The share that this one counts in, too.
     origin: Option<Share>,

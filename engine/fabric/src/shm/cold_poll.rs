@@ -60,6 +60,7 @@ impl Round {
         elapsed.saturating_mul(live as u64) >= self.ticks(live as u64)
     }
 
+    /// Never more than there are connections.
     pub(super) fn due(&mut self, live: usize) -> u64 {
         let now = self.clock.now();
         let live = live as u64;

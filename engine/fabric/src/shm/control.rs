@@ -26,7 +26,6 @@ use std::time::Instant;
 
 const EVENTS_MAX: usize = 64;
 
-/// Handle on the control thread, which ends with the last one.
 pub(super) type Control = mailbox::Handle<State>;
 
 /// The token of the mailbox itself; all others are [`next_number`]s.

@@ -58,7 +58,6 @@ pub struct ShmFabric {
     looks_left: usize,
     /// Messages were found in this turn, or waited for.
     scan_is_over: bool,
-    /// Connections that `poll_hot` receives from.
     longs: Vec<u32>,
     /// Bytes copied in this turn, by orders of peers and from send queues: they share one budget.
     copied: usize,

@@ -71,7 +71,6 @@ pub(super) struct Link {
     pub(super) side: Side,
     pub(super) layout: Layout,
     pub(super) window: Window,
-    /// Memory that the peer may reach.
     pub(super) bulk: BulkPool,
     /// Memory of the peer that this side may reach. The queue pair has the slabs while it lives, and puts them back.
     pub(super) theirs: Theirs,

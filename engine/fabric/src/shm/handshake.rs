@@ -261,6 +261,7 @@ pub(super) fn peek<const N: usize>(
     Ok((packet, fds, slabs))
 }
 
+/// The packet that [`peek`] has shown. All of its descriptors have been mapped.
 pub(super) fn take(socket: &PeerSocket) -> io::Result<()> {
     socket.take(PACKET_BYTES)
 }

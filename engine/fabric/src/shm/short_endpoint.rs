@@ -24,6 +24,7 @@ pub(super) struct PendingConns {
     pub(super) news: Cell<bool>,
     /// A send queue may have something that the flush goes on with.
     pub(super) waits: Cell<bool>,
+    /// Looks without a message after which a hot connection goes cold.
     pub(super) idle_polls: Cell<u32>,
 }
 
@@ -96,6 +97,7 @@ pub(super) enum Found {
 #[repr(C, align(64))]
 pub struct ShmEnds {
     pub(super) id: QpId,
+    /// In a row.
     pub(super) empty_looks: Cell<u32>,
     receives: Cell<u32>,
     has_long: Cell<bool>,

@@ -193,6 +193,7 @@ impl Words for Window {
 #[repr(C)]
 pub(super) struct SlotWindow {
     first: NonNull<AtomicU64>,
+    /// Of the bytes before a slot.
     offset_mask: usize,
     _memory: Arc<SharedMemory>,
 }

@@ -30,7 +30,6 @@ pub struct SimFabric {
     waker: Arc<Waker>,
     places: Vec<Rc<RefCell<Place>>>,
     takes_shorts: bool,
-    /// Looks for short messages have begun.
     is_in_turn: bool,
     /// Drawn for each turn: which connection is looked at first, and which are cold.
     draw: u64,

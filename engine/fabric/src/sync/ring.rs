@@ -127,6 +127,7 @@ struct RingEnds {
     slots: u64,
     control: usize,
     slots_at: usize,
+    /// Mask of the words before a slot.
     index_mask: usize,
     message_bytes_max: usize,
 }

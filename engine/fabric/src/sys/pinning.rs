@@ -25,7 +25,6 @@ fn process() -> MutexGuard<'static, Process> {
 
 #[derive(Default)]
 struct Pins {
-    /// CPUs it was allowed before the first.
     original: Option<CpuSet>,
     /// The last one was pinned last.
     cpus: Vec<(u64, usize)>,

@@ -51,7 +51,6 @@ const MANAGER_EVENTS_MAX: usize = 8;
 const TOKEN_MAILBOX: u64 = 0;
 const TOKEN_CHANNEL: u64 = 1;
 
-/// Handle on the control thread, which ends with the last one.
 pub(super) type Control = mailbox::Handle<ControlThread>;
 
 type Mailbox = mailbox::Mailbox<ControlThread>;

@@ -127,6 +127,7 @@ impl Exposures {
 #[derive(Debug)]
 struct Blocks {
     keys: Box<[BlockKeys]>,
+    /// With room for as many as there can be: later nothing is allocated.
     held: Vec<(u32, Lease)>,
     most: usize,
 }

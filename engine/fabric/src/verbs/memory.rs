@@ -91,6 +91,7 @@ pub(super) struct LinkMemory {
 }
 
 impl LinkMemory {
+    /// Control thread.
     pub(super) fn prepare(
         domain: &Arc<ProtectionDomain>,
         plan: Plan,

@@ -64,6 +64,7 @@ pub(super) fn checked(result: c_int) -> io::Result<()> {
     }
 }
 
+/// Something could not be freed: that is a leak until the process ends.
 fn report(what: &'static str, error: c_int) {
     if let Err(error) = checked(error) {
         event!(WARN, %error, what, "could not free what a device keeps for us");
@@ -151,6 +152,7 @@ pub(super) struct ProtectionDomain {
     thread: Option<ThreadDomain>,
     /// Registrations that its connections share, as long as one of them is there.
     shared: Mutex<Vec<(RegionId, Weak<MemoryRegion>)>>,
+    /// Bound to nothing, left by connections that have ended.
     spare_windows: Mutex<Vec<MemoryWindow>>,
     raw: Owned<ibv_pd>,
 }

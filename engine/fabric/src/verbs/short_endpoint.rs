@@ -34,7 +34,6 @@ pub struct VerbsEnds {
     /// Requests of the reactor that are in slots here or in the send queue.
     asked: Cell<u32>,
     asked_max: u32,
-    /// Longest message that can be copied into a work request.
     inline_bytes: usize,
     /// A message is in the slot of its number modulo their number.
     slots: [UnsafeCell<Short>; SLOTS],

@@ -10,7 +10,6 @@ const QUEUE_BITS: u32 = 1;
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = u64::BITS - POSITION_BITS - QUEUE_BITS - INDEX_BITS;
 
-/// Connections a core can tell apart.
 pub(super) const PLACES_MAX: usize = 1 << INDEX_BITS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,7 +38,6 @@ const LUCID_VERSION: u32 = 1;
 /// Tokens of RFC 4121.
 const CFX: u32 = 1;
 
-/// Longest name of a principal that is taken.
 const NAME_MAX_BYTES: usize = 1024;
 
 fn oid(content: &'static [u8]) -> ffi::Oid {

@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 /// Connections taken from a listener before others are looked after again.
 const ACCEPT_BATCH: usize = 64;
 
-/// Pause of a listener when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(in super::super) struct Listener {
