@@ -110,6 +110,8 @@ fn a_wrong_unit_is_refused() {
         ("sunrpc/echo.1", "elapsed_ns 1002555990", "elapsed_ns 1002556"),
         ("sunrpc/echo.1", "p50_ns 52118", "p50_ns 52.118"),
         ("sunrpc/read.1", "bytes 1048576", "bytes 1"),
+        ("tcp/bare", "tcp_round_trip", "ring_round_trip"),
+        ("tcp/stream", "\"bits_per_second\":\t6671802978", "\"bits_per_second\":\t833975372"),
         ("perftest/ib_send_lat", "t_typical[usec]", "t_typical[nsec]"),
         ("perftest/ib_send_lat", "19.92", "0.01992"),
         ("perftest/ib_send_bw", "MsgRate[Mpps]", "MsgRate[Kpps]"),
