@@ -77,8 +77,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// An unused name that other processes cannot guess: the kernel gives a name to the first process
-/// that binds it.
+/// Other processes cannot guess it: the kernel gives a name to the first process that binds it.
 pub(crate) fn own_address() -> Result<String, Failure> {
     let random = Random::from_system().map(|mut random| random.next_u64());
     let number = random.map_err(|error| Failure::system("getting a random number", error))?;

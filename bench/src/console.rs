@@ -59,7 +59,6 @@ impl Sink {
         Ok(Self(target))
     }
 
-    /// Writes text, which is only made if there is a file for it.
     pub(crate) fn write(
         self,
         text: impl FnOnce() -> Result<String, Failure>,

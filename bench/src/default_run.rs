@@ -150,7 +150,6 @@ struct MainJob<'a> {
 }
 
 impl MainJob<'_> {
-    /// Sends known data over every path and verifies every byte at both ends; returns the amount.
     fn verify(&mut self) -> Result<String, Failure> {
         let mut done = Vec::new();
         for (workload, calls) in verified_workloads() {
@@ -256,7 +255,6 @@ impl Pace {
         Self { repeats_max: REPEATS, time_max: Duration::MAX, started, repeats: 0 }
     }
 
-    /// Returns true if another repeat is wanted, and ends in time if it is like those so far.
     fn has_time_for_another(&self) -> bool {
         let elapsed = self.started.elapsed();
         let mean = elapsed.checked_div(self.repeats).unwrap_or_default();
@@ -349,7 +347,6 @@ fn p50(repeat: &Repeat) -> f64 {
     repeat.measurement.latency.p50_ns
 }
 
-/// Additional time of the calls, as a multiple of their limit: 0 if they happen to be faster.
 fn added(own: &Repeat, one: &Repeat) -> f64 {
     let limit = one.floor.first().map_or(f64::NAN, |limit| limit.value);
     // Unlike `max`, keeps what is unknown.

@@ -21,15 +21,13 @@ pub(crate) struct Fabric {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LocalDevice {
     pub(crate) name: String,
-    /// The device and its port in words.
     shown: String,
     /// Absent for a software device, which has no link and reports an invented rate.
     pub(crate) bytes_per_second: Option<f64>,
 }
 
 impl Fabric {
-    /// The fabric of an address. Queries the resolver for a name and the kernel for its devices,
-    /// but sends nothing to the peer.
+    /// Queries the resolver for a name and the kernel for its devices, but sends nothing to the peer.
     pub(crate) fn of(address: &str) -> Result<Self, Failure> {
         let driver = driver_of(address).map_err(|error| Failure::Usage(error.to_string()))?;
         let device = match Address::parse(address) {
@@ -49,8 +47,7 @@ impl Fabric {
     }
 }
 
-/// Raises this process's limits of locked memory and descriptors to the maximum: connections need
-/// descriptors, and those of RDMA devices locked memory.
+/// Connections need descriptors, and those of RDMA devices locked memory.
 pub(crate) fn raise_limits(driver: Driver) {
     raise_descriptor_limit();
     if driver == Driver::Verbs {
@@ -64,8 +61,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Warns on standard error if the first connection may fail for lack of locked memory, here or at
-/// the peer.
+/// Warns if the first connection may fail for lack of locked memory, here or at the peer.
 pub(crate) fn warn_of_memlock(config: &Config) {
     let process = Process::read(&Tree::host());
     let limit = process.memlock.and_then(|limit| limit.soft).filter(|_| !process.may_lock_all);

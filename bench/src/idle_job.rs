@@ -138,7 +138,6 @@ fn set_up(
     Ok(Setup { seconds, client_kib, server_kib, slab_kib })
 }
 
-/// Measures while this server is not stopped.
 fn repeat(
     args: &IdleJobArgs,
     fleet: &mut Fleet,

@@ -25,7 +25,6 @@ pub(crate) fn catch() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The signal received since [`catch`], if any.
 pub(crate) fn signal() -> Option<i32> {
     let number = SIGNAL.get()?.load(Ordering::Relaxed);
     (number != 0).then_some(number as i32)

@@ -61,7 +61,6 @@ pub(crate) fn run(args: &JobArgs) -> Result<(), Failure> {
     }
 }
 
-/// A job file, except for its schema.
 #[derive(Deserialize)]
 struct File {
     output: Option<PathBuf>,
@@ -121,7 +120,6 @@ impl Job {
         Ok(job)
     }
 
-    /// Adds a run, whose keys replace those of the defaults.
     fn add(
         &mut self,
         number: usize,

@@ -39,7 +39,6 @@ impl Recorder {
         }
     }
 
-    /// Records from now on into this interval, or the last one.
     pub(crate) fn select(&mut self, interval: usize) {
         self.current = interval.min(self.others.len() - 1);
     }
@@ -92,8 +91,7 @@ impl Recorded {
         total
     }
 
-    /// The percentiles of these calls and of `lost` ones that were never answered, or never sent in
-    /// time. `ns_per_tick` is that of the samples' clock.
+    /// `lost` calls were never answered, or never sent in time; `ns_per_tick` is that of the samples' clock.
     pub(crate) fn summary(&self, ns_per_tick: f64, lost: u64) -> LatencySummary {
         LatencySummary::of(&self.total(), ns_per_tick, lost)
     }
@@ -161,8 +159,7 @@ impl LatencySummary {
         [p50_ns, p90_ns, p99_ns, p99_9_ns, p99_99_ns, p99_999_ns, max_ns, mean_ns]
     }
 
-    /// A summary with the number of samples only: every figure is NaN, which a document writes as
-    /// null and a table as a dash.
+    /// Every figure is NaN, which a document writes as null and a table as a dash.
     pub(crate) fn refused(samples: u64) -> Self {
         Self::from_figures(samples, [f64::NAN; 8])
     }
@@ -177,8 +174,7 @@ fn rank(percent: f64, calls: u64) -> Option<u64> {
         .then(|| (calls - (beyond + ROUNDING).floor() as u64).max(1))
 }
 
-/// Returns true if at least one call lies beyond the percentile, which distinguishes it from the
-/// maximum.
+/// Returns true if a call lies beyond the percentile, which distinguishes it from the maximum.
 pub(crate) fn has_calls_beyond(percent: f64, calls: u64) -> bool {
     calls as f64 * (1.0 - percent / 100.0) + ROUNDING >= 1.0
 }
@@ -201,8 +197,7 @@ pub(crate) fn upper_median(values: impl IntoIterator<Item = f64>) -> f64 {
     middle(values, |count| count / 2)
 }
 
-/// Median of values of which low or high ones are better: the worse of the two middle ones for an
-/// even number.
+/// The worse of the two middle values for an even number.
 pub(crate) fn worse_median(values: impl IntoIterator<Item = f64>, lower_is_better: bool) -> f64 {
     if lower_is_better { upper_median(values) } else { median(values) }
 }

@@ -110,7 +110,6 @@ fn merged(parts: &[Part]) -> Result<Merged, Failure> {
     Ok(Merged { report, doubts })
 }
 
-/// Rejects two reports of which one has a measurement of the other.
 fn check_distinct(parts: &[Part]) -> Result<(), Failure> {
     for (at, part) in parts.iter().enumerate() {
         if let Some(other) = parts.iter().take(at).find(|other| other.overlaps(part)) {
@@ -123,11 +122,8 @@ fn check_distinct(parts: &[Part]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The sums of the repeats that all reports have, and the smallest part of a measured time, in percent, that is common to
-/// all of them.
-///
-/// # Errors
-/// The reports are of different times.
+/// Also returns the smallest part of a measured time, in percent, that is common to all. Fails if the reports are of
+/// different times.
 fn sum_of(parts: &[Part], rows: &[&PartRow]) -> Result<(Vec<Repeat>, f64), Failure> {
     let count = rows.iter().map(|row| row.repeats.len()).min().unwrap_or(0);
     let (mut repeats, mut common_percent) = (Vec::new(), 100.0_f64);
@@ -149,10 +145,7 @@ fn sum_of(parts: &[Part], rows: &[&PartRow]) -> Result<(Vec<Repeat>, f64), Failu
     Ok((repeats, common_percent))
 }
 
-/// Tells which ranks are missing, and whether the reports are of several jobs.
-///
-/// # Errors
-/// Two reports are of the same rank.
+/// Fails if two reports are of the same rank.
 fn rank_doubts(parts: &[Part]) -> Result<Vec<String>, Failure> {
     let known = || parts.iter().filter_map(|part| Some((part, part.rank.as_ref()?)));
     for (at, (part, rank)) in known().enumerate() {
@@ -194,7 +187,6 @@ fn common_note(percent: f64) -> String {
     }
 }
 
-/// `2 machines: a (3 reports), b (1 report)`.
 fn machines(parts: &[Part]) -> String {
     let name = |part: &Part| {
         part.environment.host.host_name.clone().unwrap_or_else(|| "an unknown host".to_owned())
@@ -301,7 +293,6 @@ impl Part {
     }
 }
 
-/// Returns whether an open loop refused percentiles, and the number of its calls that were never sent.
 fn schedule(repeat: &Measurement) -> (bool, u64) {
     repeat.open.map_or((false, 0), |open| (open.refused.is_some(), open.never_sent))
 }
@@ -387,7 +378,6 @@ fn measurement(
     })
 }
 
-/// The sum of the known values; NaN if there are none.
 fn total(values: impl Iterator<Item = f64>) -> f64 {
     values.filter(|value| !value.is_nan()).reduce(|sum, value| sum + value).unwrap_or(f64::NAN)
 }

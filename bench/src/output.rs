@@ -43,10 +43,7 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// The same outputs, in files of this rank.
-    ///
-    /// # Errors
-    /// Ranks share standard output, and have no baseline of their own.
+    /// Ranks share standard output, and have no baseline of their own: either is an error.
     pub(crate) fn of_rank(&self, rank: &Rank) -> Result<Self, Failure> {
         if self.files().any(|path| is_standard_output(path)) {
             return Err(Failure::Usage("- is for one process: ranks need files".to_owned()));
@@ -70,9 +67,6 @@ impl OutputArgs {
     }
 
     /// Rejects a file used for two outputs, before any of them is written.
-    ///
-    /// # Errors
-    /// [`Failure::Usage`], with both names.
     pub(crate) fn check_files(&self, capture: Option<&PathBuf>) -> Result<(), Failure> {
         let files = self.files().filter(|path| !is_standard_output(path)).chain(capture);
         let mut seen: Vec<(PathBuf, &PathBuf)> = Vec::new();
@@ -145,8 +139,6 @@ impl Outputs {
         })
     }
 
-    /// Writes a report to its files, prints it, and then compares it with the baseline, if there is
-    /// one.
     pub(crate) fn deliver(self, mut report: Report) -> Result<(), Failure> {
         report.explain();
         report.note_validity();
@@ -215,7 +207,6 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Opens the file, if one was requested; the sink is for the engine.
     pub(crate) fn open(path: Option<&Path>) -> Result<Option<(Self, CaptureSink)>, Failure> {
         let Some(path) = path else { return Ok(None) };
         if is_standard_output(path) {
@@ -226,10 +217,7 @@ impl Capture {
         Ok(Some((Self { path: path.to_owned(), counters: sink.counters() }, sink)))
     }
 
-    /// Summary of the file's contents and of lost packets, after the cores have stopped.
-    ///
-    /// # Errors
-    /// The file could not be written.
+    /// For after the cores have stopped. Fails if the file could not be written.
     pub(crate) fn outcome(&self) -> Result<String, Failure> {
         let path = self.path.display();
         if let Some(failure) = self.counters.failure() {

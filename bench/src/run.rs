@@ -40,7 +40,6 @@ pub(crate) struct InSuite<'a> {
 }
 
 impl Prepared {
-    /// `run` is the name of the run in its suite.
     fn new(args: &RunArgs, run: Option<&str>) -> Result<Self, Failure> {
         let rank = Rank::find(&args.ranks)?;
         let rank = rank.map(|rank| run.into_iter().fold(rank, Rank::in_run));
@@ -152,7 +151,6 @@ fn fabric_of(args: &RunArgs) -> Result<Fabric, Failure> {
     }
 }
 
-/// The other ranks, which meet at a server of spinperf's own.
 fn party_of(args: &RunArgs, rank: &Rank, suite: Option<InSuite<'_>>) -> Result<Party, Failure> {
     let wait = args.ranks.rank_wait;
     // The others may wait in vain for this rank in the run that it failed, and only then come.
@@ -222,7 +220,6 @@ fn path_notes(workloads: &[Workload], inline: [usize; 2]) -> Vec<String> {
     ways.into_iter().chain([limits]).collect()
 }
 
-/// Notes that the figures of the server include the calls of other clients.
 fn others_note(row: &Row) -> Option<String> {
     let (answered, made) = row.repeats.iter().fold((0, 0), |(answered, made), one| {
         let one = &one.measurement;
@@ -237,8 +234,6 @@ fn others_note(row: &Row) -> Option<String> {
     })
 }
 
-/// Notes that both ends on one host poll on the same CPU, and the scheduler alternates between
-/// them.
 fn shared_cpu_note(row: &Row) -> Option<String> {
     let one = &row.repeats.first()?.measurement;
     let mut servers = one.server_cores.iter().filter_map(|core| core.cpu);
@@ -249,7 +244,6 @@ fn shared_cpu_note(row: &Row) -> Option<String> {
     ))
 }
 
-/// Notes that a call from before the measured time, which is not counted, used a large part of it.
 fn carried_in_note(row: &Row) -> Option<String> {
     let measured = row.repeats.iter().map(|repeat| &repeat.measurement);
     let part = |one: &Measurement| one.carried_in_ns / (one.elapsed_s * 1e9);
@@ -297,7 +291,6 @@ fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
     notes
 }
 
-/// Compares the clock of the measurement with the kernel's.
 struct ClockCheck {
     began: Instant,
     ticks: Ticks,
@@ -310,7 +303,6 @@ impl ClockCheck {
         Self { began: Instant::now(), ticks: clock.now() }
     }
 
-    /// Notes that the clocks ran at different rates, and every figure is off by that.
     fn note(&self) -> Option<String> {
         let clock = Clock::shared();
         let ticks = clock.now().0.saturating_sub(self.ticks.0);

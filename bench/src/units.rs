@@ -85,7 +85,6 @@ pub(crate) fn system_time(unix_s: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix_s.min(SHOWN_UNIX_S_MAX))
 }
 
-/// A fact of a document, of which texts are not quoted.
 pub(crate) fn show_value(value: &serde_json::Value, unknown: &str) -> String {
     match value {
         serde_json::Value::Null => unknown.to_owned(),
@@ -94,7 +93,6 @@ pub(crate) fn show_value(value: &serde_json::Value, unknown: &str) -> String {
     }
 }
 
-/// The items as text, with `by` between them.
 pub(crate) fn joined<T: ToString>(items: impl IntoIterator<Item = T>, by: &str) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(by)
 }

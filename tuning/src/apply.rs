@@ -103,7 +103,6 @@ impl PlanArguments {
 }
 
 impl Place {
-    /// The host, which may be a record.
     fn source(&self) -> Result<Site, Outcome> {
         if self.root.is_file() {
             return at_root(&self.root, Record::load(&self.root).map(Site::recorded));
@@ -118,7 +117,6 @@ impl Place {
     }
 }
 
-/// Runs a command that only root may run on this host.
 fn changed(
     place: &Place,
     site: &Site,
@@ -162,7 +160,6 @@ fn problem(site: &Site, step: &Step) -> String {
     }
 }
 
-/// A shell script; each change has a comment with the line that undoes it.
 fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
     let (name, hash) = (profile.name(), profile.hash());
     let host = if site.is_record() { "the recorded host" } else { "this host" };

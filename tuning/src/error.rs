@@ -27,7 +27,6 @@ impl Location {
         self.file.starts_with(SHIPPED)
     }
 
-    /// The location of byte `offset` of `text`.
     pub(crate) fn of(file: &Arc<str>, text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);

@@ -124,8 +124,7 @@ impl LimitScope {
         Ok(Self { shown: path.to_owned(), identity: path.canonicalize()?, shipped: None })
     }
 
-    /// Resolves an `include` of this document: a file in the same folder, or else a shipped
-    /// profile.
+    /// A file in the same folder, or else a shipped profile.
     fn included(&self, name: &str) -> Result<Self, String> {
         if self.shipped.is_none() {
             let mut path = self.shown.with_file_name(name);

@@ -160,7 +160,6 @@ impl From<FitError> for Outcome {
     }
 }
 
-/// The host that was opened at this root.
 fn at_root<T>(root: &Path, opened: io::Result<T>) -> Result<T, Outcome> {
     opened.map_err(|error| Outcome::usage(format!("--root {}: {error}", root.display())))
 }

@@ -122,7 +122,6 @@ fn is_hidden(command: &Command) -> bool {
     command.is_hide_set() || command.get_name() == "help"
 }
 
-/// The page of a command. Examples keep their lines.
 fn page(command: &Command, section: u8) -> io::Result<Vec<u8>> {
     let notes = command.get_after_help().or(command.get_after_long_help());
     let notes = notes.map(ToString::to_string).unwrap_or_default();

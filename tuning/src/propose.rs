@@ -25,7 +25,6 @@ pub fn propose(facts: &HostFacts, driver: Driver) -> String {
     text
 }
 
-/// A key of a group, its value in profile syntax, and the reason.
 struct Entry {
     name: &'static str,
     value: String,
@@ -36,7 +35,6 @@ fn entry(name: &'static str, value: impl Display, reason: impl Into<String>) -> 
     Entry { name, value: value.to_string(), reason: reason.into() }
 }
 
-/// A key whose value is a TOML string.
 fn text(name: &'static str, value: impl Display, reason: impl Into<String>) -> Entry {
     entry(name, toml::Value::String(value.to_string()), reason)
 }
@@ -135,7 +133,6 @@ impl<'a> Plan<'a> {
         self.host.allowed.len() <= 2 || self.memory_bytes() < 4 * GIB
     }
 
-    /// Memory that this process may use.
     fn memory_bytes(&self) -> u64 {
         let limit = self.facts.cgroup.memory_max.as_ref().map(|limit| limit.bytes);
         let total = self.facts.memory.total_bytes.unwrap_or(4 * GIB);
@@ -393,7 +390,6 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Prefers active devices to inactive ones, then hardware to software.
 fn best_adapter(facts: &HostFacts) -> Option<&Adapter> {
     let order = |adapter: &&Adapter| (adapter.device.is_active(), !adapter.device.is_software);
     let best = facts.rdma.adapters.iter().rev().max_by_key(order)?;
@@ -413,7 +409,6 @@ fn near(host: &Host, adapter: Option<&Adapter>) -> Host {
     }
 }
 
-/// All isolated CPUs, or else a quarter of the allowed ones.
 fn cores_wanted(host: &Host) -> u64 {
     let isolated = host.isolated.iter().filter(|cpu| host.allowed.contains(cpu)).count() as u64;
     let quarter = host.allowed.len() as u64 / 4;

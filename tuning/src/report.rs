@@ -90,7 +90,6 @@ fn row(setting: &Setting<'_>) -> [String; 4] {
     [key, shown(setting), unit, setting.source.to_string()]
 }
 
-/// A value with its resolved form on this host.
 fn shown(setting: &Setting<'_>) -> String {
     let value = plain(&setting.value);
     match &setting.resolved {
@@ -99,7 +98,6 @@ fn shown(setting: &Setting<'_>) -> String {
     }
 }
 
-/// A value without the quotes that a profile needs.
 fn plain(value: &Value) -> String {
     match value {
         Value::Text(text) => text.clone(),
@@ -117,7 +115,6 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
 }
 
-/// Sizes that the engine computes from the values, with their names for programs and for people.
 fn derived(profile: &Profile) -> [(&'static str, &'static str, usize); 7] {
     let config = profile.config();
     let recv = buffers(&config.recv_budget());
@@ -151,7 +148,6 @@ pub(crate) fn json(profile: &Profile) -> String {
     to_json(&document)
 }
 
-/// Serializes a document of items that are called `name`.
 pub(crate) fn json_list<T: Serialize>(name: &'static str, items: &[T]) -> String {
     #[derive(Serialize)]
     struct List<'a, T> {
@@ -180,7 +176,6 @@ struct Document<'a> {
     derived: BTreeMap<&'static str, usize>,
 }
 
-/// A value and its origin.
 #[derive(Serialize)]
 struct JsonKey<'a> {
     key: &'static str,

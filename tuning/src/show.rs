@@ -102,7 +102,6 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Answer {
     }))
 }
 
-/// Explains a key, or all keys of a group.
 fn explain_some(name: &str, json: bool) -> Result<String, Outcome> {
     let named = |key: &&Key| key.name == name || key.parts().0 == name;
     let keys: Vec<&Key> = KEYS.iter().filter(named).collect();
@@ -113,7 +112,6 @@ fn explain_some(name: &str, json: bool) -> Result<String, Outcome> {
     }
 }
 
-/// Result of checking one profile.
 #[derive(Serialize)]
 struct Verdict<'a> {
     profile: &'a str,

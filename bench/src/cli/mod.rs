@@ -186,7 +186,6 @@ fn parse_address(text: &str) -> Result<String, String> {
     check_address(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Parses the command line. A usage error is one line with the allowed values.
 pub(crate) fn parse<I, T>(arguments: I) -> Result<Cli, Failure>
 where
     I: IntoIterator<Item = T>,
@@ -206,7 +205,6 @@ pub(crate) fn parse_run(words: Vec<String>) -> Result<Box<RunArgs>, Failure> {
     }
 }
 
-/// Names of the options of `spinperf run`, without dashes.
 pub(crate) fn run_options() -> Vec<String> {
     let command = RunArgs::augment_args(clap::Command::new("run"));
     command.get_arguments().filter_map(|one| one.get_long().map(str::to_owned)).collect()

@@ -175,10 +175,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Makes the plan of the options for this number of client cores.
-    ///
-    /// # Errors
-    /// One line if the options do not go together.
     pub(crate) fn new(args: &RunArgs, cores: usize) -> Result<Self, Failure> {
         let mode = mode_of(args);
         check(args, mode)?;
@@ -200,11 +196,8 @@ impl Plan {
         })
     }
 
-    /// The plan of one rank. Its rate is that of all together, and its repeats must be those of the
-    /// others.
-    ///
-    /// # Errors
-    /// A mode whose repeats depend on what it finds.
+    /// Its rate is that of all ranks together. Fails for a mode whose repeats depend on what it finds: they
+    /// must be those of the other ranks.
     pub(crate) fn of_rank(mut self, rank: &Rank) -> Result<Self, Failure> {
         if matches!(self.mode, Mode::Saturate | Mode::Soak) {
             return Err(Failure::Usage(ALONE.to_owned()));
@@ -354,8 +347,6 @@ fn refuse(rules: &[(bool, &str)]) -> Result<(), Failure> {
     }
 }
 
-/// Rejects times that are too short to measure anything, and those that exceed the range of clock
-/// ticks.
 fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
     let times = [
         ("--duration", modes.duration, true),

@@ -82,7 +82,6 @@ pub(super) fn set_to_json(comparisons: &[Comparison]) -> Result<Value, Failure> 
     Ok(serde_json::json!({ "schema": SET_SCHEMA, "comparisons": all }))
 }
 
-/// An error of one line if a condition is met by any of the reports, or else if one cannot be judged.
 pub(super) fn verdict_of_all(comparisons: &[Comparison]) -> Result<(), Failure> {
     if let [one] = comparisons {
         return one.verdict();

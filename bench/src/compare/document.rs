@@ -85,7 +85,6 @@ impl Document {
         serde_json::from_value(checked(value)?).map_err(|error| error.to_string())
     }
 
-    /// Number of runs, or largest number of repeats of any row.
     pub(crate) fn repeats(&self) -> usize {
         self.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0).max(self.runs)
     }

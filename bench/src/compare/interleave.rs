@@ -19,12 +19,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Runs each command of a shell this many times, and returns the report of each: a repeat for each run. Blocks until
-/// they have exited.
-///
-/// # Errors
-/// `Usage` if a condition applies to nothing in the first reports; `NoVerdict` if a command prints no report; a signal
-/// arrives. No command runs on.
+/// Runs each command of a shell this many times, and returns the report of each. Blocks until they have exited; after
+/// an error none runs on.
 pub(super) fn run(
     commands: &[String],
     repeats: u32,
@@ -129,7 +125,6 @@ fn report_of(command: &str) -> Result<Document, Failure> {
 struct Running(Child);
 
 impl Running {
-    /// Waits until it has exited; returns its status, its report and the end of its last message.
     fn finish(mut self) -> Result<(ExitStatus, Result<Value, String>, String), Failure> {
         let (output, messages) = (self.0.stdout.take(), self.0.stderr.take());
         let lost = || Failure::Measurement("a thread that reads an output panicked".to_owned());

@@ -71,7 +71,6 @@ struct RowChange {
     validity: Validity,
 }
 
-/// One metric of a row: medians over the repeats, and the verdict on their difference.
 #[derive(Debug, Serialize)]
 struct Change {
     #[serde(serialize_with = "as_key")]
@@ -112,7 +111,6 @@ enum Verdict {
 struct Judged {
     condition: String,
     met_by: Vec<Met>,
-    /// Rows whose valid repeats cannot tell.
     not_judged: BTreeSet<String>,
 }
 
@@ -124,10 +122,7 @@ struct Met {
 }
 
 impl Comparison {
-    /// Compares the second report with the first.
-    ///
-    /// # Errors
-    /// `Usage` if a condition applies to nothing in the first report: it could never be met.
+    /// Fails if a condition applies to nothing in the first report: it could never be met.
     pub(crate) fn new(
         names: [String; 2],
         [before, after]: [&Document; 2],
@@ -151,7 +146,6 @@ impl Comparison {
         table::render(self)
     }
 
-    /// Returns an error of one line if a condition is met, or else if one cannot be judged.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let told = |condition: &str, rows: &mut dyn Iterator<Item = String>| {
             let first = rows.next()?;
@@ -198,14 +192,12 @@ impl Side {
 struct Matched {
     rows: Vec<RowChange>,
     lost: Vec<Lost>,
-    /// Rows of either side with calls that were never answered.
     unanswered: Vec<Unanswered>,
     only_before: Vec<String>,
     only_after: Vec<String>,
 }
 
 impl Matched {
-    /// Pairs rows of the same workload in order of appearance.
     fn of(before: &[Row], after: &[Row]) -> Self {
         let mut left: Vec<&Row> = after.iter().collect();
         let mut matched = Self::default();
@@ -234,7 +226,6 @@ impl Matched {
     }
 }
 
-/// Figures that a row has, and its partner, if there is one, lacks.
 fn lost<'a>(
     before: &'a Row,
     after: Option<&'a Row>,
@@ -290,7 +281,6 @@ impl RowChange {
 }
 
 impl Change {
-    /// `None` if a side lacks the figure, or has a zero.
     fn new(metric: Figure, before: &Row, after: &Row, is_judged: bool) -> Option<Self> {
         let [old, new] = [before, after].map(|row| metric.values(row));
         let [old_median, new_median] = [&old, &new].map(|side| typical(side, &metric));

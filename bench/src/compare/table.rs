@@ -5,7 +5,6 @@ use super::{REPEATS_MIN, statistics::FALSE_PERCENT};
 use crate::report::table::{aligned, push_line, push_section};
 use crate::units::{joined, show_utc, show_value};
 
-/// All comparisons, with an overview if there are several; ends with a newline.
 pub(super) fn render_all(comparisons: &[Comparison]) -> String {
     if let [one] = comparisons {
         return render(one);

@@ -7,7 +7,6 @@ use crate::env::WAITED_PERCENT;
 use crate::floor::Placement;
 use serde::Serialize;
 
-/// Part of the repeats of a row that was compared.
 #[derive(Debug, Serialize)]
 pub(super) struct Validity {
     /// False if the valid repeats of the sides cannot be compared. All of them are shown then.
@@ -95,7 +94,6 @@ impl Criteria {
         })
     }
 
-    /// Returns whether a thread of either end waited for its CPU long enough to distort the figures.
     fn is_disturbed(self, repeat: &Repeat) -> bool {
         let waited = repeat.waited_percent.iter().zip(self.waits).filter(|(_, is_known)| *is_known);
         waited.filter_map(|(percent, _)| *percent).any(|percent| percent >= WAITED_PERCENT)

@@ -81,7 +81,6 @@ impl Environment {
         }
     }
 
-    /// Records the version that the connections of this engine, all to one server, have negotiated.
     pub(crate) fn note_version(&mut self, engine: &Engine) {
         let speaks_two =
             |core| engine.stats(core).is_ok_and(|stats| stats.connections_version_two > 0);
@@ -256,7 +255,6 @@ fn microcode(tree: &Tree) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// `POLL 0 µs, C1 2 µs, C6 133 µs (off)`.
 fn idle_states(facts: &HostFacts, core: usize) -> Option<String> {
     let states = facts.power.idle_states.get(&core)?.iter().map(|state| {
         let off = if state.is_disabled { " (off)" } else { "" };
@@ -265,7 +263,6 @@ fn idle_states(facts: &HostFacts, core: usize) -> Option<String> {
     Some(joined(states, ", "))
 }
 
-/// `512 x 2048 KiB on node 0, 0 x 1048576 KiB on node 0`.
 fn huge_pages(facts: &HostFacts) -> Option<String> {
     let pools = &facts.memory.huge_pages;
     let shown = pools.iter().map(|pool| {

@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes per second of copies of `block_bytes` from one block to `blocks` others in turn. A bulk transfer over shared
-/// memory is one copy, so this is its upper limit.
+/// A bulk transfer over shared memory is one copy, so this is its upper limit.
 pub(super) fn copied_per_second(
     core: usize,
     duration: Duration,

@@ -133,7 +133,6 @@ impl Probe {
     }
 }
 
-/// Runs `answer` on the server's core and `ask` on the client's; see [`thread_pair::on_two_cpus`].
 fn on_two_cores<T: Send>(
     cores: CorePair,
     answer: impl FnOnce(&AtomicBool) + Send,
@@ -142,7 +141,6 @@ fn on_two_cores<T: Send>(
     thread_pair::on_two_cpus(cores.into(), Duration::MAX, answer, ask).map_err(not_measured)
 }
 
-/// Round trip of a cache line between these cores, in nanoseconds.
 fn line_round_trip_ns(
     cores: CorePair,
     duration: Duration,

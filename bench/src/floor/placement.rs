@@ -55,11 +55,8 @@ impl Placed {
     }
 }
 
-/// Round trip of a cache line between these cores now, in nanoseconds. Blocks for some six milliseconds, longer where
-/// other programs have the CPUs, and for some twenty seconds at most.
-///
-/// # Errors
-/// Something else keeps a core, such as a thread with a real-time priority.
+/// Blocks for some six milliseconds, longer where other programs have the CPUs, and for some twenty seconds at most.
+/// Fails if something else keeps a core, such as a real-time thread.
 pub(crate) fn cache_line_ns(cores: CorePair) -> Result<f64, Failure> {
     line_round_trip_ns(cores, TIME, PATIENCE)
 }

@@ -84,7 +84,6 @@ impl Ring {
         word(slot, 0).store(number, Ordering::Release);
     }
 
-    /// Copies the message out of its slot if it has arrived.
     #[inline]
     fn receive(&self, number: u64, message: &mut [u64]) -> bool {
         let slot = self.slot(number);

@@ -74,7 +74,6 @@ impl Drop for End {
     }
 }
 
-/// The calls of a thread by a handle, and their answers.
 pub(super) struct Caller {
     handle: ClientHandle,
     answers: Answers,

@@ -45,7 +45,6 @@ pub(super) struct Intent<'a> {
 }
 
 impl<'a> Intent<'a> {
-    /// Intent of a client core with this workload of these operations, whose connections are spread over several servers.
     pub(super) fn of(
         workload: &Workload,
         shares: &'a [Calls],
@@ -61,7 +60,6 @@ impl<'a> Intent<'a> {
         })
     }
 
-    /// Reason why a server with this configuration cannot accept it.
     pub(super) fn refusal(&self, config: &Config) -> Option<String> {
         let mut shares = self.shares.iter().map(Calls::share);
         let too_large = shares.find_map(|share| refusal_of_size(&share, config));
@@ -96,7 +94,6 @@ impl<'a> Intent<'a> {
     }
 }
 
-/// Reason why a profile does not let calls carry this much.
 pub(crate) fn refusal_of_size(share: &Share, config: &Config) -> Option<String> {
     let (key, most) = match share.op {
         Operation::Read => ("rpc.max_read_bytes", config.read_bytes_max()),

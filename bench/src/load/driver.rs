@@ -46,16 +46,13 @@ pub(super) struct Driver {
     /// Maximum wait for measured calls when no more start, in ticks.
     grace: u64,
     interrupt: Interrupt,
-    /// Turns of the core, few of which read the clock.
     turns: u32,
     calls_left: u64,
     mixer: Option<Mixer>,
     open: Option<Open>,
     /// Slots of a closed loop that have not started yet, with their start times.
     ramp: VecDeque<(u64, Place)>,
-    /// One for each share of the workload.
     recorders: Vec<Recorder>,
-    /// Measured calls of each share that were not answered.
     lost: Vec<u64>,
     /// End of the measured call that was answered last.
     last_reply: u64,
@@ -82,7 +79,6 @@ struct Lane {
     is_stalled: bool,
 }
 
-/// The end of a lane's calls.
 pub(super) enum Calls {
     /// The core's own, whose replies come to a handler.
     Core(Client),
@@ -183,7 +179,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts a drive. A closed loop starts the first call of every slot, spread over the ramp.
     pub(super) fn start(&mut self, drive: &Drive) -> Result<(), Failure> {
         if self.in_flight > 0 {
             let still = "calls of the last drive are still in flight";
@@ -232,8 +227,7 @@ impl Driver {
         self.ramp_up(drive.begin);
     }
 
-    /// Retries stalled calls and starts calls that are due; returns whether the drive is over.
-    /// Called every turn.
+    /// Called every turn; returns whether the drive is over.
     #[inline]
     pub(super) fn turn(&mut self) -> bool {
         if !self.stalled.is_empty() {
@@ -303,7 +297,6 @@ impl Driver {
         }
     }
 
-    /// Counts the unanswered measured calls as lost, and forgets them.
     #[cold]
     fn lose_pending(&mut self) {
         self.give_up_measured();
@@ -409,7 +402,6 @@ impl Driver {
         }
     }
 
-    /// Starts the call of a lane that waits longest; false if none waits, or it still cannot start.
     fn start_waiting(&mut self, lane: usize) -> bool {
         let first = |driver: &Self| driver.lanes.get(lane)?.waiting.front().copied();
         let is_started = first(self).is_some_and(|slot| self.attempt(lane, slot));
@@ -435,8 +427,7 @@ impl Driver {
         }
     }
 
-    /// Returns true if the closed-loop call that starts now is measured. The last allowed one ends
-    /// the measured time.
+    /// The last allowed call ends the measured time.
     #[inline]
     fn next_counts(&mut self, now: u64) -> bool {
         let counts = self.schedule.phase == Phase::Measured;
@@ -447,7 +438,6 @@ impl Driver {
         counts
     }
 
-    /// Starts the next call of a slot.
     #[inline(always)]
     fn issue(&mut self, index: usize, slot: usize, counts: bool) {
         if self.workload.verify != Verify::Off {
@@ -473,7 +463,6 @@ impl Driver {
         }
     }
 
-    /// Retries the prepared call of a slot; returns `false` if it has to wait on, or has failed.
     fn attempt(&mut self, index: usize, slot: usize) -> bool {
         let Some(lane) = self.lanes.get_mut(index) else { return false };
         if self.open.is_some() {
@@ -509,7 +498,6 @@ impl Driver {
         }
     }
 
-    /// Fails the drive if the call can never start.
     #[cold]
     fn on_refused(&mut self, lane: usize, slot: usize, refused: &Backpressure) {
         match refused {
@@ -526,8 +514,7 @@ impl Driver {
         }
     }
 
-    /// Returns true if calls have found no memory for so long that they never will. Memory of the
-    /// last calls is returned a little after their replies.
+    /// Memory of the last calls is returned a little after their replies.
     fn is_starved(&mut self) -> bool {
         if self.in_flight > 0 {
             self.starved_since = None;
@@ -546,7 +533,6 @@ impl Driver {
         self.on_end(lane, token, is_late, |slot| slot.take_reply(reply));
     }
 
-    /// Takes an answer to this thread, if there is one.
     pub(super) fn take_answer(&mut self) -> bool {
         let Some(Lane { calls: Calls::Thread(caller), .. }) = self.lanes.first_mut() else {
             return false;
@@ -633,7 +619,6 @@ impl Driver {
         self.recorders[share].record(now.saturating_sub(started));
     }
 
-    /// Keeps the first failure and starts no more calls.
     #[cold]
     fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
@@ -672,12 +657,10 @@ impl ReplyHandler for LaneHandler {
     }
 }
 
-/// Grace at the end of an open loop for calls behind schedule to start. Their latency counts, with
-/// all the time they have waited.
+/// Grace for late calls of an open loop. Their latency counts, with all the time they have waited.
 const LATE_MIN: Duration = Duration::from_millis(20);
 /// Or this fraction of the measured time, if that is longer.
 const LATE_SHARE: u64 = 100;
-/// Maximum wait for calls in flight after an interrupt.
 const GRACE_OF_INTERRUPT: Duration = Duration::from_millis(500);
 /// Rare enough not to affect a round trip, and still several per second on a core that sleeps in
 /// each turn.

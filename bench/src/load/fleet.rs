@@ -23,7 +23,6 @@ pub(crate) struct Fleet {
     cpus: Vec<usize>,
     is_local: bool,
     workload: Option<Workload>,
-    /// The other processes that measure at the same time.
     pub(crate) party: Option<Party>,
     /// Number of the last repeat that they began together.
     round: u32,
@@ -77,7 +76,6 @@ fn wait<T>(answer: Answer<T>) -> Result<T, Failure> {
 }
 
 impl Fleet {
-    /// The server's inline sizes, if it reports them; an error if it rejects this workload.
     pub(crate) fn announce(&self, workload: &Workload) -> Result<Option<[usize; 2]>, Failure> {
         let workload = *workload;
         self.first(move |session| session.announce(&workload))
@@ -100,7 +98,6 @@ impl Fleet {
         self.measure(limits)?.into_iter().next().map(|(_, one)| one).ok_or_else(nothing)
     }
 
-    /// [`Fleet::measure`] from the start that [`Fleet::join`] returned.
     fn measure_from(&self, limits: &Limits, common: Option<u64>) -> Result<Vec<Measured>, Failure> {
         let Some(workload) = self.workload else { return Ok(Vec::new()) };
         let before = self.server_status()?;
@@ -191,7 +188,6 @@ impl Fleet {
         wait(self.order(0, work))
     }
 
-    /// Makes the cores of the workload do something at the same time, and waits for all of them.
     fn all<T: Send + 'static>(
         &self,
         work: impl Fn(usize, &mut Session<'_>) -> Result<T, Failure> + Copy + Send + 'static,

@@ -170,7 +170,6 @@ pub(crate) struct CoreUse {
 }
 
 impl CoreUse {
-    /// Everything that sums of cores count.
     pub(crate) fn counts(&self) -> [u64; 8] {
         let Self { calls, polls, empty_polls, credit_stalls, queue_full, copies, steal_ms, .. } =
             *self;
@@ -178,7 +177,6 @@ impl CoreUse {
         [calls, polls, empty_polls, credit_stalls, queue_full, copies, steal_ms, switches]
     }
 
-    /// The activity of a core, or several together, over two consecutive periods of these lengths.
     pub(crate) fn and_then(&self, next: &Self, seconds: [f64; 2]) -> Self {
         Self { cpu: self.cpu, ..Self::joined(&[*self, *next], &seconds) }
     }

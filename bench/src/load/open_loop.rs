@@ -62,15 +62,13 @@ impl Open {
         })
     }
 
-    /// Measured time of whole calls, in ticks: the requested time, rounded down to a whole number
-    /// of calls.
+    /// The requested time in ticks, rounded down to a whole number of calls.
     pub(super) fn measured_ticks(rate: Rate, drive: &Drive, clock: &Clock) -> u64 {
         let per_tick = per_tick(rate, drive, clock);
         (whole_calls(rate, per_tick, drive) as f64 / per_tick).ceil() as u64
     }
 
-    /// Time of the planned calls at their rate, in ticks, once all of them have started and no more
-    /// are to follow.
+    /// In ticks; `None` until all planned calls have started, and no more are to follow.
     #[inline]
     pub(super) fn early_end(&self) -> Option<u64> {
         self.early_end.filter(|_| self.tally.sent == self.tally.planned)
@@ -114,7 +112,6 @@ impl Open {
         self.free(place);
     }
 
-    /// Gives up the measured calls that no slot has taken.
     pub(super) fn skip_measured(&mut self) {
         self.pacer.skip_measured();
         self.tally.never_sent += self.tally.planned.saturating_sub(self.taken);

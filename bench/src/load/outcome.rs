@@ -20,11 +20,9 @@ pub(super) struct Driven {
     pub(super) reverse: Option<Figures>,
 }
 
-/// A workload, or one operation of a mix, with its results.
 pub(crate) type Measured = (Workload, Measurement);
 
-/// Combines the cores of one repeat, at least one. The whole comes first, then each
-/// operation of a mix.
+/// Combines the cores of one repeat. The whole comes first, then each operation of a mix.
 pub(super) fn combine(
     workload: &Workload,
     limits: &Limits,
@@ -62,8 +60,7 @@ pub(super) fn combine(
     Ok(measured)
 }
 
-/// Results of the server's loops, in addition to those of the client. The caller is named first:
-/// here that is the server.
+/// The caller is named first: here that is the server.
 pub(super) fn reversed(
     workload: &Workload,
     forward: &Measurement,
@@ -108,7 +105,6 @@ fn rate(count: f64, elapsed_s: f64) -> f64 {
 
 struct Sides {
     client: Vec<CoreUse>,
-    /// `None` if the server did not report it.
     server: Option<Vec<CoreUse>>,
 }
 
@@ -131,7 +127,6 @@ impl Sum {
         Self { tally, elapsed_s, start_unix_s: now.as_secs_f64() - since_ns / 1e9, ns_per_tick }
     }
 
-    /// The measurement of these shares, which moved this many bytes.
     fn measurement(
         &self,
         workload: &Workload,

@@ -60,7 +60,6 @@ impl Joined {
         Ok(Self { refusal, start_in: is_set.then_some(start_in), missing, first_missing })
     }
 
-    /// `2 of 4 ranks (1, 3)`.
     pub(super) fn shown(&self, ranks: u32) -> String {
         let named: Vec<String> = self.first_missing.iter().map(ToString::to_string).collect();
         let more = if self.missing as usize > named.len() { ", ..." } else { "" };
@@ -136,7 +135,6 @@ impl<C: Copy + PartialEq> Job<C> {
         self.members.values().any(|member| member.connection.is_some())
     }
 
-    /// Returns whether a process is not one of a job that has started.
     fn is_stranger(&self, join: &Join) -> bool {
         let known = self.members.get(&join.rank).map(|member| member.process);
         let is_other = known != Some(join.process) || join.ranks != self.ranks;

@@ -60,7 +60,6 @@ impl ReplyHandler for BackHandler {
     }
 }
 
-/// Retries stalled calls, and detects the end of the drive.
 fn look(driver: &RefCell<Driver>, end: &RefCell<End>) {
     let mut driver = driver.borrow_mut();
     if !driver.turn() {
@@ -72,10 +71,7 @@ fn look(driver: &RefCell<Driver>, end: &RefCell<End>) {
 }
 
 impl Backs {
-    /// Starts calling the caller.
-    ///
-    /// # Errors
-    /// The reason for rejecting the request.
+    /// Fails with the reason for rejecting the request.
     pub(super) fn start(&mut self, call: &Call<'_>, plan: &BackPlan) -> Result<(), String> {
         let back = self.back(call, plan.workload())?;
         let clock = Clock::shared();

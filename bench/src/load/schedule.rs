@@ -37,7 +37,6 @@ pub(super) enum Phase {
     Over,
 }
 
-/// The phases of a drive, and the intervals of its measured time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Schedule {
     next: u64,
@@ -112,7 +111,6 @@ pub(super) struct Pacer {
     window: [f64; 2],
     /// Measured calls after the next.
     left: u64,
-    /// The next call is measured.
     pub(super) counts: bool,
     /// Position of this core's calls in the distance between two calls, if distances are equal.
     place: f64,
@@ -204,7 +202,6 @@ impl Pacer {
         }
     }
 
-    /// Advances to the first call after the measured time.
     pub(super) fn skip_measured(&mut self) {
         if self.load < self.window[1] {
             (self.left, self.load) = (0, self.window[0].max(self.load));
@@ -256,9 +253,8 @@ pub(super) struct Mixer {
 }
 
 impl Mixer {
-    /// Creates a mixer of these shares; `None` for a single one, which needs no choice. Its
-    /// sequence differs from that of the arrivals with the same seed: no operation may prefer the
-    /// longer gaps.
+    /// `None` for a single share. The sequence differs from that of arrivals with the same seed: no operation
+    /// may prefer the longer gaps.
     pub(super) fn new(shares: &[Share], seed: u64) -> Option<Self> {
         let sum = |end: &mut u64, share: &Share| {
             *end += u64::from(share.weight);
@@ -275,7 +271,6 @@ impl Mixer {
     }
 }
 
-/// Separates the seeds of mixes from those of arrivals.
 const MIX_SEED: u64 = 0x6d69_785f_7365_6564;
 
 #[cfg(test)]

@@ -19,8 +19,7 @@ use spinrpc_xdr::{Decode, Encode, Opaque, Xdr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Answers the benchmark program on every core of `engine`, at `address`. What it serves is in a slab that it lends, if
-/// `lends`. Returns when it listens.
+/// What it serves is in a slab that it lends, if `lends`. Returns when it listens.
 pub(crate) fn serve(
     engine: &Engine,
     config: &Config,

@@ -38,13 +38,11 @@ pub(crate) struct Callee<'a> {
 }
 
 impl<'a> Callee<'a> {
-    /// spinperf's own program, whose server reports the activity of its cores.
     pub(crate) fn spinperf(address: &'a str) -> Self {
         let (program, version) = (PROGRAM, VERSION);
         Self { address, program, version, is_asked: true }
     }
 
-    /// The same without a connection for questions: those of the workload are the only ones.
     pub(crate) fn not_asked(address: &'a str) -> Self {
         Self { is_asked: false, ..Self::spinperf(address) }
     }
@@ -53,8 +51,7 @@ impl<'a> Callee<'a> {
         self.address.starts_with("shm:")
     }
 
-    /// Any program: only its NULL procedure is called, which every program has (RFC 5531 section
-    /// 12.1).
+    /// Only its NULL procedure is called, which every program has (RFC 5531 section 12.1).
     pub(crate) fn other(address: &'a str, program: u32, version: u32) -> Self {
         let (program, version) = (Program(program), Version(version));
         let is_asked = (program, version) == (PROGRAM, VERSION);
@@ -84,7 +81,6 @@ pub(super) struct Session<'a> {
 /// A server whose core has no thread of its own: that of the client's core polls it as well.
 pub(crate) struct Beside {
     pub(crate) server: Engine,
-    /// The CPU that this leaves to callers.
     pub(crate) free_cpu: usize,
 }
 
@@ -95,7 +91,6 @@ struct Questions {
     waiting: Waiting,
     /// Token of procedure 0; the others follow.
     tokens_from: u64,
-    /// Begins the message of a failure.
     what: &'static str,
 }
 
@@ -157,7 +152,6 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Opens the connections of a workload, if the server has room for it.
     pub(super) fn load(&mut self, workload: Workload) -> Result<(), Failure> {
         self.announce(&workload)?;
         self.loaded = Some(self.opened(workload)?);
@@ -192,7 +186,6 @@ impl<'a> Session<'a> {
         self.engine.slab(layout).map_err(failed)
     }
 
-    /// Drives the load once; the samples are this core's.
     pub(super) fn drive(&mut self, limits: &Limits, rank: Rank) -> Result<Driven, Failure> {
         let load = self.loaded.take().ok_or_else(server_lost)?;
         let driven = self.drive_load(&load, limits, rank);
@@ -297,8 +290,7 @@ impl<'a> Session<'a> {
         self.question(0, HOLDINGS, |_| {}, |mut from| Holdings::decode(&mut from))
     }
 
-    /// Announces the load to each spinperf server; an error if one has no room for it. Blocks for a
-    /// round trip to each; returns the inline sizes of the first.
+    /// Fails if a server has no room. Blocks for a round trip to each; returns the inline sizes of the first.
     pub(super) fn announce(&mut self, workload: &Workload) -> Result<Option<[usize; 2]>, Failure> {
         let shares: Vec<Calls> = workload.shares().iter().map(Calls::of).collect();
         let rejects =
@@ -314,10 +306,7 @@ impl<'a> Session<'a> {
         Ok(first)
     }
 
-    /// Waits at the first server for the other ranks; returns the common start in ticks.
-    ///
-    /// # Errors
-    /// Not all came within this time; says which are missing.
+    /// Waits at the first server for the other ranks, or fails; returns the common start in ticks.
     pub(super) fn join(&mut self, party: &Party, round: u32) -> Result<u64, Failure> {
         let Party { ref rank, process, patience } = *party;
         let deadline = Instant::now() + patience;
@@ -426,7 +415,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs turns until no more than `left` of these clients are still to come up.
     fn wait_until_up(
         &mut self,
         waiting: &mut Vec<Client>,
@@ -448,7 +436,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Connects to one server after the other.
     fn connect<H: ReplyHandler + 'static>(
         &mut self,
         number: usize,
@@ -518,7 +505,6 @@ impl Session<'_> {
         answer.map(drop).map_err(|refusal| both.failed(&refusal))
     }
 
-    /// Waits for the figures of the server, unless it has stopped answering.
     fn end_reverse(&mut self, both: &Questions, tally: &Tally) -> Result<Option<Figures>, Failure> {
         if tally.is_stuck {
             // The server would not answer the question either.
@@ -538,9 +524,7 @@ struct Load {
     workload: Workload,
     driver: Rc<RefCell<Driver>>,
     idle: Vec<Client>,
-    /// The connection of calls from other threads, if these make them.
     handle: Option<ClientHandle>,
-    /// The same connection for calls in reverse.
     both: Option<Questions>,
 }
 

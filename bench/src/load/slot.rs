@@ -36,7 +36,6 @@ struct Part {
     payload: Vec<u8>,
     /// Source of a write or destination of a read, while no call uses it.
     memory: Option<Memory>,
-    /// Memory returned by a call is kept for the next.
     keeps_memory: bool,
     /// A call lends memory, or has data of its own.
     needs_preparing: bool,
@@ -46,8 +45,7 @@ struct Part {
 }
 
 enum Memory {
-    /// Private memory, which the server cannot write; its bytes are copied to or from the
-    /// connection's memory.
+    /// The server cannot write it; its bytes are copied to or from the connection's memory.
     Private(Bulk),
     /// Memory of the connection, with `mem.bulk = lent`.
     Exposed(ExposedBulk),
@@ -62,7 +60,6 @@ impl Memory {
         exposed.or_else(|| client.bulk(bytes).map(Self::Private))
     }
 
-    /// Fills it with the pattern of `seed`, through `scratch` if needed.
     fn fill(&mut self, seed: u64, scratch: &mut Vec<u8>) {
         match self {
             Self::Private(bulk) => fill(bulk.bytes_mut(), seed, 0),
@@ -90,7 +87,6 @@ impl Slot {
         Ok(Self { parts, ..Self::default() })
     }
 
-    /// Sets the number of the next call, which seeds its data.
     #[inline]
     pub(super) fn renew(&mut self, seed: u64) {
         let part = &mut self.parts[self.part];
@@ -100,8 +96,7 @@ impl Slot {
         }
     }
 
-    /// Starts the next call: fills the data to send, if it is verified, and lends memory. A call
-    /// that is rejected is retried unchanged.
+    /// A call that is rejected is retried unchanged.
     #[inline(always)]
     pub(super) fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
         let part = &mut self.parts[self.part];
@@ -149,7 +144,6 @@ impl Slot {
         reply.map_err(|error| call_failed(self.parts[self.part].share.op, &error))
     }
 
-    /// Error if there can never be memory for the prepared call.
     #[cold]
     pub(super) fn no_memory(&self) -> Failure {
         let Share { op, call_bytes, reply_bytes, .. } = self.parts[self.part].share;
@@ -163,7 +157,6 @@ impl Slot {
 }
 
 impl Part {
-    /// Takes the memory of all calls, if it is kept.
     fn new(
         share: Share,
         verify: Verify,
@@ -235,7 +228,6 @@ impl Part {
         Ok(())
     }
 
-    /// The memory of the last call, or other memory if that was returned to the connection.
     fn take_memory(&mut self, client: &Client) -> Result<Memory, Backpressure> {
         let (bytes, slab) = (self.share.call_bytes, self.slab.as_ref());
         let other = || Memory::take(client, slab, bytes).ok_or(Backpressure::NoBuffer);
@@ -258,7 +250,6 @@ impl Part {
         started.map(drop)
     }
 
-    /// Starts a call that lends memory.
     fn call(&mut self, client: &Client, token: Token) -> Result<(), Backpressure> {
         let Share { op, call_bytes, .. } = self.share;
         let check = Check::new(self.verify, self.seed);

@@ -37,7 +37,6 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// Reads these cores of an engine, whose threads have these times.
     pub(super) fn observe(
         engine: &Engine,
         cores: impl Iterator<Item = usize>,
@@ -83,7 +82,6 @@ impl Status {
         self.cores.iter().zip(&after.cores).map(of).collect()
     }
 
-    /// The CPU of the only core; `None` if there are several, or it is not pinned.
     pub(super) fn only_cpu(&self) -> Option<usize> {
         let [core] = &self.cores[..] else { return None };
         known(core.cpu).map(|cpu| cpu as usize)

@@ -35,7 +35,6 @@ impl Operation {
         }
     }
 
-    /// Returns whether its data is beside the message.
     pub(crate) fn is_bulk(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
@@ -101,7 +100,6 @@ impl Share {
         }
     }
 
-    /// `echo 64 B -> 1 KiB`.
     pub(crate) fn name(&self) -> String {
         let mut name = self.op.name().to_owned();
         if self.op != Operation::Null {
@@ -129,7 +127,6 @@ impl Mix {
         self.0.into_iter().flatten()
     }
 
-    /// Returns whether there is no mix: the workload is its operation alone.
     pub(crate) fn is_empty(&self) -> bool {
         self.shares().next().is_none()
     }
@@ -191,7 +188,6 @@ pub(crate) enum Ends {
 }
 
 impl Workload {
-    /// One call at a time on one connection, unverified.
     pub(crate) fn ping_pong(op: Operation, bytes: usize) -> Self {
         Self {
             op,
@@ -239,7 +235,6 @@ impl Workload {
         share.payload_bytes()
     }
 
-    /// The machine limits that bound this workload, to measure with it.
     pub(crate) fn probes(&self) -> Vec<Probe> {
         let [share] = *self.shares() else { return Vec::new() };
         let (call_bytes, reply_bytes) = share.message_bytes();
@@ -262,7 +257,6 @@ impl Workload {
         }
     }
 
-    /// A few words for a table: `echo 64 B, depth 32, verify full`.
     pub(crate) fn name(&self) -> String {
         let reverse = if self.reverse { "reverse " } else { "" };
         let several = |count: usize, what: &str| (count > 1).then(|| format!("{count} {what}"));
@@ -356,8 +350,7 @@ pub(crate) struct Limits {
     pub(crate) duration: Duration,
     /// Unmeasured time at the end, under the same load.
     pub(crate) cooldown: Duration,
-    /// Maximum wait for measured calls in flight when no more start. Calls without a reply by then
-    /// are lost.
+    /// Maximum wait for measured calls in flight at the end. Those without a reply by then are lost.
     pub(crate) grace: Duration,
     pub(crate) can_be_interrupted: bool,
     /// Ends the repeat early after this many measured calls of each core.
@@ -389,7 +382,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Total time of a repeat, if nothing ends it earlier.
     pub(crate) fn total(&self) -> Duration {
         self.ramp + self.warmup + self.duration + self.cooldown
     }
@@ -400,7 +392,6 @@ impl Limits {
         (rank * cores + index, ranks * cores)
     }
 
-    /// Length of the parts of the measured time with their own histogram.
     pub(crate) fn interval(&self) -> Duration {
         (self.duration / self.intervals_max.max(1)).max(INTERVAL_MIN)
     }
@@ -409,8 +400,7 @@ impl Limits {
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Default of `--grace`: the default deadline of a call (`rpc.timeout_ms`).
 const GRACE: Duration = Duration::from_secs(10);
-/// Maximum number of open-loop calls in flight on a connection, unless `--in-flight-max` says
-/// otherwise.
+/// Open-loop calls in flight on a connection, unless `--in-flight-max` says otherwise.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 pub(crate) const SHARES: usize = 8;
 const TRANSPORT_BYTES: usize = 28;

@@ -20,9 +20,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Prints the metrics once, or serves them until interrupted.
-///
-/// # Errors
-/// There is no such engine, or the server cannot listen at the address.
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     let wanted =
         Wanted { target: args.target.clone(), latency: args.latency, turn: Mutex::new(()) };
@@ -56,10 +53,7 @@ impl Wanted {
     }
 }
 
-/// Serves until the process exits.
-///
-/// # Errors
-/// The server cannot listen at the address.
+/// Returns only if the server cannot listen at the address.
 fn serve(address: SocketAddr, wanted: Wanted) -> Result<(), Failure> {
     let failed = |error| Failure::system(format!("listening on {address}"), error);
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -120,7 +114,6 @@ fn write_until(mut stream: &TcpStream, mut bytes: &[u8], end: Instant) -> io::Re
     Ok(())
 }
 
-/// Reads a request without a body, up to its empty line.
 fn read_request(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     let mut request = Vec::new();

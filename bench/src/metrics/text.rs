@@ -70,7 +70,6 @@ const GAUGES: &[Gauge] = &[
     ("calls_put_off", "Calls waiting for memory or room", |core| told(core, core.put_off)),
 ];
 
-/// `None` for a core that has not answered.
 fn told(core: &Core, count: u64) -> Option<u64> {
     core.answered.then_some(count)
 }
@@ -112,7 +111,6 @@ fn once_each(engines: Vec<Found>) -> Vec<Found> {
 struct Engines(Vec<Found>);
 
 impl Found {
-    /// Leaves out what is there twice, and what would exceed the rest of its user's budget.
     fn bounded(mut self, budget: &mut Budget) -> Option<Self> {
         // Bytes of labels may be escaped.
         let mut take = |lines: usize, label_bytes: usize| {
@@ -212,7 +210,6 @@ fn of_cores(engine: &Found, value: impl Fn(&Core) -> Option<Value>) -> Vec<(Labe
     cores.filter_map(|core| Some((own(core), value(core)?))).collect()
 }
 
-/// The values of a metric of one engine.
 type OfEngine = fn(&Found) -> Vec<(Labels, Value)>;
 
 /// Metrics that are neither plain counters nor plain gauges of cores.

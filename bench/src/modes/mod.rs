@@ -88,8 +88,7 @@ fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<(Vec<Vec<Done>>, Option<Fa
     Ok((measured, None))
 }
 
-/// The rows of one workload from all of its repeats: one, or for a mix one for the whole and one
-/// for each operation.
+/// For a mix, one row for the whole and one for each operation.
 fn rows(repeats: Vec<Vec<Measured>>) -> Vec<Row> {
     placed_rows(repeats.into_iter().map(|one| (one, None)).collect())
 }

@@ -45,7 +45,6 @@ struct Search<'a> {
     plan: &'a Plan,
     p99_limit_ns: f64,
     steps: Vec<SaturationStep>,
-    /// Results at the highest rate that has held so far.
     best: Option<Vec<Measured>>,
     /// The server has stopped answering, so no rate holds any more.
     stuck: bool,
@@ -81,7 +80,6 @@ impl Search<'_> {
     }
 }
 
-/// The time of a step, extended for a low rate until it yields enough calls.
 fn limits_at(workload: &Workload, limits: &Limits) -> Limits {
     let per_second = workload.rate.map_or(u64::MAX, |rate| rate.per_second.max(1));
     let needed = Duration::from_secs_f64(CALLS_PLANNED / per_second as f64);
@@ -125,8 +123,7 @@ pub(super) fn describe(step: &SaturationStep) -> String {
     )
 }
 
-/// The highest rate that holds, with a precision of a twentieth; `None` if even the lowest does
-/// not.
+/// With a precision of a twentieth; `None` if even the lowest does not hold.
 fn find(mut holds: impl FnMut(u64) -> Result<bool, Failure>) -> Result<Option<u64>, Failure> {
     let mut rate = RATE_FIRST;
     let (mut low, mut high) = if holds(rate)? {

@@ -38,7 +38,6 @@ pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     watch.outcome()
 }
 
-/// The first window warms up, the last cools down.
 fn limits_of(plan: &Plan, window: usize, windows: usize) -> Limits {
     let (first, last) = (window == 0, window + 1 == windows);
     let or_none = |time, wanted| if wanted { time } else { Duration::ZERO };
@@ -64,8 +63,7 @@ struct Watch {
     /// The whole and its operations: the sums of their counters, and other data from the last
     /// window.
     sums: Vec<Measured>,
-    /// The server's engine, seen through its control socket, or the reason why it cannot be
-    /// watched.
+    /// Seen through the control socket, or the reason why it cannot be watched.
     server: Result<Watched, String>,
     pace: Pace,
 }
@@ -185,8 +183,7 @@ impl Watch {
     }
 }
 
-/// The sum of counters and samples; percentiles are computed at the end, from all samples. The
-/// service times of a window are not kept.
+/// Percentiles are computed at the end, from all samples. Service times of a window are not kept.
 fn add_up(((workload, mut sum), (_, next)): (Measured, Measured)) -> Measured {
     let elapsed_s = sum.elapsed_s + next.elapsed_s;
     let mean = |of: fn(&Measurement) -> f64| {
@@ -300,14 +297,12 @@ pub(super) fn describe(window: &SoakWindow) -> String {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     mean: f64,
-    /// Change along the line from the first point to the last.
     change: f64,
     change_error: f64,
 }
 
 impl Line {
-    /// Fits points in order of time, ignoring NaN; `None` with fewer than three points, or with all
-    /// at one time.
+    /// Ignores NaN; `None` with fewer than three points, or with all at one time.
     fn through(points: impl Iterator<Item = (f64, f64)>) -> Option<Self> {
         let points: Vec<(f64, f64)> = points.filter(|(_, value)| !value.is_nan()).collect();
         let (first, last) = (points.first()?.0, points.last()?.0);
@@ -330,7 +325,6 @@ impl Line {
 
 const INTERVALS_MAX: usize = 60;
 const LATENCY_NS_MAX: u64 = 1 << 40;
-/// Minimum number of windows for a line.
 const TREND_WINDOWS_MIN: usize = 4;
 const ERRORS_CLEAR: f64 = 4.0;
 const LEAK_BYTES: f64 = 1_048_576.0;

@@ -42,12 +42,10 @@ impl Unit {
         }
     }
 
-    /// True for times and other costs.
     pub(crate) fn lower_is_better(self) -> bool {
         matches!(self, Self::Ns | Self::Ticks | Self::Ratio { lower_is_better: true })
     }
 
-    /// Formats a value for a column with the label of [`Figure::label`].
     pub(crate) fn show(self, value: f64) -> String {
         match self {
             Self::PerSecond => show_count(value),

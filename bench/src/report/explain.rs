@@ -47,8 +47,6 @@ impl Limit {
 }
 
 impl Bound {
-    /// The bottleneck of a row, given the capacity of the link in bytes per second, if there is
-    /// one.
     pub(crate) fn of(row: &Row, wire_bytes_per_second: Option<f64>) -> Self {
         let median = &row.median;
         let link_percent = wire_bytes_per_second.map(|wire| median.bytes_per_second / wire * 100.0);

@@ -106,7 +106,6 @@ impl Report {
         self.notes.extend(notes);
     }
 
-    /// Adds every limit that was measured with the rows, each probe once.
     pub(crate) fn collect_floor(&mut self) {
         for repeat in self.rows.iter().flat_map(|row| &row.repeats) {
             let placement = repeat.placed.map(|placed| placed.placement);
@@ -199,7 +198,6 @@ impl FloorRow {
         Self { name: probe.name(), probe, values, placements, median: f64::NAN }
     }
 
-    /// Adds a value, measured on cores of this placement.
     pub(crate) fn add(&mut self, value: f64, placement: Option<Placement>) {
         self.values.push(value);
         self.placements.push(placement);
@@ -207,7 +205,6 @@ impl FloorRow {
     }
 }
 
-/// One limit measured just before one repeat.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct FloorValue {
     #[serde(flatten)]
@@ -250,13 +247,11 @@ pub(crate) struct Repeat {
     pub(crate) ratios: Vec<Ratio>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stuck: bool,
-    /// Placement of the cores from the limits to the end; absent if unknown.
     #[serde(flatten)]
     pub(crate) placed: Option<Placed>,
 }
 
 impl Repeat {
-    /// Compares a measurement with the limits measured just before it.
     pub(crate) fn new(measurement: Measurement, floor: Vec<FloorValue>) -> Self {
         let ratios = floor.iter().map(|value| value.ratio(&measurement)).collect();
         let stuck = measurement.cut_short.is_stuck;
@@ -410,7 +405,6 @@ fn ratio_medians(repeats: &[Repeat]) -> Vec<RatioSummary> {
     first.ratios.iter().enumerate().map(summarise).collect()
 }
 
-/// Both ends are NaN if one of the values is.
 fn spread(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let values: Vec<f64> = values.collect();
     if values.iter().any(|value| value.is_nan()) {
@@ -452,7 +446,6 @@ impl Goal {
 pub(crate) struct Saturation {
     pub(crate) p99_limit_ns: f64,
     pub(crate) steps: Vec<SaturationStep>,
-    /// The highest rate that held, in calls per second; absent if none did.
     pub(crate) highest_per_second: Option<f64>,
 }
 
@@ -506,14 +499,11 @@ pub(crate) enum TrendUnit {
     Bytes,
 }
 
-/// A straight line through a figure of all windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Trend {
-    /// Name of the figure: `p50`, `server memory` and so on.
     pub(crate) what: &'static str,
     pub(crate) unit: TrendUnit,
     pub(crate) mean: f64,
-    /// Change of the line from the first window to the last.
     pub(crate) change: f64,
     pub(crate) change_error: f64,
     /// The change exceeds the tolerance, and is too significant to be chance.
@@ -521,13 +511,11 @@ pub(crate) struct Trend {
 }
 
 impl Trend {
-    /// Change, and its standard error, in percent of the mean.
     pub(crate) fn percents(&self) -> [f64; 2] {
         let mean = self.mean.abs().max(f64::MIN_POSITIVE);
         [self.change, self.change_error].map(|part| part / mean * 100.0)
     }
 
-    /// `p99 changed by +3.1 % (error 4.0 %)`.
     pub(crate) fn describe(&self) -> String {
         let [change, error] = self.percents();
         let drift = if self.is_drift { ": DRIFT" } else { "" };

@@ -6,7 +6,6 @@ use crate::load::CoreUse;
 use crate::units::{joined, show_count, show_us};
 use std::fmt::{Display, Write};
 
-/// The whole report: environment, limits, results, goals, notes; ends with a newline.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = String::new();
     let facts = report.environment.facts().into_iter().chain([report.interference.fact()]);
@@ -59,7 +58,6 @@ pub(crate) fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Returns whether the last cell of a column begins like a number and does not end in words.
 fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
     let cell = rows.last().and_then(|row| row.get(column)).map_or("", String::as_str);
     let begins = cell.starts_with(|c: char| c.is_ascii_digit() || c == '(' || c == '-');
@@ -135,7 +133,6 @@ fn show_rate(per_second: f64) -> String {
     if per_second.is_nan() { "-".to_owned() } else { show_count(per_second) }
 }
 
-/// Formats with the digits that a division of the calls needs.
 fn show_seconds(seconds: f64) -> String {
     match seconds {
         _ if seconds < 1.0 => format!("{seconds:.6}"),

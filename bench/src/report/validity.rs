@@ -12,7 +12,6 @@ impl Repeat {
         self.placed.map(|placed| placed.placement)
     }
 
-    /// Returns whether the cores had another placement at its end.
     pub(super) fn has_moved(&self) -> bool {
         self.placement() == Some(Placement::Moved)
     }
@@ -52,7 +51,6 @@ impl Row {
 }
 
 impl FloorRow {
-    /// As [`Row::parts`].
     pub(super) fn parts(&self) -> Vec<Cow<'_, Self>> {
         let known = self.placements.iter().copied().chain(std::iter::repeat(None));
         let groups = grouped(known.zip(&self.values));
@@ -88,7 +86,6 @@ fn grouped<T>(
 }
 
 impl Report {
-    /// Notes on the placements of the cores and on disturbed repeats.
     pub(crate) fn note_validity(&mut self) {
         let repeats = || self.rows.iter().flat_map(|row| &row.repeats);
         // Those of a row are of its repeats.

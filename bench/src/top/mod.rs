@@ -65,9 +65,6 @@ fn parse_idle(text: &str) -> Result<IdlePolicy, String> {
 }
 
 /// Watches until interrupted, until the engines exit, or for the requested number of updates.
-///
-/// # Errors
-/// Nothing can be watched, or the engines exited before the requested number of updates.
 pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     interrupt::catch()?;
     let watched = Watched::find(args.target.as_ref())?;

@@ -97,7 +97,6 @@ impl Metric {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Core {
     pub(crate) index: u32,
-    /// The CPU that it is pinned to.
     pub(crate) cpu: Option<u32>,
     pub(crate) idle: String,
     pub(crate) running: bool,
@@ -163,7 +162,6 @@ pub(crate) struct Moved {
     pub(crate) written: u64,
 }
 
-/// One pool of its message buffers.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Buffers {
     pub(crate) total: u64,

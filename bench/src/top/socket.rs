@@ -46,17 +46,14 @@ pub(crate) struct Budget {
     own: u64,
     of_each: u64,
     of_others: u64,
-    /// What is left for each user that has spent something.
     users: HashMap<u32, u64>,
 }
 
 impl Budget {
-    /// Amounts for this user and for root, for each other user, and for all others together.
     pub(crate) fn new(own: u64, of_each: u64, of_others: u64) -> Self {
         Self { own, of_each, of_others, users: HashMap::new() }
     }
 
-    /// Amount that the engines of this user may still take.
     pub(crate) fn left(&self, user: u32) -> u64 {
         let left = self.users.get(&user).copied();
         match is_other(user) {
@@ -65,7 +62,6 @@ impl Budget {
         }
     }
 
-    /// Takes the amount, or all that is left.
     pub(crate) fn spend(&mut self, user: u32, amount: u64) {
         let is_other = is_other(user);
         let left = self.users.entry(user).or_insert(if is_other { self.of_each } else { self.own });
@@ -75,7 +71,6 @@ impl Budget {
         }
     }
 
-    /// Takes the amount if there is as much left; returns whether there was.
     pub(crate) fn take(&mut self, user: u32, amount: u64) -> bool {
         let is_enough = amount <= self.left(user);
         if is_enough {
@@ -145,7 +140,6 @@ pub(crate) struct Owner {
     pub(crate) user: u32,
 }
 
-/// Reason for a missing snapshot.
 #[derive(Debug)]
 pub(crate) enum Silence {
     Gone,
@@ -153,12 +147,10 @@ pub(crate) enum Silence {
     Later,
     /// The server rejects this user, or belongs to a user that this one does not query.
     Refused(Owner),
-    /// The process gives no sensible answer; the text says what is wrong.
     Broken(Owner, String),
 }
 
 impl Silence {
-    /// The process that gives no sensible answer, and what is wrong, for a terminal.
     pub(crate) fn broken(&self) -> Option<(u32, String)> {
         match self {
             Self::Broken(owner, what) => Some((owner.pid, printable(what))),
@@ -166,7 +158,6 @@ impl Silence {
         }
     }
 
-    /// Prints what is wrong; returns whether anything is.
     pub(crate) fn say(&self) -> bool {
         let broken = self.broken();
         broken.iter().for_each(|(pid, what)| eprintln!("spinperf: process {pid}: {what}"));
@@ -193,8 +184,7 @@ fn names_in(table: &str) -> Vec<String> {
     table.lines().filter_map(name).collect()
 }
 
-/// Returns whether an engine may have that name: user, process and a number below 256, each in
-/// canonical form.
+/// User, process and a number below 256, each in canonical form.
 fn is_control_name(name: &str) -> bool {
     let Some(numbers) = name.strip_prefix(NAME_PREFIX) else { return false };
     let is_number = |text: &str| text.parse::<u32>().is_ok_and(|it| it.to_string() == text);
@@ -242,7 +232,6 @@ fn connect_until(name: &str, end: Instant) -> io::Result<(PeerSocket, Credential
     PeerSocket::connect(socket, &address, end)
 }
 
-/// Queries the server of that name, if its process is the intended one.
 pub(crate) fn ask(
     name: &str,
     turn: Turn,
@@ -285,7 +274,6 @@ fn check_schema(owner: Owner, schema: &str, expected: &str) -> Result<(), Silenc
     (schema == expected).then_some(()).ok_or_else(|| Silence::Broken(owner, wrong()))
 }
 
-/// Sets the idle policy of an engine's cores, if its process is the intended one.
 pub(crate) fn set_idle(
     name: &str,
     turn: Turn,
@@ -301,7 +289,6 @@ pub(crate) fn set_idle(
     }
 }
 
-/// Connects to the server of that name, if its process is the intended one, and reads its answer of one line.
 fn query(
     name: &str,
     turn: Turn,
@@ -321,7 +308,6 @@ fn query(
     })
 }
 
-/// Sends a request and reads one line, limited by `longest` and what is left for its user.
 fn exchange(
     socket: &PeerSocket,
     request: &str,
@@ -380,7 +366,6 @@ fn is_to_be_tried_again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Waits until the socket is ready; fails with `TimedOut`.
 fn wait(socket: &PeerSocket, what: PollFlags, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     let left = Timespec::try_from(left).map_err(io::Error::other)?;

@@ -5,7 +5,6 @@ use crate::units::{joined, show_count, show_size};
 use serde_json::Value;
 use spinrpc_tuning::printable::printable;
 
-/// Everything that is watched; with this many connections for each core.
 pub(super) fn lines(view: &Value, connections: usize) -> Vec<String> {
     let blocks = items(view, "engines").map(|engine| engine_lines(engine, connections));
     blocks.collect::<Vec<_>>().join(&String::new())
@@ -62,7 +61,6 @@ fn title(engine: &Value) -> String {
     )
 }
 
-/// A column: its head, and the cell of a row.
 type Column = (&'static str, fn(&Value) -> String);
 
 const OF_CORES: &[Column] = &[
@@ -104,8 +102,7 @@ fn rate(core: &Value, name: &str) -> String {
     show_count(figure(&core["per_second"], name))
 }
 
-/// `core 0 blocks used: 8 KiB 4/64, 128 KiB 0/8; deferred 1, waiting 0`; nothing for a core that
-/// has not answered.
+/// Nothing for a core that has not answered.
 fn memory_line(core: &Value) -> Option<String> {
     let class = |blocks: &Value| {
         let size = show_size(count(blocks, "block_bytes") as usize);
@@ -118,7 +115,6 @@ fn memory_line(core: &Value) -> Option<String> {
     })
 }
 
-/// Connections of a core, with its number.
 fn rows_of(core: &Value, most: usize) -> impl Iterator<Item = Value> {
     items(core, "connections").take(most).map(|row| {
         let mut row = row.clone();
@@ -154,7 +150,6 @@ fn part(of: &Value, used: &str, all: &str) -> String {
     format!("{}/{}", count(of, used), count(of, all))
 }
 
-/// The connection's own memory, if it has any.
 fn memory(row: &Value) -> String {
     match ["memory_used_bytes", "memory_bytes"].map(|name| count(row, name) as usize) {
         [_, 0] => "-".to_owned(),
@@ -170,7 +165,6 @@ fn made_by(row: &Value) -> String {
     }
 }
 
-/// Lines with right-aligned columns, below their heads.
 fn table(columns: &[Column], rows: &[Value]) -> Vec<String> {
     let lines_of = |(head, cell): &Column| {
         let cells = rows.iter().map(cell);

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// All engines of a process.
     Process(u32),
     /// The engines that listen there, and all others of their processes.
     Address(String),
@@ -38,13 +37,11 @@ pub(crate) struct Found {
     pub(crate) owner: Owner,
     pub(crate) program: String,
     pub(crate) snapshot: Snapshot,
-    /// Present if they were requested, and the engine sent them.
     pub(crate) latencies: Option<Latencies>,
 }
 
 impl Found {
-    /// Blocks of registered memory and send buffers that are in use; `None` if a running core has
-    /// not answered.
+    /// `None` if a running core has not answered.
     fn buffers_in_use(&self) -> Option<u64> {
         let running = || self.snapshot.cores.iter().filter(|core| core.running);
         let blocks = |core: &Core| {
@@ -68,10 +65,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Finds the processes; all of this host that may be watched, if there is no target.
-    ///
-    /// # Errors
-    /// [`Failure::Measurement`]: there are none, with the reason.
+    /// All of this host that may be watched, without a target. Fails with the reason if there are none.
     pub(crate) fn find(target: Option<&Target>) -> Result<Self, Failure> {
         let mut names =
             socket::names().map_err(|error| Failure::system("reading /proc/net/unix", error))?;
@@ -121,10 +115,7 @@ impl Watched {
         self.owners.contains(&owner)
     }
 
-    /// Sets the idle policy of all their cores.
-    ///
-    /// # Errors
-    /// [`Failure::Measurement`]: the first engine that fails, or that all have exited.
+    /// Fails with the first engine that fails, or if all have exited.
     pub(crate) fn set_idle(&self, policy: IdlePolicy) -> Result<(), Failure> {
         let mut told = 0;
         let silent = self.ask_each(|name, turn| {
@@ -141,8 +132,7 @@ impl Watched {
         }
     }
 
-    /// Their engines that answer now; `None` when all have exited. Optionally with the latencies that they measure from now
-    /// on.
+    /// `None` when all have exited. Latencies are those that engines measure from now on.
     pub(crate) fn look(&self, detail: Detail, with_latencies: bool) -> Option<Vec<Found>> {
         let (mut found, mut allowance) = (Vec::new(), Allowance::of_a_look());
         let silent = self.ask_each(|name, turn| {
@@ -158,14 +148,12 @@ impl Watched {
         (complaints > 0 || !found.is_empty()).then_some(found)
     }
 
-    /// Buffers that their engines have in use now, if all of them answer.
     pub(crate) fn buffers_in_use(&self) -> Option<u64> {
         let found = self.look(Detail::Connections, false)?;
         let sum: Option<u64> = found.iter().map(Found::buffers_in_use).sum();
         sum.filter(|_| !found.is_empty())
     }
 
-    /// For messages: `process 12`.
     pub(crate) fn who(&self) -> String {
         let pids: Vec<String> = self.owners.iter().map(|owner| owner.pid.to_string()).collect();
         match pids.len() {
@@ -212,8 +200,7 @@ fn is_meant(target: Option<&Target>, owner: Owner, snapshot: &Snapshot) -> bool 
     }
 }
 
-/// Returns whether that user's process can be the one at `address` for this user: an engine may
-/// claim any address.
+/// An engine may claim any address.
 fn may_listen(user: u32, address: &str) -> bool {
     match address.strip_prefix("shm:") {
         None => true,
@@ -229,7 +216,6 @@ fn program(pid: u32) -> String {
     name.trim_end().to_owned()
 }
 
-/// One line, with a remedy if one is known.
 fn why_none(target: Option<&Target>, silent: &[Silence]) -> String {
     match target {
         Some(Target::Process(pid)) => why_not_process(*pid, silent),

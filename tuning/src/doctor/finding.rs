@@ -21,7 +21,6 @@ impl Verdict {
     pub(super) const ALL: [Self; 5] = [Self::Ok, Self::Unknown, Self::Info, Self::Warn, Self::Fail];
 }
 
-/// The lower-case name, as in JSON.
 impl fmt::Display for Verdict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(out)
@@ -37,7 +36,6 @@ pub struct Finding {
     pub remedy: Option<Remedy>,
 }
 
-/// A value that was read or measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     pub source: String,

@@ -53,7 +53,6 @@ impl<'a> CheckInput<'a> {
         minus(&self.cores(), &self.facts.cpus.isolated.clone().unwrap_or_default())
     }
 
-    /// The online CPUs without the cores.
     pub(super) fn rest(&self) -> CpuSet {
         minus(&self.facts.cpus.online.clone().unwrap_or_default(), &self.cores())
     }
@@ -68,8 +67,7 @@ impl<'a> CheckInput<'a> {
         self.config().idle_policy()
     }
 
-    /// Severity of work that competes with polling: busy cores suffer from it, other modes yield to
-    /// it.
+    /// Busy cores suffer from work that competes with polling, other modes yield to it.
     pub(super) fn interference(&self) -> Verdict {
         match self.mode() {
             IdlePolicy::Busy => Verdict::Warn,
@@ -81,7 +79,6 @@ impl<'a> CheckInput<'a> {
         self.config().driver() == Driver::Verbs
     }
 
-    /// The devices that the profile may use: the one that it names, or all.
     pub(super) fn adapters(&self) -> Vec<&'a Adapter> {
         let wanted = self.config().verbs().device.to_string();
         let is_wanted = |adapter: &&Adapter| wanted == "auto" || adapter.device.name == wanted;
@@ -95,22 +92,18 @@ impl<'a> CheckInput<'a> {
     }
 }
 
-/// The CPUs as `name` has them, with the verb for one or for several.
 pub(super) fn agree(name: fn(&CpuSet) -> String, set: &CpuSet, one: &str, several: &str) -> String {
     format!("{} {}", name(set), if set.len() == 1 { one } else { several })
 }
 
-/// `poll core 3 is`, `poll cores 3-5 are`.
 pub(super) fn are(set: &CpuSet) -> String {
     agree(cores, set, "is", "are")
 }
 
-/// `CPU 3`, `CPUs 3-5`.
 pub(super) fn cpus(set: &CpuSet) -> String {
     if set.len() == 1 { format!("CPU {set}") } else { format!("CPUs {set}") }
 }
 
-/// `poll core 3`, `poll cores 3-5`.
 pub(super) fn cores(set: &CpuSet) -> String {
     if set.len() == 1 { format!("poll core {set}") } else { format!("poll cores {set}") }
 }

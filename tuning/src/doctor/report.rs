@@ -36,7 +36,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Version of the JSON document.
     pub const SCHEMA: u32 = 1;
 
     pub(super) fn new(input: &CheckInput<'_>, checks: Vec<Check>) -> Self {
@@ -61,8 +60,7 @@ impl Report {
         }
     }
 
-    /// Returns whether the host suits the profile: no failures, and with `strict` no warnings
-    /// either.
+    /// With `strict`, warnings count as failures.
     pub fn is_good(&self, strict: bool) -> bool {
         self.verdict < if strict { Verdict::Warn } else { Verdict::Fail }
     }
@@ -71,8 +69,7 @@ impl Report {
         self.checks.iter().find(|check| check.id == id)
     }
 
-    /// Renders the report as text that ends with a line feed. Failures and warnings have their
-    /// remedies; with `all`, notes have theirs, too.
+    /// Text that ends with a line feed. With `all`, notes have their remedies, too.
     pub fn render(&self, all: bool) -> String {
         let mut text = self.head();
         text.push_str(&self.table());

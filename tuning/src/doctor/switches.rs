@@ -13,7 +13,6 @@ pub(crate) struct Switch {
     pub(crate) to: &'static str,
     now: Fact,
     matters: fn(&CheckInput<'_>) -> bool,
-    /// Its effect.
     pub(crate) says: &'static str,
     remedy: &'static str,
 }
@@ -35,7 +34,6 @@ impl Switch {
     }
 }
 
-/// The finding of a check about one or more of the settings.
 pub(super) fn judge(check: &str, input: &CheckInput<'_>) -> Finding {
     let known = SWITCHES.iter().filter(|one| one.check == check);
     let known = known.filter_map(|one| Some((one, (one.now)(input.facts)?)));

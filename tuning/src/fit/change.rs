@@ -15,7 +15,6 @@ use std::io;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
     pub item: String,
-    /// Path relative to the root.
     #[serde(serialize_with = "super::absolute")]
     pub path: String,
     pub from: String,

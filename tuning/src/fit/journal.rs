@@ -12,14 +12,12 @@ use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 
-/// Path of the journal relative to the root.
 pub const JOURNAL: &str = "run/spinrpc/tuned.json";
 const FOLDER: &str = "run/spinrpc";
 /// Names in that folder.
 const NAME: &str = "tuned.json";
 const FRESH: &str = "tuned.json.new";
 
-/// Changes that spintune made to a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
@@ -31,12 +29,10 @@ pub struct Journal {
     pub changes: Vec<Entry>,
 }
 
-/// One changed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     pub item: Item,
-    /// Path relative to the root.
     pub path: String,
     /// Previous value, which `revert` restores.
     pub from: String,
@@ -143,7 +139,6 @@ impl Journal {
 }
 
 impl Entry {
-    /// Returns whether spintune wrote this value to the file.
     pub fn wrote(&self, value: &str) -> bool {
         self.to == value || self.was.as_deref() == Some(value)
     }
@@ -178,8 +173,7 @@ impl Turn {
     }
 }
 
-/// Rejects a file that belongs to someone other than root or the caller, or that others may write
-/// to.
+/// The file must belong to root or the caller, and not be writable for others.
 fn refuse_of_others(metadata: &Metadata) -> io::Result<()> {
     let owners = [0, rustix::process::geteuid().as_raw()];
     let is_safe = owners.contains(&metadata.uid()) && metadata.mode() & OTHERS_WRITE == 0;

@@ -26,7 +26,6 @@ fn absolute<S: serde::Serializer>(path: &str, to: S) -> Result<S::Ok, S::Error> 
     to.serialize_str(&format!("/{path}"))
 }
 
-/// Reason why nothing was done.
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
     /// Another process is changing the host.
@@ -35,18 +34,7 @@ pub enum FitError {
     /// The journal has contents that spintune does not write. Undo the changes by hand, then remove
     /// the file.
     #[error("{file}: {reason}; nothing was changed: undo its changes by hand, then remove it")]
-    Journal {
-        /// Path of the journal.
-        file: String,
-        /// The reason.
-        reason: String,
-    },
-    /// A file could not be read or written.
+    Journal { file: String, reason: String },
     #[error("{file}: {source}; nothing was changed")]
-    File {
-        /// Path of the file.
-        file: String,
-        /// Error of the system.
-        source: std::io::Error,
-    },
+    File { file: String, source: std::io::Error },
 }

@@ -12,11 +12,9 @@ use spinrpc::config::{Driver, IdlePolicy};
 use spinrpc::sys::affinity::CpuSet;
 use spinrpc::sys::mmap::HugePages;
 
-/// A write to one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     pub item: Item,
-    /// Path relative to the root.
     #[serde(serialize_with = "super::absolute")]
     pub path: String,
     pub from: String,
@@ -235,7 +233,6 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// The hash as written in a journal.
 pub(super) fn hash_of(profile: &Profile) -> String {
     format!("{:016x}", profile.hash())
 }

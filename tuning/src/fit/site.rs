@@ -157,7 +157,6 @@ const SET: OFlags =
 const CHANGE: OFlags =
     OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Folder and name of a file.
 fn parts(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or((".", path))
 }

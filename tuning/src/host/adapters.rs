@@ -25,11 +25,8 @@ facts! {
 pub struct Adapter {
     pub device: Device,
     pub node: Option<u32>,
-    /// CPUs of that node.
     pub local_cpus: Option<CpuSet>,
-    /// PCI link, if the device has one.
     pub pci: Option<PciLink>,
-    /// MTU of each of its network interfaces, in bytes.
     pub mtu_bytes: BTreeMap<String, u64>,
 }
 
@@ -79,7 +76,6 @@ impl Adapter {
         }
     }
 
-    /// Smallest MTU of its interfaces, in bytes.
     pub fn smallest_mtu_bytes(&self) -> Option<u64> {
         self.mtu_bytes.values().min().copied()
     }

@@ -16,7 +16,6 @@ pub struct Cgroup {
     pub memory_bytes: Option<u64>,
 }
 
-/// CPU time per period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub quota_us: u64,
@@ -94,7 +93,6 @@ impl Group {
         Some(Self { directory: directory.trim_end_matches('/').to_owned(), mount })
     }
 
-    /// The group's directory and its ancestors.
     fn upwards(&self) -> Vec<String> {
         let mut directories = vec![self.directory.clone()];
         let mut rest = self.directory.as_str();

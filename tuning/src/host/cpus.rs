@@ -34,8 +34,7 @@ impl Cpus {
         self.nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(node, _)| *node)
     }
 
-    /// Number of cores on each NUMA node. Those that are not pinned may run on any CPU: they count evenly on all nodes with
-    /// CPUs that this process may use.
+    /// Cores that are not pinned count evenly on all nodes with CPUs that this process may use.
     pub(crate) fn cores_by_node(&self, config: &Config) -> BTreeMap<u32, u64> {
         let node = |cpu: &usize| self.node_of(*cpu).unwrap_or_default();
         if !config.pins_cores() {
@@ -68,7 +67,6 @@ impl Cpus {
         near.find(|cpus| cpus.len() == all.len()).unwrap_or_else(|| auto(host, most))
     }
 
-    /// `polled` and the other hardware threads of their physical cores.
     pub fn with_siblings(&self, polled: &CpuSet) -> CpuSet {
         let threads = polled.iter().filter_map(|cpu| self.siblings.get(&cpu));
         threads.flat_map(CpuSet::iter).chain(polled.iter()).collect()
@@ -186,7 +184,6 @@ fn large_cores(tree: &Tree) -> Option<CpuSet> {
     (large.len() < capacities.len()).then_some(large)
 }
 
-/// The CPUs of `all` without those of `others`.
 pub(crate) fn minus(all: &CpuSet, others: &CpuSet) -> CpuSet {
     all.iter().filter(|cpu| !others.contains(*cpu)).collect()
 }

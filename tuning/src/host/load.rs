@@ -30,7 +30,6 @@ impl CpuTimes {
         Some((cpu, Self { total, idle, steal: *numbers.get(7)? }))
     }
 
-    /// Difference from an earlier sample.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             total: self.total.saturating_sub(earlier.total),

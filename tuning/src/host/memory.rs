@@ -33,7 +33,6 @@ pub struct HugePages {
 }
 
 impl HugePages {
-    /// The file that reads and sets the number of reserved pages.
     pub fn file(&self) -> String {
         format!("/{}/nr_hugepages", pool(self.node, self.page_bytes))
     }

@@ -105,7 +105,6 @@ fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// The lines that begin with one of these.
 fn lines(text: &str, beginnings: &[&str]) -> String {
     kept(text, |line| beginnings.iter().any(|beginning| line.starts_with(beginning)))
 }

@@ -19,7 +19,6 @@ pub struct Bounds {
     pub hard: Option<u64>,
 }
 
-/// The lines of `/proc/self/status` that the readers use.
 pub(super) fn status(tree: &Tree) -> Option<String> {
     tree.reduced("proc/self/status", |text| super::lines(text, STATUS))
 }

@@ -24,7 +24,6 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record(BTreeMap<String, Entry>);
 
-/// Content of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Entry {
     Present,
@@ -89,7 +88,6 @@ impl Record {
         self.0.contains_key(path) || self.below(path).next().is_some()
     }
 
-    /// Paths below this one, with the prefix removed.
     fn below(&self, path: &str) -> impl Iterator<Item = &str> {
         let folder = format!("{path}/");
         let paths = self.0.range(folder.clone()..).map(|(path, _)| path.as_str());

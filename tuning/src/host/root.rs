@@ -41,7 +41,6 @@ impl Root {
         self.is_host
     }
 
-    /// Returns whether the path leads to this directory.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         Self::open(path).is_ok_and(|other| is_same(&self.folder, &other.folder))
     }
@@ -72,7 +71,6 @@ impl Root {
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
-/// Attempts to open a file below a directory.
 const OPEN_ATTEMPTS: usize = 32;
 
 /// Returns whether both are the same directory of the same mount: what is mounted below a directory depends on the mount.
@@ -86,7 +84,6 @@ fn is_same(one: &OwnedFd, other: &OwnedFd) -> bool {
     inode(one).is_some() && inode(one) == inode(other) && mount(one) == mount(other)
 }
 
-/// Error of the attempt to open a file below a directory.
 fn not_opened(error: Errno) -> io::Error {
     let plain = io::Error::from(error);
     if !matches!(error, Errno::NOSYS | Errno::PERM) {

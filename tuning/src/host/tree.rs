@@ -45,12 +45,10 @@ impl Tree {
         Root::open(root.as_ref()).map_or_else(|_| Self::record(Record::default()), Self::below)
     }
 
-    /// The files below a directory that is open.
     pub(crate) fn below(root: Root) -> Self {
         Self { source: Source::Directory(root), log: None }
     }
 
-    /// The files in a record of a host.
     pub fn record(record: Record) -> Self {
         Self { source: Source::Record(record), log: None }
     }
@@ -87,7 +85,6 @@ impl Tree {
         self.root().is_some_and(Root::is_host)
     }
 
-    /// The root directory; `None` for a record.
     pub(crate) fn root(&self) -> Option<&Root> {
         match &self.source {
             Source::Directory(root) => Some(root),
@@ -95,7 +92,6 @@ impl Tree {
         }
     }
 
-    /// Returns whether this is a record, which has only what was read when it was made.
     pub(crate) fn is_record(&self) -> bool {
         matches!(self.source, Source::Record(_))
     }
@@ -112,17 +108,14 @@ impl Tree {
         (!line.is_empty()).then(|| line.to_owned())
     }
 
-    /// A file's first line, parsed; `None` if it does not parse.
     pub fn value<T: FromStr>(&self, path: &str) -> Option<T> {
         self.line(path)?.parse().ok()
     }
 
-    /// Returns whether a file's number is another one than 0; `None` if there is none.
     pub fn flag(&self, path: &str) -> Option<bool> {
         self.value::<u64>(path).map(|number| number != 0)
     }
 
-    /// A file's list of CPUs or nodes; an empty file is an empty set.
     pub fn cpus(&self, path: &str) -> Option<CpuSet> {
         self.text(path)?.parse().ok()
     }
@@ -243,13 +236,10 @@ impl Tree {
 /// Permissions of a file, of which nothing is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// Mode: who may read and change it.
     pub mode: u32,
-    /// User that it belongs to.
     pub owner: u32,
     /// The reading process may read it.
     pub is_readable: bool,
-    /// It is a regular file, and not a directory or a device.
     pub is_file: bool,
 }
 
@@ -267,7 +257,6 @@ impl Permissions {
     }
 }
 
-/// As in a record.
 impl fmt::Display for Permissions {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let readable = if self.is_readable { READABLE } else { "" };
@@ -279,7 +268,6 @@ impl fmt::Display for Permissions {
 const READABLE: &str = ", readable";
 const NOT_A_FILE: &str = ", not a file";
 
-/// Marks writable files in a record.
 const WRITABLE: &str = "writable";
 
 /// Longest text that is read from a file. Kernel files that grow with the host (one line per CPU)
@@ -290,7 +278,6 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 /// function.
 pub const BYTES_MAX: usize = 256;
 
-/// Maximum number of names read from a directory.
 pub const NAMES_MAX: usize = 1 << 16;
 
 /// Reads regular files only: a pipe would block, and reading a device can have side effects.

@@ -8,11 +8,9 @@ use std::net::{IpAddr, Ipv6Addr};
 pub struct Device {
     /// Its name, as `verbs.device` takes it: `mlx5_0`.
     pub name: String,
-    /// The kernel driver.
     pub driver: Option<String>,
     /// True for a device in software over a network interface (rdma_rxe, siw).
     pub is_software: bool,
-    /// Firmware version, if it has any.
     pub firmware: Option<String>,
     pub ports: Vec<Port>,
 }
@@ -31,7 +29,6 @@ pub struct Port {
     pub netdevs: Vec<String>,
     /// Addresses of these interfaces, which connections use.
     pub addresses: Vec<IpAddr>,
-    /// GID table entries in use.
     pub gids: Vec<Gid>,
 }
 
@@ -70,7 +67,6 @@ impl Device {
         self.ports.iter().any(Port::is_active)
     }
 
-    /// Returns whether connections from or to this local address use this device.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.ports.iter().any(|port| port.addresses.contains(&address))
     }

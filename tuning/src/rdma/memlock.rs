@@ -32,7 +32,6 @@ impl Memlock {
         config.arena_bytes() as u64 + 3 * own + Self::message_bytes(config)
     }
 
-    /// The part of a connection's memory that is for messages.
     pub(crate) fn message_bytes(config: &Config) -> u64 {
         let receives = config.recv_budget().total() * config.recv_buffer_bytes() as u64;
         let sends = config.requester_send_budget().total();
@@ -40,7 +39,6 @@ impl Memlock {
         receives + sends * config.send_buffer_bytes() as u64
     }
 
-    /// Remedy for a limit that is too low.
     pub const REMEDY: &str = "raise it with \"ulimit -l unlimited\" in the shell, a line \"USER - \
                               memlock unlimited\" in /etc/security/limits.conf, \
                               LimitMEMLOCK=infinity in a systemd unit, or \"docker run --ulimit \

@@ -195,8 +195,7 @@ impl Attempts {
     }
 }
 
-/// Closes the connection, so that the server is notified, and waits until it is closed, or for a
-/// second.
+/// Waits until the connection is closed, or for a second, so that the server is notified.
 impl Drop for Caller {
     fn drop(&mut self) {
         self.client.close();

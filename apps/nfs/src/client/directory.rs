@@ -131,7 +131,6 @@ impl Listing<'_> {
         }
     }
 
-    /// Requests the next page, and retries in a way that the server supports.
     fn page(&mut self) -> Result<Page, Error> {
         loop {
             let page = self.ask();
@@ -164,7 +163,6 @@ impl Listing<'_> {
         }
     }
 
-    /// Requests a page once, with the procedure in use.
     fn ask(&self) -> Result<Page, Error> {
         let (dir, bytes) = (self.directory.wire(), self.page_bytes);
         let (cookie, cookieverf) = (self.cookie, self.verifier);

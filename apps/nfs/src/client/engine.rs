@@ -14,7 +14,6 @@ const OTHER_MIB: u64 = 4;
 /// Calls in addition to those that move data.
 const OTHER_CALLS: u64 = 4;
 
-/// An engine that can reach `server`.
 pub(super) fn engine_for(server: &Address, options: &Options) -> Result<Engine, Error> {
     Engine::new(config(server, options)?).map_err(|error| Error::Local(error.to_string()))
 }

@@ -48,7 +48,6 @@ impl Nfs {
         Ok(results.obj_attributes)
     }
 
-    /// The handle of this name in a directory, and the attributes if the server sent them.
     fn lookup(
         &self,
         directory: &FileHandle,

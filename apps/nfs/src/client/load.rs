@@ -158,7 +158,6 @@ struct Driver {
     span_bytes: u64,
     clock: Clock,
     window: Window,
-    /// Set once connected.
     client: Option<Client>,
     slots: Vec<Slot>,
     /// Slots whose calls could not start for lack of credits or room, oldest first.
@@ -181,7 +180,6 @@ struct Window {
     calls_left: u64,
 }
 
-/// One call at a time, repeatedly.
 struct Slot {
     offset: u64,
     spec: CallSpec,
@@ -232,7 +230,6 @@ impl Driver {
         }
     }
 
-    /// Retries stalled calls; returns whether the load is over. Called every turn.
     fn turn(&mut self, is_stopped: bool) -> bool {
         if is_stopped {
             self.window.end = self.window.end.min(self.clock.now().0);
@@ -258,7 +255,6 @@ impl Driver {
         Ok(Loaded { round_trips, elapsed, commit: None })
     }
 
-    /// Starts the next call of a slot, whose start time is set.
     #[inline]
     fn issue(&mut self, index: usize) {
         let offset = self.next_offset;
@@ -270,7 +266,6 @@ impl Driver {
         }
     }
 
-    /// Starts the prepared call of a slot, or postpones it and returns `false`.
     #[inline]
     fn attempt(&mut self, index: usize) -> bool {
         let Self { work, ref file, block_bytes, .. } = *self;
@@ -347,7 +342,6 @@ impl Slot {
         Self { offset: 0, spec, memory: None, started: 0 }
     }
 
-    /// Lends memory to the next call.
     #[inline]
     fn prepare(&mut self, client: &Client, work: Work, at: u64, count: u32) -> Result<(), Error> {
         if work == Work::Getattr {
@@ -369,8 +363,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Checks a reply, and takes back its memory for the next call. Returns the bytes of data that
-    /// arrived in the message instead of the chunk.
+    /// Returns the bytes of data that arrived in the message instead of the chunk.
     #[inline]
     fn take(&mut self, mut reply: Reply<'_>, work: Work, count: u32) -> Result<u64, Error> {
         match work {
@@ -440,8 +433,7 @@ fn undecodable(operation: ProcedureId, error: DecodeError) -> Error {
     Error::call(operation, error.into())
 }
 
-/// Handles the replies. The engine never runs two handlers of a core at a time, and runs none
-/// within [`Client::call`].
+/// The engine never runs two handlers of a core at a time, and none within [`Client::call`].
 struct Handler(Rc<RefCell<Driver>>);
 
 impl ReplyHandler for Handler {

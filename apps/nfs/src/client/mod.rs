@@ -197,7 +197,6 @@ impl Nfs {
     }
 }
 
-/// Connects to a program, as the user or with the security of the options. Replies come to `handler`.
 fn connect(
     core: &RefCell<Core>,
     server: &Address,
@@ -229,7 +228,6 @@ fn connect_timeout(options: &Options) -> Duration {
     options.timeout.max(CONNECT_TIMEOUT_MIN)
 }
 
-/// A call that could not be started, or was given up, is an error of this client.
 fn failed(operation: ProcedureId) -> impl Fn(CallError) -> Error {
     move |source| Error::call(operation, source)
 }

@@ -48,7 +48,6 @@ impl Root {
         Self { handle, export: String::new() }
     }
 
-    /// The part of an absolute path below this directory; `None` if it is elsewhere.
     pub(super) fn below<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         let rest = path.strip_prefix(self.export.trim_end_matches('/').as_bytes())?;
         (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)

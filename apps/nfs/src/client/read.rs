@@ -98,8 +98,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The next piece to request, as long as there is memory for it. The next piece in order is
-    /// always requested: all others may wait for it.
+    /// The next piece in order is always requested: all others may wait for it.
     fn next_piece(&mut self) -> Option<Piece> {
         let is_full = self.window.in_flight() + self.early.len() >= self.depth;
         if let Some((&offset, &count)) = self.again.first_key_value()

@@ -38,10 +38,7 @@ pub enum ContextPort {
     Off,
 }
 
-/// Options of the connection to NFS.
-///
-/// # Errors
-/// [`Error::Usage`] in builds without Kerberos, and if the host of the principal is not known.
+/// Fails in builds without Kerberos, and if the host of the principal is not known.
 pub(super) fn connect_options(
     server: &Address,
     options: &Options,

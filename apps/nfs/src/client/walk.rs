@@ -83,7 +83,6 @@ impl Walk<'_> {
         Ok(Some(attributes))
     }
 
-    /// Inserts the link's target before the names ahead.
     fn follow(&mut self, link: &FileHandle, shown: &str) -> Result<(), Error> {
         self.links += 1;
         if self.links > LINKS_MAX {

@@ -141,7 +141,6 @@ impl Writing<'_> {
         })
     }
 
-    /// Records the accepted data; returns the number of bytes.
     fn take(&mut self, piece: Piece, results: &Write3resok) -> Result<u64, Error> {
         let Piece { offset, count } = piece;
         if results.count == 0 || results.count > count {

@@ -105,7 +105,6 @@ impl DataPaths {
         Self { paths, first: 0 }
     }
 
-    /// Keeps the paths of back ends that stay exported, and creates those of new ones.
     pub(super) fn update(&mut self, exports: &Exports, core: &CoreContext) {
         for path in &mut self.paths {
             let is_same = |export: &&Export| {

@@ -69,7 +69,6 @@ impl Registry {
         is_listed
     }
 
-    /// Encoded results of a call of `peer`, or the RPC error for a malformed call.
     fn answer(
         &self,
         peer: &Peer,
@@ -179,7 +178,6 @@ fn has_clients(export: &&Export) -> bool {
     !export.options.clients.is_empty()
 }
 
-/// Results of EXPORT.
 fn list_of(exports: &Exports) -> Vec<u8> {
     let shown: Vec<&Export> = exports.iter().filter(has_clients).collect();
     let texts: Vec<Vec<String>> = shown.iter().map(|export| clients_of(export)).collect();

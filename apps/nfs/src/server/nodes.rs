@@ -85,8 +85,7 @@ impl<N: Held> Nodes<N> {
         Some(node)
     }
 
-    /// Holds a file; returns the existing one if it is held already. If there is no room, another
-    /// one is passed to `close`.
+    /// Returns the existing one if it is held already. If there is no room, another one goes to `close`.
     pub(super) fn hold(&self, node: N, close: impl FnOnce(Arc<N>)) -> Arc<N> {
         node.touch(self.tick());
         let mut shard = lock(self.shard(node.key()));

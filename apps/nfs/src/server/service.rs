@@ -181,7 +181,6 @@ impl Server {
         self.clients.connected(self.usage_at())
     }
 
-    /// Sums the calls of the client at a place, of all threads.
     fn usage_at(&self) -> impl Fn(usize) -> Usage {
         let cores = self.core_counters();
         move |place| {
@@ -423,7 +422,6 @@ impl NfsService {
         }
     }
 
-    /// All procedures but NULL and GETATTR.
     fn others(&mut self, mut call: Call<'_>, of: &Arrival) {
         let operation = of.ticket.operation;
         let decoded = whole(&mut call, |from| Arguments::decode(operation, from));
@@ -447,7 +445,6 @@ impl NfsService {
         }
     }
 
-    /// Answers that it is to be retried later, and does nothing.
     fn postpone(&self, mut call: Call<'_>, of: &Arrival) {
         let operation = of.ticket.operation;
         let decoded = whole(&mut call, |from| Arguments::decode(operation, from));
@@ -456,7 +453,6 @@ impl NfsService {
         arguments.refuse(Nfsstat3::Nfs3errJukebox, answer);
     }
 
-    /// Passes a call to the pool; if there is no room, it is to be retried later.
     fn submit(&self, of: &Arrival, arguments: &Arguments<'_>, visit: &Visit<'_>, call: Call<'_>) {
         let refused = |answer: Answer<'_, '_>| arguments.refuse(Nfsstat3::Nfs3errJukebox, answer);
         let ticket = of.ticket.to(visit.export.id);

@@ -70,7 +70,6 @@ impl Usage {
         self.last = self.last.max(more.last);
     }
 
-    /// What came in addition to `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         let calls = self.calls.saturating_sub(before.calls);
         let ns = self.ns.saturating_sub(before.ns);
@@ -84,7 +83,6 @@ pub(super) struct Ticket {
     pub(super) operation: ProcedureId,
     /// Place of its client in the table.
     client: u32,
-    /// Number of its export, once that is known.
     export: Option<u32>,
     began: Ticks,
     is_refused: bool,
@@ -220,7 +218,6 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts a call that has arrived from the client at this place.
     pub(super) fn begin(&self, operation: ProcedureId, client: u32) -> Ticket {
         count(&self.calls, operation);
         Ticket { operation, client, export: None, began: self.clock.now(), is_refused: false }

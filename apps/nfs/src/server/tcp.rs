@@ -183,7 +183,6 @@ impl Shared {
         }
     }
 
-    /// Starts a thread for the connection of a client. Closes one of a stranger.
     fn take(self: &Arc<Self>, stream: TcpStream, host: IpAddr) -> io::Result<()> {
         let (host, stream) = (host.to_canonical(), Arc::new(stream));
         let peer = Peer::Host(host);
@@ -216,8 +215,6 @@ impl Shared {
         lock(&self.places).throttle.admits(Instant::now())
     }
 
-    /// Answers calls until the client disconnects, stays idle too long, violates the protocol, or
-    /// loses its place.
     fn serve(
         &self,
         stream: &TcpStream,
@@ -241,8 +238,7 @@ impl Shared {
 }
 
 impl Places {
-    /// Allocates a place for a connection of this host at the time `now`, closing another connection if necessary. `None`
-    /// if none can be closed.
+    /// Closes another connection if necessary; `None` if none can be closed.
     fn take(
         &mut self,
         origin: LimitScope,

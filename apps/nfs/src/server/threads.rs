@@ -42,8 +42,7 @@ type Thread<J> = JoinHandle<Option<J>>;
 type Run<J> = Box<dyn FnOnce() -> Option<J> + Send>;
 
 impl<J: Send + 'static> Threads<J> {
-    /// Starts `count` threads, at least one, whose names are `name` and a number. At most `queue_max`
-    /// jobs wait for one of them, or any number.
+    /// At most `queue_max` jobs wait for a thread, or any number.
     pub(super) fn start(
         work: &Arc<impl Work<J>>,
         name: &str,
@@ -106,7 +105,6 @@ impl<J> fmt::Debug for Threads<J> {
     }
 }
 
-/// Performs jobs until it is stopped, and drains the queue then if the work says so.
 fn run<J, W: Work<J>>(
     work: &W,
     number: usize,

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Admits one line per second.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
     logged: Option<Instant>,

@@ -41,7 +41,6 @@ pub(super) fn wire_time(seconds: i64, nseconds: u32) -> Nfstime3 {
     }
 }
 
-/// Initial attributes of a regular file.
 pub(super) fn attributes_of_new(how: &Createhow3) -> Sattr3 {
     match how {
         Createhow3::Unchecked(new) | Createhow3::Guarded(new) => *new,
@@ -63,7 +62,6 @@ fn marked_by(verifier: [u8; 8]) -> Sattr3 {
     }
 }
 
-/// Seconds of the times that mark a file.
 pub(super) fn marks(marked: &Sattr3) -> (u32, u32) {
     match (marked.atime, marked.mtime) {
         (SetAtime::SetToClientTime(atime), SetMtime::SetToClientTime(mtime)) => {

@@ -29,7 +29,6 @@ const LINK_BYTES_MAX: usize = 4096;
 /// Length of a number in decimal digits.
 const COUNT_BYTES_MAX: usize = 24;
 
-/// Seconds for which a mount waits for the cluster.
 const MOUNT_SECONDS: &CStr = c"30";
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
@@ -40,7 +39,6 @@ pub(crate) struct Mount {
     /// For all calls that make no file.
     root: User,
     is_mounted: bool,
-    /// See [`Mount::abandon`].
     is_abandoned: AtomicBool,
 }
 
@@ -61,7 +59,6 @@ unsafe impl Send for Inode {}
 // SAFETY: as above.
 unsafe impl Sync for Inode {}
 
-/// A file that is open for its data.
 pub(crate) struct OpenFile {
     mount: Arc<Mount>,
     raw: NonNull<raw::Fh>,
@@ -219,7 +216,6 @@ impl Inode {
         self.mount.raw.as_ptr()
     }
 
-    /// The mount of two files; EXDEV if they differ.
     fn same_mount(&self, other: &Self) -> Result<Mnt> {
         match Arc::ptr_eq(&self.mount, &other.mount) {
             true => Ok(self.mount()),
@@ -276,7 +272,6 @@ impl Inode {
         })
     }
 
-    /// Creates a regular file; EEXIST if the name exists.
     pub(crate) fn create(&self, name: &CStr, mode: u32, owner: Owner) -> Result<(Self, CephStatx)> {
         let (user, name, mut opened) = (User::new(owner)?, name.as_ptr(), ptr::null_mut());
         let how = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
@@ -347,7 +342,6 @@ impl Inode {
         checked(unsafe { raw::ceph_ll_link(mount, self.raw(), directory.raw(), name, self.root()) })
     }
 
-    /// Removes a name of anything but a directory.
     pub(crate) fn unlink(&self, name: &CStr) -> Result<()> {
         // SAFETY: as in `lookup`.
         checked(unsafe {
@@ -468,7 +462,6 @@ impl<'a> Listing<'a> {
         Ok(listing)
     }
 
-    /// Fills `entry` with the next one; `None` at the end.
     fn next(&self, entry: &mut dirent, with_stat: bool) -> Result<Option<CephStatx>> {
         let (want, flags) = match with_stat {
             true => (ALL, 0),
@@ -549,13 +542,11 @@ fn id_of(arguments: &str) -> Option<&[u8]> {
     id.map(str::as_bytes)
 }
 
-/// Attributes without values, to be set in part.
 pub(crate) fn no_attributes() -> CephStatx {
     // SAFETY: numbers, of which zero is a value.
     unsafe { zeroed() }
 }
 
-/// A name or a text for libcephfs; EINVAL with a zero byte.
 pub(crate) fn text(bytes: &[u8]) -> Result<CString> {
     CString::new(bytes).map_err(|_| Errno::INVAL)
 }
@@ -567,7 +558,6 @@ fn filled(fill: impl FnOnce(*mut CephStatx) -> c_int) -> Result<CephStatx> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// libcephfs returns negative numbers of errors.
 fn checked(result: c_int) -> Result<()> {
     counted(result).map(drop)
 }

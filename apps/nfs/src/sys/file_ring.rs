@@ -133,7 +133,6 @@ impl<B: StableBytes, T> FileRing<B, T> {
         Self { ring, nobody, slots, depth, worker_from_bytes, not_send: PhantomData }
     }
 
-    /// Returns whether it can [write as the user nobody](Work::WriteAsNobody).
     pub(crate) fn has_nobody(&self) -> bool {
         self.nobody.is_some()
     }

@@ -127,7 +127,6 @@ fn json(path: &str, load: &Load, loaded: &Loaded) -> String {
     .to_string()
 }
 
-/// The procedure, and the stability of a WRITE.
 fn name(work: Work) -> String {
     let procedure = nfs3::name(work.operation());
     match work {

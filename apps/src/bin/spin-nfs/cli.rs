@@ -273,7 +273,6 @@ fn service(name: &str) -> GssService {
 }
 
 impl Session {
-    /// Options with memory for the command's data.
     pub(crate) fn options(&self, command: &Command) -> Options {
         let user = match self.auth {
             Auth::Sys => Some(User::current().with_ids(self.uid, self.gid)),
@@ -298,7 +297,6 @@ impl Session {
         Some(Security { service, host, keytab, principal, port })
     }
 
-    /// Calls in flight of a benchmark.
     pub(crate) fn bench_depth(&self) -> usize {
         self.depth.unwrap_or(1).into()
     }

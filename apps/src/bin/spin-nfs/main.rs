@@ -96,8 +96,7 @@ impl<'a> Opened<'a> {
         Ok(Self { path, root, below, mount: Some(mount) })
     }
 
-    /// Unmounts. An error is only a warning: the server forgets the mount in any case, and the work
-    /// is done.
+    /// An error is only a warning: the server forgets the mount in any case, and the work is done.
     fn close(self) {
         if let Some(Err(error)) = self.mount.map(Mount::end) {
             let why = printable(&error.to_string());
@@ -116,7 +115,6 @@ fn interruption() -> Result<Arc<AtomicBool>, Error> {
     Ok(is_interrupted)
 }
 
-/// Prints a line; reports a closed pipe.
 fn print(line: &str) -> Result<(), Error> {
     written(writeln!(io::stdout().lock(), "{line}"))
 }

@@ -22,7 +22,6 @@ struct Run<'a> {
     round_trips: RoundTrips,
 }
 
-/// Pings until finished or Ctrl-C, then prints the summary.
 pub(crate) fn run(nfs: &Nfs, server: &Address, options: &PingOptions) -> Result<(), Error> {
     let mut run = Run {
         nfs,
@@ -73,7 +72,6 @@ impl Run<'_> {
         print(&format!("NULL {} to {}: {}", self.calls, self.server, show::time(ns as f64)))
     }
 
-    /// Waits until the next call is due, but not after the last one.
     fn rest(&self, sent: Instant) {
         let is_last = self.options.count.is_some_and(|count| self.calls >= count);
         let left = self.options.interval.saturating_sub(sent.elapsed());

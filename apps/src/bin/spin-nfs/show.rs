@@ -92,8 +92,6 @@ fn json_attributes(a: &Fattr3) -> Map<String, Value> {
     }
 }
 
-/// Counters in one line: calls by procedure and bytes of data by path, then the engine's nonzero
-/// counters.
 pub(crate) fn stats(nfs: &Nfs) -> String {
     let mut text = "stats:".to_owned();
     for (name, value) in nfs.counters() {
@@ -134,7 +132,6 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-/// The letter in `ls`, and the name.
 fn kind(of: Ftype3) -> (char, &'static str) {
     match of {
         Ftype3::Nf3reg => ('-', "file"),

@@ -4,7 +4,6 @@ use crate::export_spec::ExportSpec;
 use crate::names::Names;
 use spinrpc_nfs::server::exports::{Client, ExportOptions, Squash};
 
-/// One line per export.
 pub(crate) fn exports(specs: &[ExportSpec], names: &Names) -> Vec<String> {
     specs.iter().map(|spec| export(spec, names)).collect()
 }

@@ -26,7 +26,6 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// The exports, with the addresses of the clients that are listed by name.
     pub(crate) fn named(&self, names: &Names) -> Result<Exports, Failure> {
         let named = |export: &Export| {
             let named = names.hosts(&export.options.clients);

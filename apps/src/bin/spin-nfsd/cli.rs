@@ -187,7 +187,6 @@ Exit codes:
      the exports were not reloaded, there is no such client, or no server
   2  usage error, or invalid file or profile";
 
-/// Address of a program over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountAt {
     Nowhere,
@@ -218,7 +217,6 @@ impl FromStr for MountAt {
     }
 }
 
-/// The rpcbind daemon to register with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Register {
     /// The daemon of this host, if it is running and there is something to register.
@@ -243,7 +241,6 @@ impl FromStr for Register {
     }
 }
 
-/// As the server prints it.
 fn client_address(text: &str) -> Result<String, String> {
     let host = text.parse::<IpAddr>().map(|address| address.to_canonical().to_string());
     let local =
@@ -258,8 +255,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Options {
-    /// Combines these with those of a file, which they override. Exports and keys of the profile
-    /// are added.
+    /// Those of the file yield to these; exports and keys of the profile are added.
     pub(crate) fn over(self, mut file: Self) -> Self {
         macro_rules! replace {
             ($($name:ident),+) => {

@@ -40,7 +40,6 @@ struct FileOptions {
     options: Options,
 }
 
-/// Reads a file: its options, and everything that is wrong in it.
 pub(crate) fn read(path: &Path) -> Result<(Options, Vec<String>), String> {
     let shown = path.display();
     let in_file = |problem: String| format!("{shown}: {problem}");

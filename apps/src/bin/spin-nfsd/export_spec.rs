@@ -85,7 +85,6 @@ impl ExportSpec {
     }
 }
 
-/// Rejects `machine=root` where it has no effect.
 fn check_machine(options: &ExportOptions) -> Result<(), String> {
     match (options.machine_is_root, options.squash) {
         (true, Squash::All) => Err("machine=root and squash=all exclude each other: squash=all \

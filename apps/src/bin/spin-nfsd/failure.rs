@@ -51,7 +51,6 @@ impl Failures {
         self.0.extend(problems.into_iter().map(Failure::Usage));
     }
 
-    /// The value if there was no failure, and all of them otherwise.
     pub(crate) fn or<T>(self, value: Option<T>) -> Result<T, Vec<Failure>> {
         match value {
             Some(value) if self.0.is_empty() => Ok(value),

@@ -20,7 +20,6 @@ pub(crate) struct Kerberos {
 const SERVICE: &str = "nfs";
 
 impl Kerberos {
-    /// Those of the command line, if an export accepts Kerberos.
     pub(crate) fn of(
         options: &Options,
         exports: &[ExportSpec],
@@ -100,7 +99,6 @@ mod accept {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
-    /// Makes the engine accept contexts; returns the keys and the users in words.
     pub(crate) fn accept(kerberos: &Kerberos, engine: &Engine) -> Result<String, Failure> {
         let path = keytab_of(kerberos.keytab.as_deref())?;
         let options = AcceptorOptions::new().service(&kerberos.principal).keytab(&path);

@@ -43,10 +43,7 @@ impl Live {
         Self { cli, host, options, has_kerberos, server: Arc::downgrade(server), opened, names }
     }
 
-    /// Reads the configuration again, and replaces the exports. Returns what has changed, in words.
-    ///
-    /// # Errors
-    /// Everything that is wrong with the new configuration; the exports stay as they were.
+    /// Returns the changes in words, or all that is wrong with the new configuration: the exports stay then.
     pub(crate) fn reload(&mut self) -> Result<Vec<String>, Vec<Failure>> {
         let setup = Setup::of(&self.cli, &self.host)?;
         if setup.kerberos.is_some() && !self.has_kerberos {
@@ -83,7 +80,6 @@ pub(crate) fn clients(opened: &Opened) -> Vec<Client> {
     opened.exports.iter().flat_map(|export| export.options.clients.iter().cloned()).collect()
 }
 
-/// Exports that come, go, or get other options.
 fn changes(before: &Opened, after: &Opened) -> Vec<String> {
     let find = |opened: &'_ Opened, path: &str| {
         opened.exports.iter().position(|export| export.path == path)

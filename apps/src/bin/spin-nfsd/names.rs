@@ -19,7 +19,6 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) const REFRESH: Duration = Duration::from_secs(60);
-/// Time for which an answer counts.
 const ANSWER_TTL: Duration = Duration::from_secs(300);
 /// Maximum wait for the answers to all names.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,7 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOKUPS_MAX: usize = 16;
 /// Maximum number of addresses of one name, and of hosts of one netgroup.
 const ADDRESSES_MAX: usize = 1024;
-/// Maximum time of getent, in seconds.
 const GETENT_SECONDS: &str = "8";
 const GETENT_ABSENT: i32 = 2;
 const NETGROUP_BYTES_MAX: u64 = 64 << 10;
@@ -156,7 +154,6 @@ fn rights(found: &Found) -> &'static str {
     if found.is_empty() { "it has no access" } else { "its last answer counts" }
 }
 
-/// The state of a name after an answer. Logs changes.
 fn known(name: &str, before: Option<Known>, answer: Answer, now: Instant) -> Known {
     let why = match answer {
         Ok(found) => {
@@ -191,7 +188,6 @@ struct Lookups {
     waiting: Vec<Client>,
     /// Names whose lookup has not ended: none is looked up twice at a time.
     running: BTreeSet<String>,
-    /// Answers that no round has taken.
     arrived: Vec<(String, Answer)>,
 }
 
@@ -200,7 +196,6 @@ impl Lookups {
         Self { threads: 0, waiting: Vec::new(), running: BTreeSet::new(), arrived: Vec::new() }
     }
 
-    /// Adds a name. Starts a thread for it, unless too many run.
     fn add(&mut self, name: Client, lookup: Lookup) {
         self.waiting.push(name);
         if self.threads < LOOKUPS_MAX && spawn_helper("names", move || look_up(lookup)).is_ok() {
@@ -209,7 +204,6 @@ impl Lookups {
     }
 }
 
-/// Looks up names until none is left.
 fn look_up(lookup: Lookup) {
     let (lookups, changed) = &LOOKUPS;
     let mut all = lock(lookups);
@@ -228,7 +222,6 @@ fn look_up(lookup: Lookup) {
     all.threads -= 1;
 }
 
-/// Asks for all names, and for the hosts of netgroups, and waits for the answers up to `at_most`.
 fn ask_all(names: Vec<Client>, lookup: Lookup, at_most: Duration) -> Answers {
     let (end, (lookups, changed)) = (Instant::now() + at_most, &LOOKUPS);
     let (mut asked, mut answers, mut new) = (BTreeSet::new(), Answers::new(), names);
@@ -262,7 +255,6 @@ fn ask_all(names: Vec<Client>, lookup: Lookup, at_most: Duration) -> Answers {
     answers
 }
 
-/// Looks up one client. Blocks.
 fn answer(client: &Client) -> Answer {
     match client {
         Client::Name(name) => addresses(name),
@@ -306,7 +298,6 @@ fn netgroup(name: &str) -> Answer {
     }
 }
 
-/// A program that timeout(1) kills if it takes longer.
 fn limited(seconds: &str, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", seconds]).args(words);

@@ -20,8 +20,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Registered(Vec<Registration>);
 
 impl Registered {
-    /// Registers NFS and MOUNT at `listen`, and MOUNT at `mount`. With `auto`, a failure is only a
-    /// warning.
+    /// With `auto`, a failure is only a warning.
     pub(crate) fn new(
         how: &Register,
         listen: &[String],
@@ -103,8 +102,7 @@ fn register_what_can_be(all: &[Service]) -> Vec<Registration> {
     registered
 }
 
-/// Keeps an existing registration that answers: otherwise another server's clients would be sent
-/// here.
+/// One that answers is kept: otherwise another server's clients would be sent here.
 fn set_if_free(
     program: (Program, Version),
     endpoint: &Endpoint,

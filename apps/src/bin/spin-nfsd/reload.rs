@@ -14,7 +14,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 const REQUEST: &str = "reload";
-/// First line of an answer.
 const DONE: &str = "done";
 const REFUSED: &str = "refused";
 const NAME: &str = "control";
@@ -31,7 +30,6 @@ pub(crate) fn socket(state: &Path) -> PathBuf {
     state.join(NAME)
 }
 
-/// Makes the server reload its exports, and prints what has changed.
 pub(crate) fn run(server: &AtServer) -> Result<(), Vec<Failure>> {
     for line in ask(server, REQUEST)? {
         command_line::say(line).map_err(|error| vec![Failure::failed("standard output", error)])?;
@@ -39,7 +37,6 @@ pub(crate) fn run(server: &AtServer) -> Result<(), Vec<Failure>> {
     Ok(())
 }
 
-/// Asks the server of the state directory; returns the lines of its answer.
 pub(crate) fn ask(options: &AtServer, request: &str) -> Result<Vec<String>, Vec<Failure>> {
     // The server itself reports what is wrong in the file.
     let file = options.config.as_deref().and_then(|path| config_file::read(path).ok());

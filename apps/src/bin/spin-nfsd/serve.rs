@@ -43,7 +43,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 enum Event {
-    /// By a signal, with its number.
     Stop(c_int),
     /// By the signal, or by a client of the control socket.
     Reload(Option<Request>),
@@ -116,7 +115,6 @@ fn serve_until_the_end(setup: &Setup, parts: Parts, shown: Vec<String>) -> Resul
     }
 }
 
-/// Replaces the exports, or logs everything that is wrong.
 fn reload(live: &Mutex<Live>, request: Option<Request>) {
     let outcome = lock(live).reload();
     let outcome = outcome
@@ -310,8 +308,7 @@ fn end(mut front: Front, parts: Parts, arriving: Receiver<Event>) -> Result<(), 
     }
 }
 
-/// Waits for the cores and all other threads within the limit. The caller must not touch unfinished
-/// ones afterwards. Unregisters from rpcbind last, because that may take long.
+/// The caller must not touch unfinished ones afterwards. Unregisters from rpcbind last, which may take long.
 fn leave(
     front: Front,
     (served, live): Parts,

@@ -82,7 +82,6 @@ fn exports(options: &Options, failures: &mut Failures) -> Vec<ExportSpec> {
     all.into_iter().filter_map(|written| written.as_ref().ok()).cloned().collect()
 }
 
-/// Settings that depend on the fabric: the engine's configuration, Kerberos, and the default address of MOUNT.
 fn of_driver(
     host: &Host,
     options: &Options,

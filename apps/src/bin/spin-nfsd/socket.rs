@@ -66,7 +66,6 @@ struct Answerer {
 }
 
 impl Answerer {
-    /// Answers until it is stopped, or until polling fails.
     fn run(self) {
         let mut rest = None;
         loop {

@@ -36,7 +36,6 @@ pub(crate) fn directory(named: Option<PathBuf>) -> Result<PathBuf, String> {
     })
 }
 
-/// Returns the key in this directory; creates it if it does not exist.
 pub(crate) fn key(directory: &Path) -> Result<Key, Failure> {
     if let Some(key) = present(directory)? {
         return Ok(key);
@@ -70,7 +69,6 @@ fn failed(directory: &Path, error: &io::Error) -> Failure {
     Failure::Failed(format!("{}: {error}: {what_to_do}", directory.display()))
 }
 
-/// Reads and checks the key; the error has the problem and the remedy.
 fn read(mut file: &File, user: Uid) -> Result<Key, String> {
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     if metadata.uid() != user.as_raw() {

@@ -77,7 +77,6 @@ impl Served {
     }
 }
 
-/// The document, for readers of a socket.
 impl Answers for Served {
     fn answer(&self, _: &str) -> String {
         format!("{}\n", self.json())
@@ -98,7 +97,6 @@ impl Sample {
         each.collect()
     }
 
-    /// The rates since `earlier`, and the totals.
     fn table(&self, earlier: &Self) -> String {
         let seconds = (self.seconds - earlier.seconds).max(f64::MIN_POSITIVE);
         let rate = |now: u64, then: u64| now.wrapping_sub(then) as f64 / seconds;
@@ -165,7 +163,6 @@ impl Drop for LiveTable {
     }
 }
 
-/// On a terminal, replaces the previous table.
 fn show(table: &str) -> io::Result<()> {
     const CLEAR: &str = "\x1b[H\x1b[2J";
     let mut out = io::stdout().lock();

@@ -131,7 +131,6 @@ pub(super) fn tick(input: &CheckInput<'_>) -> Finding {
     }
 }
 
-/// Kernel parameters that keep poll cores and their hardware threads free of other work.
 fn advise_boot(input: &CheckInput<'_>, finding: Finding) -> Finding {
     finding.remedy(match input.facts.cpus.isolation(&input.cores()) {
         Some(parameters) => format!("Add these kernel parameters and reboot: {parameters}"),
@@ -149,7 +148,6 @@ pub(super) fn zero(input: &CheckInput<'_>) -> Finding {
     instead(input, finding, |better| !better.contains(0))
 }
 
-/// Names CPUs to poll on instead, if they are better.
 fn instead(
     input: &CheckInput<'_>,
     finding: Finding,

@@ -146,12 +146,10 @@ pub(super) static ALL: &[Spec] = &[
     spec(PROBES, "probe.hops", "round trips between CPUs", probes::hops),
 ];
 
-/// Finding of a check that needs active tests when none ran.
 fn not_tried() -> Finding {
     Finding::unknown("not tested")
 }
 
-/// The first `most` items, followed by the number of the others.
 fn some_of(items: impl IntoIterator<Item = impl Display>, most: usize) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     let shown = items[..most.min(items.len())].join(", ");
@@ -161,7 +159,6 @@ fn some_of(items: impl IntoIterator<Item = impl Display>, most: usize) -> String
     }
 }
 
-/// A size with its unit: `64 MiB`, `64 KiB`.
 fn size(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),

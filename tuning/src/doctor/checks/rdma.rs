@@ -137,7 +137,6 @@ pub(super) fn mtu(input: &CheckInput<'_>) -> Finding {
     })
 }
 
-/// Active RoCE ports.
 fn roce_ports<'a>(input: &CheckInput<'a>) -> Vec<(&'a Adapter, &'a Port)> {
     let ports = |adapter: &'a Adapter| adapter.device.ports.iter().map(move |port| (adapter, port));
     let works = |port: &Port| port.is_active() && port.transport == Transport::Roce;
@@ -282,7 +281,6 @@ pub(super) fn library(input: &CheckInput<'_>) -> Finding {
         ))
 }
 
-/// Each device with each known error of its driver in rdma-core.
 fn adapters_faults<'a>(
     adapters: &'a [&'a Adapter],
 ) -> impl Iterator<Item = (&'a str, &'static Fault)> {

@@ -16,7 +16,6 @@ pub struct Hop {
 /// Maximum number of measured CPUs, which bounds the duration.
 const CPUS_MAX: usize = 8;
 
-/// Maximum number of measured pairs.
 const PAIRS_MAX: u32 = (CPUS_MAX * (CPUS_MAX - 1) / 2) as u32;
 
 /// Measures every pair of a sample of CPUs: poll cores first, then CPUs from all over the host.

@@ -34,7 +34,6 @@ fn programs(inodes: &BTreeSet<u64>) -> Vec<String> {
     names.into_iter().filter(|name| !name.is_empty()).collect()
 }
 
-/// The process has one of these descriptors.
 fn has(process: &Path, targets: &BTreeSet<String>, left: &mut usize) -> bool {
     let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().take(*left);
     let mut links = descriptors.filter_map(Result::ok).filter_map(|entry| {

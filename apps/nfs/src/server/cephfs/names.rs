@@ -236,7 +236,6 @@ impl Session {
         Ok(Listed { verifier, is_end: self.ok(listed)? })
     }
 
-    /// The file of an entry, if it was requested and still exists.
     fn listed(
         &self,
         caller: &Caller,
@@ -289,8 +288,7 @@ impl NewName<'_> {
         }
     }
 
-    /// Creates a file, and sets its initial attributes other than mode and size. Only root sets the
-    /// owner: other callers own the file already, as on Linux.
+    /// Only root sets the owner: other callers own the file already, as on Linux.
     fn make_new(
         &self,
         new: &Sattr3,

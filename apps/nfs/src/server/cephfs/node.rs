@@ -60,7 +60,6 @@ impl Node {
         if self.kind == Ftype3::Nf3dir { Ok(()) } else { Err(Nfsstat3::Nfs3errNotdir) }
     }
 
-    /// The status for anything that has no data.
     pub(super) fn demand_regular(&self) -> Outcome<()> {
         match self.kind {
             Ftype3::Nf3reg => Ok(()),

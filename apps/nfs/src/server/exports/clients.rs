@@ -22,7 +22,6 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The same peer, with an IPv4 address in its own form.
     pub(in crate::server) fn canonical(self) -> Self {
         match self {
             Self::Host(address) => Self::Host(address.to_canonical()),
@@ -126,7 +125,6 @@ const NAME_BYTES_MAX: usize = 253;
 /// Bits before the IPv4 address in a mapped IPv6 address.
 const MAPPED_BITS: u32 = 96;
 
-/// The address as one of IPv6.
 fn mapped(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
@@ -138,7 +136,6 @@ fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// None of the allowed forms.
 fn unknown(text: &str) -> Problem {
     Problem(format!(
         "{text:?} is not a client; expected an IP address, a network such as 192.0.2.0/24 or \

@@ -90,7 +90,6 @@ pub struct Settings {
     pub files_max: Option<u64>,
     /// Flavors were given, so the default ones no longer apply.
     has_flavors: bool,
-    /// `ro` or `rw` was given.
     access: Option<bool>,
 }
 

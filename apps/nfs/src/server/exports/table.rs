@@ -78,7 +78,6 @@ impl ExportTable {
         is_left
     }
 
-    /// Calls `act` for every back end, including those that are being closed.
     pub(in crate::server) fn for_each_back_end(&self, act: impl Fn(&dyn FileSystem)) {
         let state = lock(&self.state);
         state.current.iter().for_each(|export| act(&*export.file_system));

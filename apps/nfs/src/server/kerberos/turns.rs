@@ -22,7 +22,6 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turns {
-    /// Waits until a call of this origin has its turn, or until the time is over.
     pub(super) fn take(&self, origin: LimitScope, at_most: Duration) -> Option<Turn<'_>> {
         let is_full = |taken: &mut Vec<LimitScope>| {
             let own = taken.iter().filter(|other| **other == origin).count();

@@ -25,8 +25,7 @@ pub(super) fn mode(wire: u32) -> Mode {
     Mode::from_raw_mode(wire & RIGHTS)
 }
 
-/// Returns whether the mode has set-user-ID or set-group-ID, which Linux clears at a write by
-/// anyone but root.
+/// Linux clears these bits at a write by anyone but root.
 pub(super) fn lends_identity(stat: &Statx) -> bool {
     let is_group_id = stat.stx_mode & 0o2010 == 0o2010;
     is_group_id || stat.stx_mode & 0o4000 != 0

@@ -120,8 +120,7 @@ impl NewName<'_> {
         find(&self.directory.path, self.at.name).or_status()
     }
 
-    /// The initial attributes that are not set by creating the file. Only root sets the owner: other
-    /// callers own the file already, as on Linux.
+    /// Only root sets the owner: other callers own the file already, as on Linux.
     fn rest(&self, new: &Sattr3) -> Sattr3 {
         let is_root = self.tree.identity.is_root(self.caller);
         let (uid, gid) = if is_root { (new.uid, new.gid) } else { Default::default() };
@@ -215,8 +214,7 @@ impl NewName<'_> {
         is_marked.then_some(file).ok_or(Nfsstat3::Nfs3errExist)
     }
 
-    /// The existing file of a name. NFS3ERR_ACCES if another file system is mounted there, which is
-    /// not exported.
+    /// NFS3ERR_ACCES if another file system is mounted there, which is not exported.
     fn find_regular(&self) -> Outcome<(OwnedFd, Statx)> {
         let file = self.find()?;
         let present = stat(&file).or_status()?;

@@ -50,7 +50,6 @@ pub(super) struct DirectoryPath {
 struct Slots {
     slots: Slab<Slot>,
     depth: usize,
-    /// Completed requests whose outcome is not clear yet.
     unclear: VecDeque<u32>,
 }
 
@@ -59,9 +58,7 @@ enum Slot {
     Taken,
     WithThread,
     InRing(Running),
-    /// A long read that the core does itself.
     ByCore(Running, PartialRead),
-    /// The ring has completed it.
     Unclear(Unclear),
 }
 
@@ -178,8 +175,7 @@ impl DirectoryPath {
         self.by_core = Some(number);
     }
 
-    /// Reads the next part of the long read, if there is one. Other calls have their turn between two parts. Returns
-    /// whether it read.
+    /// Other calls have their turn between two parts. Returns whether it read.
     fn read_part(&mut self, done: &mut dyn FnMut(u32, Done)) -> bool {
         let Some(number) = self.by_core.take() else { return false };
         let Slot::ByCore(running, mut read) = self.slots.replace(number, Slot::Taken) else {
@@ -302,7 +298,6 @@ impl DataPath for DirectoryPath {
 }
 
 impl Request<Bulk> {
-    /// Data that the request brings to stable storage.
     fn durability(&self) -> Option<Durability> {
         match self {
             Self::Read { .. } => None,
@@ -332,7 +327,6 @@ impl Slots {
         drop(self.slots.try_remove(number as usize));
     }
 
-    /// Answers a completed request, or postpones that until its outcome is clear.
     fn finish(
         &mut self,
         number: u32,

@@ -65,8 +65,7 @@ pub(super) fn is_plain_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
 
-/// Passes every entry of an open directory to `take`, from the descriptor's position, until it
-/// returns `false`. Returns whether the end was reached.
+/// Begins at the descriptor's position; `take` returns `false` to stop. Returns whether the end was reached.
 pub(super) fn entries(
     directory: &OwnedFd,
     take: &mut dyn FnMut(&Entry<'_>) -> Outcome<bool>,

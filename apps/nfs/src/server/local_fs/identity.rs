@@ -22,11 +22,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Identity of the calling thread, which must be that of all threads.
-    ///
-    /// # Errors
-    /// It is root's, but the kernel does not allow taking another (CAP_SETUID, CAP_SETGID, or a
-    /// user namespace without groups).
+    /// Identity of the calling thread, which must be that of all threads. Fails if it is root's and the kernel
+    /// does not allow taking another (CAP_SETUID, CAP_SETGID, or a user namespace without groups).
     pub(super) fn of_this_thread() -> io::Result<Self> {
         let identity = Self { own: geteuid(), group: getegid() };
         if identity.acts_as_callers() {

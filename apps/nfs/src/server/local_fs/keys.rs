@@ -49,11 +49,7 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    /// Keys of this kind for files below `root`.
-    ///
-    /// # Errors
-    /// The reason why keys of the requested kind are not available; for [`KeyMode::Auto`], why none
-    /// are.
+    /// Fails with the reason why keys of this kind are not available; for [`KeyMode::Auto`], why none are.
     pub(super) fn new(mode: KeyMode, root: &OwnedFd, stat: &Statx) -> io::Result<Self> {
         let kernel = || kernel::check(root).map(|()| Self::Kernel);
         let walk = || WalkKeys::new(root, stat).map(Self::Walk);

@@ -72,8 +72,7 @@ impl Tree {
         }
     }
 
-    /// Returns whether the chain of parents leads to the root, with the rights of the thread's
-    /// identity.
+    /// Follows the parents with the rights of the thread's identity.
     pub(super) fn is_below_root(&self, directory: &OwnedFd) -> Outcome<bool> {
         let root = self.root.stat().or_status()?;
         let mut here = stat(directory).or_status()?;

@@ -110,8 +110,7 @@ impl Tree {
     }
 }
 
-/// Makes the requested changes except the size. Owner and group come before the mode, whose bits
-/// they clear.
+/// Owner and group come before the mode, whose bits they clear.
 pub(super) fn set(file: impl AsFd, kind: FileType, new: &Sattr3) -> io::Result<()> {
     set_owner(&file, new)?;
     set_mode(&file, kind, new)?;

@@ -124,7 +124,6 @@ impl Running {
         self.what.end(&self.node);
     }
 
-    /// Ends it, and returns the answer if that is known.
     #[expect(clippy::result_large_err, reason = "the request itself comes back")]
     pub(super) fn end(mut self, tree: &Tree, ended: Ended) -> Result<Done, Unclear> {
         let is_loss = ended.is_loss(&self.what);
@@ -295,7 +294,6 @@ impl Tree {
     }
 }
 
-/// Data that must be on stable storage before a write is done.
 pub(super) fn durability(stable: StableHow) -> Option<Durability> {
     match stable {
         StableHow::Unstable => None,
@@ -352,7 +350,6 @@ impl PartialRead {
         (self.bytes == self.into.len()).then_some(Ok(()))
     }
 
-    /// Returns the buffer, with the result of [`read_some`](Self::read_some).
     pub(super) fn end(self, result: Outcome<()>) -> Ended {
         Ended { buffer: Some(self.into), bytes: self.bytes, result }
     }

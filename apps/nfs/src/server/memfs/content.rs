@@ -18,12 +18,10 @@ pub(super) struct Content {
 
 struct Piece {
     chunk: u64,
-    /// Offset in the chunk.
     at: usize,
     bytes: usize,
 }
 
-/// The pieces of this many bytes at `offset`.
 fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = Piece> {
     let mut done = 0;
     std::iter::from_fn(move || {

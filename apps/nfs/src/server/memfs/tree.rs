@@ -36,7 +36,6 @@ struct At<'a> {
 pub(super) struct Tree {
     nodes: HashMap<Number, Node>,
     next: Number,
-    /// Total size of everything stored.
     bytes: u64,
     options: MemoryOptions,
     /// Part of every key: another process has other files.
@@ -132,8 +131,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The rights requested by ACCESS that the caller has; bits that are meaningless for this file
-    /// type are not set.
+    /// Bits that are meaningless for this file type are not set.
     pub(super) fn access(&self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
         Ok(self.node(self.number(file)?)?.access(caller, wanted))
     }
@@ -276,7 +274,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Checks that the caller may remove this name; returns the number of its file.
     fn check_removal(&self, caller: &Caller, at: At<'_>) -> Outcome<Number> {
         let number = self.find(caller, at)?;
         let (directory, node) = (self.node(at.directory)?, self.node(number)?);
@@ -303,7 +300,6 @@ impl Tree {
         })
     }
 
-    /// Removes a name, and its file if it was the last one.
     fn take_name(&mut self, at: At<'_>) -> Outcome<()> {
         let directory = self.node_mut(at.directory)?;
         let entries = directory.entries_mut()?;
@@ -485,7 +481,6 @@ impl Tree {
         })
     }
 
-    /// There is nothing to do but to check the file.
     pub(super) fn commit(&mut self, file: &FileKey, wcc: &mut WccData) -> Outcome<()> {
         self.changing(file, wcc, |tree, number| tree.node(number)?.content().map(drop))
     }

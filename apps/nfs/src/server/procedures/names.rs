@@ -9,7 +9,6 @@ use crate::protocol::{
 use crate::server::file_system::{NewFile, Outcome, Place, SpecialFile};
 use crate::server::site::RequestContext;
 
-/// Results of procedures that create something.
 type Made = (Option<FileHandle>, PostOpAttr, WccData);
 type Renamed = (WccData, WccData);
 type Linked = (PostOpAttr, WccData);

@@ -31,7 +31,6 @@ pub(super) struct Operation<B, T> {
     pub(super) personality: u16,
 }
 
-/// The work of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Read,
