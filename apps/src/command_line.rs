@@ -1,6 +1,4 @@
 //! Command lines that are rejected in one line, with the problem and the allowed values.
-//!
-//! Called by the `main` of each program.
 
 use crate::log;
 use clap::Parser;

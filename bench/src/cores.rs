@@ -1,7 +1,4 @@
-//! Selection of the cores of a measurement, and pinning.
-//!
-//! Follows the engine's own rules. `cli` parses lists with it, and the commands choose cores with
-//! it.
+//! Selection of the cores of a measurement, by the rules of the engine, and pinning.
 
 use crate::failure::Failure;
 use spinrpc::config::{self, Config, Host};

@@ -1,6 +1,4 @@
 //! The fabric behind an address: the driver and, with RDMA, the device.
-//!
-//! The commands ask before they start an engine; the device's name goes into the report.
 
 use crate::failure::Failure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

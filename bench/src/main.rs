@@ -1,11 +1,7 @@
 //! spinperf: measures spinrpc between two processes, together with the limits of the host.
 //!
-//! Modules form layers, which `engine/tests/architecture.rs` lists and checks. From the top:
-//! `default_run`, `serve`, `run`, `floor_job`, `idle_job`, `metrics`, `compare` and `top` are the
-//! commands; `modes` implements the modes of `run` with several workloads; `cli` parses the command
-//! line; `output` writes a report to its files; `report` holds results and renders them; `load` is
-//! the only module that measures with the engine; `floor` measures the limits of the machine.
-//! Results go to standard output, progress and errors to standard error.
+//! `load` is the only module that measures with the engine. Results go to standard output, progress and errors to
+//! standard error.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,6 @@
 //! Output of a report: prints it, writes it to files, and compares it with an earlier one.
 //!
-//! The commands open the [`Outputs`] before they measure, and deliver the report to them
-//! afterwards.
+//! The commands open the [`Outputs`] before they measure, and deliver the report to them afterwards.
 
 use crate::compare::{Comparison, Condition, Document};
 use crate::console::{Sink, is_standard_output, say_to_people};

@@ -1,7 +1,5 @@
-//! Data that proves its origin: every byte depends on a seed and on its own position.
-//!
-//! A reply of an earlier call, a page that was never copied, and bytes shifted by one or truncated
-//! all differ from the expected data. Shared by client and server; independent of other modules.
+//! Data that proves its origin: every byte depends on a seed and on its own position. A reply of an earlier call, a page
+//! that was never copied, and bytes shifted by one or truncated all differ from the expected data.
 
 use spinrpc_xdr::Xdr;
 use std::fmt;

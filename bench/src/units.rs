@@ -1,6 +1,4 @@
 //! Sizes and times as people write them, for the command line, and as people read them, for tables.
-//!
-//! Independent of other modules; `cli` parses with it, `report` prints with it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

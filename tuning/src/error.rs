@@ -1,5 +1,3 @@
-//! Problems of a profile, and their locations.
-
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;

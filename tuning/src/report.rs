@@ -1,5 +1,3 @@
-//! Output of spintune.
-
 use serde::Serialize;
 use spinrpc::config::{Host, Key, Value};
 use spinrpc::mem::budget::Budget;

@@ -1,5 +1,3 @@
-//! Renders a comparison as aligned text.
-
 use super::{Change, Comparison, Difference, Judged, Met, RowChange, Side, Verdict};
 use super::{REPEATS_MIN, statistics::FALSE_PERCENT};
 use crate::report::table::{aligned, push_line, push_section};

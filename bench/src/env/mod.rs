@@ -1,8 +1,4 @@
-//! The environment of a result: everything a reader needs to doubt it.
-//!
-//! The commands take one [`Environment`] before and the interference after a run; `report` shows
-//! both. Facts of the host are those that affect speed, as read by
-//! `spinrpc-tuning`; unknown ones are omitted, never guessed. `process` reads the resources and times of processes.
+//! The environment of a result: everything a reader needs to doubt it. Unknown facts are omitted, never guessed.
 
 mod process;
 

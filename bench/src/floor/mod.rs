@@ -1,8 +1,7 @@
 //! The limits of this machine, measured in the same minute as the results compared with them.
 //!
 //! Two threads stand in for two processes: caches ignore address spaces, so a line travels between
-//! two pinned threads as between two pinned processes. Neither the reactor nor the protocol is
-//! involved. `default_run` and the `floor` command call [`Probe::measure`].
+//! two pinned threads as between two pinned processes. Neither the reactor nor the protocol is involved.
 
 mod core;
 mod placement;

@@ -1,10 +1,4 @@
 //! The benchmark program and both of its ends: the only part of spinperf that uses the engine.
-//!
-//! `workload` describes a measurement, `measurement` its results, `program` and `control` their
-//! encoding. `server` answers. `driver` is the client's loop, made of `slot`s and driven by a
-//! `schedule`, `open` or closed, and `callers` that of other threads; `session` is one client core,
-//! `fleet` several, `outcome` combines their results; `back` is the server's loop of a connection that is measured in both
-//! directions.
 
 mod callers;
 mod control;

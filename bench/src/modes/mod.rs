@@ -1,6 +1,4 @@
 //! The modes of `spinperf run`: lists of workloads, the search for the highest rate, the soak.
-//!
-//! `run` calls it, `load` measures for it, `report` prints the outcome.
 
 mod saturate;
 mod soak;

@@ -1,7 +1,4 @@
 //! From measurements to printed and written results: medians, ratios, goals.
-//!
-//! The commands fill a [`Report`]; `explain` finds the bottlenecks of its rows; `table` prints it;
-//! `csv` and `hdr` are for programs; `csv` lists the figures of a repeat.
 
 pub(crate) mod csv;
 mod explain;

@@ -1,5 +1,3 @@
-//! The report as aligned text.
-
 use super::{FloorRow, Goal, Report, Row, Trend, TrendUnit, spread};
 use crate::latency::{LatencySummary, PERCENTILES, is_supported, median, upper_median};
 use crate::load::CoreUse;

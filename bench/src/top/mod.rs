@@ -1,9 +1,4 @@
-//! `spinperf top`: watches running engines through their control sockets, and prints their
-//! activity.
-//!
-//! `target` finds engines, `socket` asks them, `snapshot` is their answer, `view` the difference
-//! between two answers, and `table` its form for people. Used by `main`, and by the soak, which
-//! watches the buffers of its server; no engine runs in the process of `top`.
+//! `spinperf top`: watches running engines through their control sockets. No engine runs in its process.
 
 pub(crate) mod snapshot;
 mod socket;

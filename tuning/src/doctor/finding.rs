@@ -1,5 +1,3 @@
-//! The result of a check.
-
 use serde::Serialize;
 use std::fmt;
 

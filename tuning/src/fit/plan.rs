@@ -1,5 +1,3 @@
-//! The changes that a host needs to fit a profile.
-
 use super::item::Item;
 use super::journal::Journal;
 use super::site::Site;

@@ -1,5 +1,3 @@
-//! The kernel: release, parameters and periodic work.
-
 use super::Tree;
 
 facts! {

@@ -1,5 +1,3 @@
-//! Load of a host.
-
 use super::Tree;
 use std::collections::BTreeMap;
 

@@ -1,5 +1,3 @@
-//! Frequency and sleep states of CPUs.
-
 use super::Tree;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,4 @@
 //! The engine of a client: its driver follows from the address, its sizes from the options.
-//!
-//! Called when a session starts.
 
 use super::Options;
 use super::error::Error;

@@ -1,5 +1,3 @@
-//! Single calls: one procedure each.
-
 use super::{Error, Found, Nfs, failed};
 use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READLINK_RESULT_BYTES_MAX};
 use crate::protocol::{

@@ -1,10 +1,7 @@
 //! A client of NFS version 3 for tools: it blocks the calling thread, with several READs and WRITEs
 //! in flight where that helps.
 //!
-//! [`Nfs`] is a session with one server; its methods are in `files` (single calls), `walk` (paths),
-//! `directory` (listings), `read` and `write` (whole files), and `load` (repeated calls). `mount`
-//! finds the root handle. A server is not trusted: its replies are bounded and validated, and never
-//! make the client run forever.
+//! A server is not trusted: its replies are bounded and validated, and never make the client run forever.
 
 mod caller;
 mod directory;

@@ -1,8 +1,7 @@
 //! Exports, their clients, and the identity that callers get.
 //!
 //! [`Exports`] does not change, and is used by every core and by MOUNT; nothing in it blocks or allocates. `table` replaces
-//! it as a whole. `clients` identifies the peer of a connection, `options` parses the text form of options, `principal` has the users that Kerberos proves. Used
-//! by the NFS service, MOUNT, and `spin-nfsd`.
+//! it as a whole.
 
 mod clients;
 mod flavor;

@@ -3,7 +3,6 @@
 //! All operations on names and attributes are plain calls of [`FileSystem`], which the service
 //! makes on the core if the back end does not block, and on a thread of its pool if it may. The
 //! data of READ, WRITE and COMMIT go through a [`DataPath`], which every core has and polls.
-//! Implemented by `memory` and `directory`, called by `service` and `procedures`.
 
 use crate::protocol::{
     Createhow3, Fattr3, Fsstat3resok, Ftype3, Nfsstat3, Nfstime3, Sattr3, Specdata3, StableHow,

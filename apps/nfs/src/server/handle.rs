@@ -1,6 +1,4 @@
 //! File handles: export and file, sealed so that a client can only return handles that it got.
-//!
-//! Called by `service` and `procedures` for each incoming and outgoing handle.
 
 use super::file_system::{FileKey, KEY_BYTES_MAX, Outcome};
 use crate::protocol::{FileHandle, HANDLE_BYTES_MAX, Nfsstat3};

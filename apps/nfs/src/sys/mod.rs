@@ -1,9 +1,6 @@
-//! Services of the kernel for back ends: files through io_uring, files by handle, and the identity
-//! of a thread. And, with feature `cephfs`, those of libcephfs.
-//!
-//! The only module with `unsafe`. May use std, libc, rustix, io-uring and the memory of the engine,
-//! and nothing else of this crate. Only `file_ring`, which makes one call for many operations, is for
-//! the data path.
+//! Services of the kernel for back ends, and with feature `cephfs` those of libcephfs. The only module with `unsafe`.
+//! May use std, libc, rustix, io-uring and the memory of the engine, and nothing else of this crate. Only
+//! `file_ring`, which makes one call for many operations, is for the data path.
 #![allow(unsafe_code)]
 
 mod bulk;

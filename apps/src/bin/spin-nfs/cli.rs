@@ -1,5 +1,3 @@
-//! The command line.
-
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spinrpc::GssService;

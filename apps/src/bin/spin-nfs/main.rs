@@ -1,6 +1,4 @@
 //! spin-nfs: shows, reads and writes files of an NFS server over RPC-over-RDMA.
-//!
-//! The client is in the library of this package; this is the command line and the output.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,3 @@
-//! Output for people and scripts.
-
 use serde_json::{Map, Value, json};
 use spinrpc_nfs::client::{Entry, Found, Nfs, RoundTrips};
 use spinrpc_nfs::protocol::{Fattr3, FileHandle, Ftype3, Nfstime3};

@@ -1,5 +1,3 @@
-//! Announces the exports and their clients.
-
 use crate::export_spec::ExportSpec;
 use crate::names::Names;
 use spinrpc_nfs::server::exports::{Client, ExportOptions, Squash};

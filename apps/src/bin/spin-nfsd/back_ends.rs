@@ -1,5 +1,3 @@
-//! Opens the exports.
-
 use crate::export_spec::{ExportSpec, What};
 use crate::failure::{Failure, Failures};
 use crate::names::Names;

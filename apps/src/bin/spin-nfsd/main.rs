@@ -1,9 +1,4 @@
 //! spin-nfsd: serves directories and in-memory trees over NFS version 3, on RDMA and shared memory.
-//!
-//! The server is in the library of this package. Here are its options (`cli`, `config_file`,
-//! `export_spec`, `kerberos`, `setup`), the resources of the host (`state`, `back_ends`, `names`), and a process that
-//! starts, reports, reloads and exits (`serve`, `live`, `keeper`, `reload`, `clients`, `register`, `announce`, `stats`, `metrics`,
-//! `socket`, `notify`).
 
 #![forbid(unsafe_code)]
 // Output may block its thread: events go by `sys::journal`.

@@ -1,5 +1,3 @@
-//! Load of the host.
-
 use crate::doctor::input::cores;
 use crate::doctor::{CheckInput, Finding, Tried};
 use crate::host::{CpuTimes, RealtimeTask};

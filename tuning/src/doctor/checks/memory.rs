@@ -1,5 +1,3 @@
-//! Memory: size, lock limits, and huge pages.
-
 use super::size;
 use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::rdma::Memlock;

@@ -1,5 +1,3 @@
-//! Frequencies and sleep states of poll cores, and the clock.
-
 use crate::doctor::input::{agree, cores};
 use crate::doctor::{CheckInput, Finding};
 use spinrpc::config::IdlePolicy;

@@ -1,5 +1,3 @@
-//! RDMA devices: usability and performance.
-
 use super::{not_tried, some_of};
 use crate::doctor::input::are;
 use crate::doctor::{Caps, CheckInput, Finding, Verdict};

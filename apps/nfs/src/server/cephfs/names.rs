@@ -1,5 +1,3 @@
-//! Names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, LINK, REMOVE, RMDIR, RENAME, READDIR.
-
 use super::attributes::{Stat, device};
 use super::node::Node;
 use super::session::Session;

@@ -1,5 +1,3 @@
-//! SETATTR, and the initial attributes of new files.
-
 use super::attributes::Stat;
 use super::session::Session;
 use crate::protocol::{Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime};

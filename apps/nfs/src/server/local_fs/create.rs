@@ -1,5 +1,3 @@
-//! CREATE, MKDIR, SYMLINK, MKNOD, LINK.
-
 use super::attributes::{kind, mode, stat};
 use super::files::{find, find_again, path_of};
 use super::node::Node;

@@ -1,5 +1,3 @@
-//! GETATTR, ACCESS, LOOKUP, READLINK.
-
 use super::attributes::{attributes, stat};
 use super::files::{find, may};
 use super::node::Node;

@@ -1,5 +1,3 @@
-//! READDIR and READDIRPLUS.
-
 use super::files::{Entry, entries, find, open};
 use super::node::Node;
 use super::tree::{Tree, live};

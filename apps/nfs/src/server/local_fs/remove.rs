@@ -1,5 +1,3 @@
-//! REMOVE, RMDIR, RENAME.
-
 use super::node::Node;
 use super::tree::Tree;
 use crate::protocol::{Nfsstat3, WccData};

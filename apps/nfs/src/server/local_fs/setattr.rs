@@ -1,5 +1,3 @@
-//! SETATTR, and the initial attributes of new files.
-
 use super::attributes::{mode, rights, time};
 use super::files::{may, path_of};
 use super::node::{Node, Right};
