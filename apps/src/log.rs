@@ -53,8 +53,7 @@ pub(crate) fn error_prefix() -> &'static str {
     if is_journal() { priority(Level::ERROR) } else { "" }
 }
 
-/// Returns whether standard error is the stream that systemd connects to its journal (systemd.exec(5), JOURNAL_STREAM):
-/// the variable remains in processes whose standard error is elsewhere.
+/// The variable remains in processes whose standard error is elsewhere (systemd.exec(5), JOURNAL_STREAM).
 fn is_journal() -> bool {
     let Ok(stream) = env::var("JOURNAL_STREAM") else { return false };
     let file = rustix::fs::fstat(io::stderr().as_fd());

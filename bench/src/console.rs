@@ -31,8 +31,7 @@ fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A file to be written at the end, if one was requested. A run that fails before there is anything
-/// to write leaves no new file: an empty one would look like a document.
+/// A run that fails before there is anything to write leaves no new file, which would look like a document.
 pub(crate) struct Sink(Target);
 
 enum Target {

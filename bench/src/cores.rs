@@ -66,8 +66,7 @@ pub(crate) struct CorePair {
 }
 
 impl CorePair {
-    /// The requested pair, or the two that profiles choose by default: the best core for the
-    /// server, the next best for the client.
+    /// By default the best core for the server, the next best for the client.
     pub(crate) fn choose(wanted: Option<&CoreList>) -> Result<Self, Failure> {
         let host = Host::current();
         let Some(wanted) = wanted else { return Self::automatic(&host) };

@@ -308,8 +308,7 @@ fn workloads(idle: usize) -> Vec<Workload> {
     all
 }
 
-/// Bulk transfers of which the server copies what is written out of a slab of the client, and the client what is read out
-/// of one of the server.
+/// The server copies writes out of the client's slab, and the client reads out of the server's.
 fn in_slabs() -> [Workload; 2] {
     [Operation::Read, Operation::Write].map(|op| Workload { slabs: true, ..bulk(op) })
 }
@@ -326,7 +325,6 @@ fn bulk(op: Operation) -> Workload {
     Workload::ping_pong(op, BULK_BYTES).at_depth(BULK_DEPTH)
 }
 
-/// Compares a repeat with one of the row before, which is the first.
 type Compare = fn(&Repeat, &Repeat) -> f64;
 
 /// The ratio of a row whose repeats are compared with those of the row before it, instead of a limit.

@@ -42,8 +42,7 @@ impl Failure {
         Self::System { what: what.into(), source: source.into() }
     }
 
-    /// 2 for a usage error, 125 without a verdict (`git bisect run` skips a commit then), 128 plus its number for a
-    /// signal, 1 for everything else.
+    /// 125 without a verdict: `git bisect run` skips a commit then. 128 plus its number for a signal.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => 2,

@@ -11,8 +11,7 @@ use std::hint::black_box;
 /// Records the round trips of one core, in clock ticks. Everything that a drive needs is allocated
 /// before it, for each of its intervals, so that the next interval is another index.
 pub(crate) struct Recorder {
-    /// Counts of the samples below [`SHORT_TICKS`] by their ticks, of one interval after the other. A histogram takes 3 ns
-    /// longer for each, of some 40 that a call takes.
+    /// Of one interval after the other. A histogram takes 3 ns longer for each, of 40 that a call takes.
     short: Box<[u64]>,
     others: Vec<Histogram<u64>>,
     current: usize,
@@ -113,9 +112,8 @@ pub(crate) struct LatencySummary {
 }
 
 impl LatencySummary {
-    /// Summary of a histogram whose values are multiplied by `ns_per_unit`. Calls that were `lost`
-    /// rank as slower than every sample: a percentile among them, the maximum and the mean are
-    /// unknown. So is a percentile that cannot be told from the maximum with so few calls.
+    /// `lost` calls rank as slower than every sample: a percentile among them, the maximum and the mean are
+    /// unknown. So is a percentile that cannot be told from the maximum.
     pub(crate) fn of(histogram: &Histogram<u64>, ns_per_unit: f64, lost: u64) -> Self {
         let answered = histogram.len();
         if answered == 0 {
@@ -179,7 +177,6 @@ pub(crate) fn has_calls_beyond(percent: f64, calls: u64) -> bool {
     calls as f64 * (1.0 - percent / 100.0) + ROUNDING >= 1.0
 }
 
-/// Returns whether enough samples lie beyond a percentile to make it meaningful.
 pub(crate) fn is_supported(percent: f64, samples: u64) -> bool {
     let beyond = samples as f64 * (1.0 - percent / 100.0);
     beyond + ROUNDING >= BEYOND_MIN
@@ -191,8 +188,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     middle(values, |count| count.saturating_sub(1) / 2)
 }
 
-/// Median of latencies and other costs: the upper of the two middle values for an even number, so
-/// that an even number of repeats does not flatter. Otherwise like [`median`].
+/// The upper of two middle values, so that an even number of repeats does not flatter.
 pub(crate) fn upper_median(values: impl IntoIterator<Item = f64>) -> f64 {
     middle(values, |count| count / 2)
 }
@@ -212,8 +208,7 @@ fn middle(values: impl IntoIterator<Item = f64>, index: fn(usize) -> usize) -> f
 }
 
 pub(crate) const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
-/// Stands for the latency of a missing call in files that have no other way to rank it behind all samples. An
-/// hour, to which longer samples are clamped.
+/// For files that cannot rank missing calls otherwise. An hour, to which longer samples are clamped.
 pub(crate) const MISSING_NS: u64 = 3_600_000_000_000;
 /// Minimum number of samples beyond a percentile for it to be printed without parentheses.
 const BEYOND_MIN: f64 = 10.0;

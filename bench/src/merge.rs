@@ -54,7 +54,6 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     }
 }
 
-/// A sum, and reasons why it may not be that of one job.
 #[derive(Debug)]
 struct Merged {
     report: Report,

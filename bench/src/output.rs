@@ -84,8 +84,7 @@ impl OutputArgs {
     }
 }
 
-/// A canonical path, also for a file that does not exist yet; `None` for pipes and devices, which
-/// may take several outputs.
+/// Also of a file that does not exist yet; `None` for pipes and devices, which may take several outputs.
 pub(crate) fn place_of(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(there) => there.is_file().then_some(there),

@@ -27,8 +27,7 @@ impl Profile {
     }
 }
 
-/// Loads a profile. `cores` replaces those of the profile, the driver is that of the
-/// address, and `args.set` (`KEY=VALUE`) overrides everything but the driver.
+/// `args.set` (`KEY=VALUE`) overrides everything but the driver, which is that of the address.
 pub(crate) fn load(
     args: &ProfileArgs,
     cores: Option<&CoreList>,

@@ -11,7 +11,6 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rank {
     pub(crate) rank: u32,
-    /// Number of processes; at least two.
     pub(crate) ranks: u32,
     /// Name of the job. Ranks of other jobs at the same server are not waited for.
     pub(crate) job: String,
@@ -92,8 +91,7 @@ impl Rank {
         Self { job: format!("{}/{run}", self.job), ..self }
     }
 
-    /// The file of this rank: `out.json` becomes `out.rank03.json`. As many digits as the last rank
-    /// has, so that files sort by rank.
+    /// `out.json` becomes `out.rank03.json`: with as many digits as the last rank, so that files sort.
     pub(crate) fn file(&self, path: &Path) -> PathBuf {
         let digits = (self.ranks - 1).to_string().len();
         let own = format!("rank{:0digits$}", self.rank);
@@ -111,7 +109,6 @@ fn parse(name: &str, text: &str) -> Result<u32, Failure> {
     })
 }
 
-/// Names of environment variables that a launcher sets.
 struct Launcher {
     rank: &'static str,
     /// The first of these that is set.

@@ -344,8 +344,7 @@ const NO_MEETING: &str = "--program cannot be used with ranks, which meet at a s
                           --ranks 1 measures alone";
 const INTERRUPTED: &str = "INTERRUPTED by a signal: these are the figures up to then";
 const INTERRUPTED_EARLY: &str = "INTERRUPTED by a signal before anything was measured";
-/// Allowance for the client's questions in addition to the measured calls, and for the lag of
-/// counters.
+/// The client's own questions, and the lag of counters.
 const QUESTIONS: u64 = 1000;
 
 #[cfg(test)]

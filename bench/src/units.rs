@@ -78,7 +78,6 @@ pub(crate) fn show_utc(unix_s: u64) -> String {
     rfc3339.replace('T', " ").replace('Z', " UTC")
 }
 
-/// The same as a time of the system, at most the end of the year 9999.
 pub(crate) fn system_time(unix_s: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix_s.min(SHOWN_UNIX_S_MAX))
 }
@@ -107,7 +106,6 @@ pub(crate) fn grouped<K: PartialEq, T>(items: impl Iterator<Item = (K, T)>) -> V
     groups
 }
 
-/// Splits a quantity into its number and its unit; `None` if it does not begin with a digit.
 fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

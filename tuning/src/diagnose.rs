@@ -101,7 +101,6 @@ fn use_keytab(option: Option<&Path>, tree: &Tree, facts: &mut HostFacts) {
     }
 }
 
-/// Reports progress, after the first two seconds.
 fn progress() -> impl FnMut(&str) {
     let started = Instant::now();
     move |what| {

@@ -16,7 +16,6 @@ pub(crate) struct Document {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// One key with a value of its type.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: &'static Key,

@@ -202,8 +202,7 @@ impl Layers {
         }
     }
 
-    /// A document that is included twice counts once, at its first place: the second time it would
-    /// undo changes made in between.
+    /// Only at its first place: the second time, it would undo changes made in between.
     fn include(&mut self, included: &LimitScope) -> Result<(), String> {
         if self.done.iter().any(|done| done.is(included)) {
             return Ok(());

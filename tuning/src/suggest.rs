@@ -20,7 +20,6 @@ pub fn did_you_mean<'a>(
     }
 }
 
-/// The known name closest to `name`, if it is close enough to suggest.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.map(|candidate| (distance(name, candidate), candidate));
     let (steps, candidate) = scored.min_by_key(|&(steps, _)| steps)?;
@@ -37,8 +36,7 @@ fn distance(name: &str, candidate: &str) -> usize {
     }
 }
 
-/// Number of insertions, deletions, replacements and transpositions that turn `a` into `b`. Takes quadratic time, so
-/// `a` is cut to a length that no key reaches.
+/// Takes quadratic time, so `a` is cut to a length that no key reaches.
 fn edits(a: &str, b: &str) -> usize {
     let cut = a.char_indices().nth(NAME_CHARS_MAX).map_or(a, |(end, _)| &a[..end]);
     strsim::osa_distance(cut, b)

@@ -31,7 +31,6 @@ impl FileHandle {
         Opaque::new(bytes).map(|data| Self::from(NfsFh3 { data }))
     }
 
-    /// An empty handle, to append to.
     pub(super) const fn empty() -> Self {
         Self { bytes: [0; HANDLE_BYTES_MAX], length: 0 }
     }
@@ -78,7 +77,6 @@ impl fmt::Debug for FileHandle {
     }
 }
 
-/// Changes nothing.
 impl Default for Sattr3 {
     fn default() -> Self {
         let (atime, mtime) = (SetAtime::DontChange, SetMtime::DontChange);

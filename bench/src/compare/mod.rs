@@ -368,7 +368,6 @@ impl Judged {
     }
 }
 
-/// A figure that a condition may be about; without a change if it is lost.
 struct About<'a> {
     row: &'a str,
     metric: &'a Figure,

@@ -103,7 +103,6 @@ impl Criteria {
         self.placement(repeat) == Some(Placement::Moved)
     }
 
-    /// Returns whether its figures are those of one placement, and of threads that had their CPUs.
     pub(super) fn is_steady(self, repeat: &Repeat) -> bool {
         !self.is_disturbed(repeat) && !self.has_moved(repeat)
     }

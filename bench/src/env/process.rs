@@ -26,7 +26,6 @@ pub(crate) struct Holdings {
     pub(crate) descriptors: u64,
 }
 
-/// Current resources of a process; zero if the kernel does not report them.
 pub(crate) fn holdings(process: u32) -> Holdings {
     let descriptors = fs::read_dir(format!("/proc/{process}/fd"));
     Holdings {

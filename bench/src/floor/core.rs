@@ -65,8 +65,7 @@ fn on_core(
     })
 }
 
-/// The shortest round trip between two sleeping threads: one writes to an eventfd, and the other
-/// wakes up and writes to another. Waking a thread on another CPU takes at least this long.
+/// Waking a thread on another CPU takes at least this long.
 pub(super) fn wake_round_trip_ns(cores: CorePair, duration: Duration) -> Result<f64, Failure> {
     let (there, back) = (&event()?, &event()?);
     let is_over = &AtomicBool::new(false);

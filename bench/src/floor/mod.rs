@@ -23,11 +23,9 @@ use std::time::{Duration, Instant};
 pub(crate) enum Probe {
     /// Round trip of a cache line between the two cores, in nanoseconds.
     CacheLine,
-    /// Round trip between two threads on the two cores that wake each other through eventfds, in
-    /// nanoseconds.
+    /// Round trip between two threads that wake each other through eventfds, in nanoseconds.
     EventfdPingPong,
-    /// Median round trip over a bare ring, with messages of these sizes, in nanoseconds: each one is timed, like
-    /// those of a workload.
+    /// Median round trip over a bare ring in nanoseconds: each is timed, like those of a workload.
     RingRoundTrip { call_bytes: usize, reply_bytes: usize },
     /// Exchanges per second over a bare ring at this depth.
     RingRate { depth: usize, call_bytes: usize, reply_bytes: usize },
@@ -105,8 +103,7 @@ impl Probe {
         if self.is_time() { measured < limit } else { measured > limit }
     }
 
-    /// The limit of something that was measured next to it: the best of up to three further measurements, which are
-    /// made as long as it is beaten.
+    /// The best of up to three further measurements, which are made as long as it is beaten.
     pub(crate) fn settled(
         self,
         mut limit: f64,
@@ -152,8 +149,7 @@ fn not_measured(error: std::io::Error) -> Failure {
     Failure::Measurement(error.to_string())
 }
 
-/// Runs batches for a quarter of the time, to warm up, and then for all of it: the sum of what the latter return, and
-/// their time.
+/// A quarter of the time warms up. Sums what the batches after it return.
 #[inline]
 fn timed(duration: Duration, mut batch: impl FnMut() -> u64) -> (f64, Duration) {
     let start = Instant::now();

@@ -132,8 +132,7 @@ fn ask(calls: &Ring, replies: &Ring, depth: u64, duration: Duration) -> f64 {
     count / elapsed.as_secs_f64()
 }
 
-/// As the loop of a workload: one look at the clock ends a round trip and starts the next, and recording is part
-/// of neither.
+/// One look at the clock ends a round trip and starts the next, and recording is part of neither.
 fn ask_each(calls: &Ring, replies: &Ring, mut recorder: Recorder, duration: Duration) -> f64 {
     let (call, mut reply) = (calls.message(), replies.message());
     let clock = Clock::shared();

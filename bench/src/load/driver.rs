@@ -245,8 +245,7 @@ impl Driver {
             && (self.schedule.phase == Phase::Over || (self.open.is_none() && self.ramp.is_empty()))
     }
 
-    /// Handles an interrupt, and returns true when calls in flight have been waited for long
-    /// enough. Without replies, only this reads the clock.
+    /// True when calls in flight were waited for long enough. Without replies, only this reads the clock.
     #[cold]
     fn is_waiting_over(&mut self) -> bool {
         let now = self.clock.now().0;
@@ -411,8 +410,7 @@ impl Driver {
         is_started
     }
 
-    /// Lets a call wait behind those of its lane, the first of which has a credit if this one's slot has
-    /// returned it.
+    /// The first call of its lane has a credit if this one's slot has returned it.
     #[cold]
     fn wait(&mut self, index: usize, slot: usize, was_first: bool) {
         let Some(lane) = self.lanes.get_mut(index).filter(|_| self.failure.is_none()) else {

@@ -59,7 +59,6 @@ fn refused<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Reason>, D::Erro
     Option::<String>::deserialize(from).map(|reason| reason.map(|_| REFUSED))
 }
 
-/// Reasons why a measurement ended early, or leaves its connections unusable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CutShort {
     pub(crate) is_stuck: bool,
@@ -147,8 +146,7 @@ impl OpenLoop {
     }
 }
 
-/// Activity of the cores of one side, or one of them, from the first call of a run to the last,
-/// including ramp and warm-up; `bench/schema` describes the fields.
+/// From the first call of a run to the last, with ramp and warm-up; `bench/schema` has the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CoreUse {
     pub(crate) cpu: Option<usize>,

@@ -74,9 +74,7 @@ impl Open {
         self.early_end.filter(|_| self.tally.sent == self.tally.planned)
     }
 
-    /// A call that is due, with its intended start and whether it is measured, and a slot for it;
-    /// none while every slot has a call. A call that is not taken now is due later, with the same
-    /// intended start.
+    /// None while every slot has a call: it is due later, with the same intended start.
     #[inline]
     pub(super) fn due(&mut self, now: u64) -> Option<(u64, bool, Place)> {
         let intended = self.pacer.next;
@@ -140,7 +138,6 @@ impl OpenTally {
         self.never_sent += other.never_sent;
     }
 
-    /// Calls that were to start in the measured time.
     pub(super) fn intended(&self) -> u64 {
         self.sent + self.never_sent
     }

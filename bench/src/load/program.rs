@@ -62,8 +62,7 @@ pub(super) const CORES_MAX: u32 = 256;
 pub(super) const STATUS_BYTES_MAX: usize = 20 + CORES_MAX as usize * 104;
 
 pub(super) const SERVED_SEED: u64 = 0;
-/// Number of offsets where verified reads may begin, [`READ_STRIDE_BYTES`] apart, so that the data
-/// of successive calls differs.
+/// [`READ_STRIDE_BYTES`] apart, so that the data of successive calls differs.
 pub(super) const READ_OFFSETS: u64 = 1024;
 pub(super) const READ_STRIDE_BYTES: u64 = 64;
 /// Bytes that the server serves beyond the longest read.

@@ -115,15 +115,13 @@ pub(super) struct Pacer {
     /// Position of this core's calls in the distance between two calls, if distances are equal.
     place: f64,
     pub(super) next: u64,
-    /// Calls that start together, and those of them that are still to start. Everything above is
-    /// about bursts.
+    /// Calls that start together, and those of them still to start. Everything above is about bursts.
     burst: u64,
     of_burst: u64,
 }
 
 impl Pacer {
-    /// One core's part of the calls: `per_tick` of them at full rate, `planned` in the measured
-    /// time, which must be a multiple of `burst`.
+    /// `per_tick` calls at full rate, and `planned`, a multiple of `burst`, in the measured time.
     pub(super) fn new(
         drive: &Drive,
         per_tick: f64,
@@ -210,8 +208,7 @@ impl Pacer {
         }
     }
 
-    /// Number of measured calls due by `now`, and the measured time they take, in ticks: never less
-    /// than `now` itself.
+    /// Calls due by `now`, and the time they take, in ticks: never less than `now` itself.
     pub(super) fn measured_by(&self, now: u64) -> (u64, u64) {
         let [start, end] = self.window;
         let from = self.begin.saturating_add(self.when(start) as u64);

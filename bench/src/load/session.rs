@@ -116,7 +116,6 @@ impl Waiting {
     }
 }
 
-/// A core of the client among those that measure together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rank {
     pub(super) index: usize,
@@ -478,8 +477,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The client's half of a bidirectional measurement: while a core drives its loop, the server drives one over the same
-/// connection.
+/// While a core drives its loop, the server drives one over the same connection.
 impl Session<'_> {
     fn load_both(&mut self, workload: Workload) -> Result<Load, Failure> {
         let (driver, waiting) = (Driver::new(workload), Waiting::default());

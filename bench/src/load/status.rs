@@ -28,7 +28,6 @@ struct CoreStatus {
     waited_ns: u64,
 }
 
-/// Counters of all cores of a process, and their time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     ticks: u64,

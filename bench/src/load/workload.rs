@@ -14,7 +14,6 @@ use std::time::Duration;
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
-    /// No arguments and no results.
     #[default]
     Null,
     /// Sends bytes and receives bytes, inline if they fit.
@@ -178,7 +177,6 @@ pub(crate) struct Workload {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ends {
-    /// A core each.
     #[default]
     Apart,
     /// One thread polls both, so that callers have the other CPU.
@@ -345,7 +343,6 @@ fn way(share: &Share, [call_max, reply_max]: [usize; 2]) -> &'static str {
 pub(crate) struct Limits {
     /// Time in which the load grows to its full rate.
     pub(crate) ramp: Duration,
-    /// Unmeasured time after it.
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
     /// Unmeasured time at the end, under the same load.
@@ -355,8 +352,7 @@ pub(crate) struct Limits {
     pub(crate) can_be_interrupted: bool,
     /// Ends the repeat early after this many measured calls of each core.
     pub(crate) calls: Option<u64>,
-    /// Maximum number of intervals of the measured time. Each takes a quarter of a megabyte per
-    /// operation.
+    /// Intervals of the measured time. Each takes a quarter of a megabyte per operation.
     pub(crate) intervals_max: u32,
     /// Rank of this process among those that share the load, and their number.
     pub(crate) rank: (usize, usize),

@@ -353,8 +353,7 @@ impl Engines {
         Ok(())
     }
 
-    /// Metrics of applications. Those of one name are one metric, whatever the programs; series with the same labels are
-    /// there once.
+    /// Metrics of one name are one metric, whatever the programs; series with the same labels are there once.
     fn encode_applications(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut families: BTreeMap<_, (&str, BTreeMap<Vec<_>, &Series>)> = BTreeMap::new();
         for engine in &self.0 {

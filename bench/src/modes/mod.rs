@@ -45,8 +45,7 @@ fn measure_rows(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
 /// One repeat, on cores of this placement.
 type Done = (Vec<Measured>, Option<Placed>);
 
-/// Adds a repeat, unless it was interrupted and there is a complete one already; returns whether it
-/// is the last.
+/// Not if it was interrupted and there is a complete one; returns whether it is the last.
 fn keep(repeats: &mut Vec<Done>, one: Done) -> bool {
     let cut_short = one.0.first().map_or(CutShort::default(), |(_, first)| first.cut_short);
     let has_calls = one.0.iter().any(|(_, part)| part.calls + part.lost > 0);

@@ -160,8 +160,7 @@ const RATE_LAST: u64 = 1_000_000_000;
 const PRECISION: u64 = 20;
 /// With fewer calls, the 99th percentile is the maximum or does not exist.
 const CALLS_MIN: u64 = 100;
-/// Average number of calls: chance yields fewer than `CALLS_MIN` in one of a hundred thousand
-/// steps.
+/// Chance yields fewer than `CALLS_MIN` in one of a hundred thousand steps.
 const CALLS_PLANNED: f64 = 150.0;
 
 #[cfg(test)]

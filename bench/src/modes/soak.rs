@@ -56,12 +56,10 @@ struct Watch {
     windows: Vec<SoakWindow>,
     planned: usize,
     refused: usize,
-    /// Calls of the whole and of its operations that rank as slower than all others: those of refused windows, and
-    /// those that were never sent.
+    /// Calls that rank as slower than all others: those of refused windows, and those never sent.
     unknown: Vec<u64>,
     samples: Vec<Histogram<u64>>,
-    /// The whole and its operations: the sums of their counters, and other data from the last
-    /// window.
+    /// The sums of counters, and other data from the last window.
     sums: Vec<Measured>,
     /// Seen through the control socket, or the reason why it cannot be watched.
     server: Result<Watched, String>,
@@ -243,8 +241,7 @@ fn samples(windows: &[SoakWindow], parts: Vec<Histogram<u64>>, planned: usize) -
     intervals
 }
 
-/// A figure of each window. The last two items tell which change is a drift: a fraction of the mean, and an absolute
-/// minimum.
+/// The last two items tell a drift: a fraction of the mean, and an absolute minimum.
 type Figure = (&'static str, TrendUnit, fn(&SoakWindow) -> f64, f64, f64);
 
 const FIGURES: [Figure; 8] = [
@@ -293,7 +290,6 @@ pub(super) fn describe(window: &SoakWindow) -> String {
     )
 }
 
-/// A straight line through points by least squares, with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     mean: f64,

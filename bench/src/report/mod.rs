@@ -57,8 +57,7 @@ impl Report {
         }
     }
 
-    /// Fails if calls were never answered, nothing was measured, or an open loop fell behind its rate, so that there
-    /// are no percentiles. Of the windows of a soak, its own verdict tells.
+    /// Fails if calls were never answered, nothing was measured, or an open loop has no percentiles.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let whole = || self.rows.iter().filter(|row| !row.workload.of_mix);
         let problems = [never_answered, stopped_answering, nothing_completed, fell_behind];
@@ -79,7 +78,6 @@ impl Report {
         ));
     }
 
-    /// Time that threads of both ends waited for their CPUs, in percent of the measured time.
     fn waited_percent(&self) -> Option<f64> {
         let repeats = || self.rows.iter().flat_map(|row| &row.repeats).map(|one| &one.measurement);
         let waited = |one: &Measurement| {
@@ -218,8 +216,7 @@ impl FloorValue {
         }
     }
 
-    /// The measurement as a multiple of this limit: at least 1 for a round trip, at most 1 for a rate, and NaN if
-    /// the measurement was faster.
+    /// At least 1 for a round trip, at most 1 for a rate, and NaN if the measurement was faster.
     pub(crate) fn ratio(&self, measurement: &Measurement) -> Ratio {
         let (measured, lower_is_better) = (self.figure(measurement), self.probe.is_time());
         let is_beaten = self.probe.is_beaten(self.value, measured);
@@ -464,8 +461,7 @@ pub(crate) struct Soak {
     pub(crate) refused_windows: usize,
     pub(crate) lost: u64,
     pub(crate) trends: Vec<Trend>,
-    /// Nothing drifted, nothing leaked, every call was answered, and every window kept its rate, if
-    /// it had one.
+    /// Without drift, leaks and lost calls, and with the rate kept in every window, if there was one.
     pub(crate) held: bool,
     pub(crate) buffers_not_watched: Option<String>,
 }

@@ -111,8 +111,7 @@ fn is_interrupted(due: Instant) -> bool {
     }
 }
 
-/// A terminal is redrawn; anything else receives blocks, or lines of JSON, one after the other. Returns false if the
-/// reader has closed the pipe.
+/// A terminal is redrawn. Returns false if the reader has closed the pipe.
 fn show(args: &TopArgs, before: &[Found], now: &[Found]) -> Result<bool, Failure> {
     let view = view::between(before, now, args.sort);
     let lines = || table::lines(&view, usize::from(args.connections));

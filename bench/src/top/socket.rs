@@ -17,8 +17,7 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Maximum wait for room in a socket's queue. An engine's is nearly always empty; another user's
-/// may stay full forever, and there may be many of them.
+/// Wait for room in a socket's queue: another user's may stay full forever, and there may be many.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(2);
 /// Maximum time for an engine to answer. In tests, a thread that answers may be paused.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 2 });
@@ -93,7 +92,6 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// For one query of all engines.
     pub(crate) fn of_a_look() -> Self {
         let (own, each, others) = (ANSWER_BYTES_MAX, BYTES_OF_USER_MAX, BYTES_OF_OTHERS_MAX);
         let bytes = Budget::new(own as u64, each as u64, others as u64);
@@ -129,7 +127,6 @@ impl Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     Cores,
-    /// Cores, and their connections with most calls.
     Connections,
 }
 
@@ -174,8 +171,7 @@ pub(crate) fn names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The last column of the table; connected sockets appear there, too, under the name of their
-/// listener.
+/// The last column of the table. Connected sockets appear there under the name of their listener.
 fn names_in(table: &str) -> Vec<String> {
     let name = |line: &str| {
         let name = line.split_whitespace().nth(7)?.strip_prefix('@')?;

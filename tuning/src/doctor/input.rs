@@ -48,7 +48,6 @@ impl<'a> CheckInput<'a> {
         }
     }
 
-    /// Cores on CPUs that are not isolated, as far as the host reports.
     pub(crate) fn open_cores(&self) -> CpuSet {
         minus(&self.cores(), &self.facts.cpus.isolated.clone().unwrap_or_default())
     }

@@ -150,7 +150,6 @@ impl Entry {
     }
 }
 
-/// Lock held while a host is changed.
 pub(super) struct Turn {
     /// The journal's folder, locked as long as it is open. Links that are put in the place of an upper folder lead nowhere.
     folder: File,
@@ -190,7 +189,6 @@ fn read(file: File) -> io::Result<String> {
 }
 
 const SCHEMA: u32 = 1;
-/// Write permission for the group and for others.
 const OTHERS_WRITE: u32 = 0o022;
 /// Enough for some thousand interrupts.
 const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -105,8 +105,7 @@ impl<'a> Needs<'a> {
         })
     }
 
-    /// On each node with cores, as many pages as their arenas need, in addition to those already in
-    /// use.
+    /// On each node with cores, in addition to those already in use.
     fn hugepages(&self) -> Vec<Change> {
         let config = self.input.config();
         if config.hugepages() == HugePages::Off {
@@ -132,8 +131,7 @@ impl<'a> Needs<'a> {
         changes.collect()
     }
 
-    /// `None` if there are enough. Pages reserved for this very profile count as its own: a running
-    /// engine uses them and needs no more.
+    /// `None` if there are enough. Pages reserved for this very profile count: its engine uses them.
     fn pages_in_all(&self, path: &str, needed: u64, total: u64, free: u64) -> Option<u64> {
         let now = total.to_string();
         let own = self.journal.entry(path).filter(|entry| entry.wrote(&now));
@@ -147,8 +145,7 @@ impl<'a> Needs<'a> {
         (wanted > total).then_some(wanted)
     }
 
-    /// Moves interrupts off the cores and their hardware threads, if other CPUs are left. Those that the kernel manages
-    /// stay: they cannot be moved, and disturb only CPUs that access the disk.
+    /// Interrupts that the kernel manages stay: they cannot be moved, and disturb only users of the disk.
     fn interrupts(&self) -> Vec<Change> {
         let quiet = self.input.facts.cpus.quiet(&self.cores);
         let movable = self.input.facts.irqs.iter().filter(|irq| !irq.is_managed());

@@ -175,8 +175,7 @@ fn text_of(file: &File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns whether the kernel itself has the file, as below a directory where `/proc` and `/sys` are mounted: no file can be
-/// created in their folders.
+/// No file can be created where `/proc` and `/sys` are mounted.
 fn is_kernels(file: &File) -> io::Result<bool> {
     const SYSFS_MAGIC: fs::FsWord = 0x6265_6572;
     Ok([SYSFS_MAGIC, fs::PROC_SUPER_MAGIC].contains(&fs::fstatfs(file)?.f_type))
@@ -187,7 +186,6 @@ fn set(mut file: &File, value: &str) -> io::Result<()> {
     file.write_all(format!("{value}\n").as_bytes())
 }
 
-/// Content of a file that had `before`, after `value` was written to it.
 fn as_kernel(before: &str, value: &str) -> String {
     let newline = if before.ends_with('\n') { "\n" } else { "" };
     if !before.contains('[') {

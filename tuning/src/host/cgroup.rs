@@ -60,7 +60,6 @@ impl Cgroup {
     }
 }
 
-/// Directory of a group, and of the topmost mounted group.
 #[derive(Debug)]
 struct Group {
     mount: String,

@@ -37,7 +37,6 @@ impl CpuTimes {
     }
 }
 
-/// Processes that may disturb others, as far as they are visible.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tasks {
     /// Average number of runnable tasks over the last minute.
@@ -92,7 +91,6 @@ impl Tasks {
     }
 }
 
-/// The fields of proc_pid_stat(5) that are used here.
 struct Stat {
     task: RealtimeTask,
     is_kernel: bool,

@@ -97,7 +97,6 @@ impl HostFacts {
     }
 }
 
-/// Value of the first line `KEY : VALUE`.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;

@@ -38,7 +38,6 @@ impl Power {
     }
 }
 
-/// A fact of each CPU that has it, read in its folder.
 fn of_each<T>(tree: &Tree, read: impl Fn(&str) -> Option<T>) -> BTreeMap<usize, T> {
     let cpus = super::numbered::<usize>(&tree.names(CPU), "cpu").into_iter();
     cpus.filter_map(|cpu| Some((cpu, read(&format!("{CPU}/cpu{cpu}"))?))).collect()

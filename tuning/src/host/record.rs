@@ -20,7 +20,6 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 
-/// Paths of a host relative to its root, with their contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record(BTreeMap<String, Entry>);
 

@@ -238,7 +238,6 @@ impl Tree {
 pub struct Permissions {
     pub mode: u32,
     pub owner: u32,
-    /// The reading process may read it.
     pub is_readable: bool,
     pub is_file: bool,
 }

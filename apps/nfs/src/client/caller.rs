@@ -171,7 +171,6 @@ impl Caller {
         place.take().unwrap_or(Err(CallError::Cancelled))
     }
 
-    /// One turn of the core, and a pause if it was idle.
     fn turn(&self) {
         let mut is_over = false;
         self.run_until(|| std::mem::replace(&mut is_over, true));

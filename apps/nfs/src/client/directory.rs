@@ -49,8 +49,7 @@ struct Listing<'a> {
     entries: u64,
 }
 
-/// Detects cycles of cookies while remembering only one (Brent's algorithm): a server that never
-/// repeats one must not make the client remember all.
+/// Finds cycles of cookies by remembering only one (Brent's algorithm): a server may never repeat one.
 #[derive(Default)]
 struct Circle {
     /// The cookie that would be repeated; the first page is requested with 0.

@@ -62,8 +62,7 @@ impl<'a, T: 'static> Window<'a, T> {
         Ok(())
     }
 
-    /// Waits for the next call to end: its piece, and the results, or `None` if it is to be retried now:
-    /// the server asked for more time, which is over. There must be a call in flight.
+    /// `None` if it is to be retried now: the server asked for more time. There must be a call in flight.
     pub(super) fn next(&mut self) -> Result<(Piece, Option<T>), Error> {
         self.nfs.caller.run_until(|| !self.ended.borrow().is_empty());
         let operation = self.operation;

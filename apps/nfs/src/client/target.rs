@@ -1,7 +1,5 @@
 //! Addresses of servers with a path: `rdma://HOST:PORT/EXPORT/PATH`, the same with `iwarp://` and `any://`, and
 //! `shm:NAME//EXPORT/PATH`.
-//!
-//! Pure. Called by the command line.
 
 use spinrpc::fabric::Address;
 

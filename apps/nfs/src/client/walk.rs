@@ -65,7 +65,6 @@ impl Walk<'_> {
         self.trail.last().map_or(&self.root.handle, |(_, handle)| handle)
     }
 
-    /// Advances to `name`; returns its attributes, if known.
     fn step(&mut self, name: Vec<u8>, follow: bool) -> Result<Option<Fattr3>, Error> {
         if name == b".." {
             self.trail.pop();
@@ -117,7 +116,6 @@ impl Walk<'_> {
     }
 }
 
-/// The names of a path, without empty ones and `.`.
 fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
     path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).map(<[u8]>::to_vec)
 }

@@ -46,7 +46,6 @@ impl<'call, 'a> Answer<'call, 'a> {
         }
     }
 
-    /// Defers the answer; returns it if that is not possible.
     pub(super) fn defer(self) -> Result<Deferred, Self> {
         match self.to {
             To::Call(call) => call.try_defer().map_err(|call| Self { to: To::Call(call), ..self }),

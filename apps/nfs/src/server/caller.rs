@@ -73,7 +73,6 @@ impl CallerGroups {
         }
     }
 
-    /// Number of a long list, by which [`CallerGroups::kept`] finds it.
     pub(super) fn number(&self) -> Option<usize> {
         match self {
             Self::Short(_) => None,

@@ -105,8 +105,7 @@ impl<C: Copy + PartialEq> ClientTable<C> {
 }
 
 impl<C> State<C> {
-    /// Index of its own place, a new one, or that of the client that left longest ago; beyond [`CLIENTS_MAX`] if all of
-    /// those are connected.
+    /// A new place, or that of the client that left longest ago; beyond [`CLIENTS_MAX`] if all are connected.
     fn place_for(&mut self, peer: Peer, count: impl Fn(usize) -> Usage) -> usize {
         if let Some(own) = self.places.iter().position(|place| place.peer == peer) {
             return own;

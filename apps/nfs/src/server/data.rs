@@ -229,8 +229,7 @@ fn read(
     Ok(Request::Read { offset, into })
 }
 
-/// Memory for this many bytes, or, if it is short, for a part of them: a client requests the rest
-/// of a short read at once, but waits for seconds after NFS3ERR_JUKEBOX.
+/// For a part if memory is short: clients request the rest at once, but wait for seconds after NFS3ERR_JUKEBOX.
 fn room(take: impl Fn(usize) -> Option<Bulk>, bytes: usize) -> Option<Bulk> {
     let halves = std::iter::successors(Some(bytes / 2), |bytes| Some(bytes / 2));
     let mut shorter = halves.take_while(|bytes| *bytes >= SHORT_READ_BYTES_MIN);

@@ -177,8 +177,7 @@ impl fmt::Debug for Export {
     }
 }
 
-/// The highest number is squashed: Linux takes it as "no change" for a user or group, so that its
-/// caller would act as the server itself.
+/// The highest number: Linux takes it as "no change", so that the caller would act as the server.
 fn loses_identity(squash: Squash, id: u32) -> bool {
     match squash {
         Squash::None => id == u32::MAX,

@@ -243,8 +243,7 @@ pub trait FileSystem: Send + Sync {
     fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath>;
 }
 
-/// The operations of [`FileSystem`] on names and attributes, by methods of the same names: of one value to ask, and of one to
-/// change.
+/// By methods of the same names: of one value to ask, and of one to change.
 macro_rules! forward_operations {
     ($self:ident => $ask:expr, $change:expr) => {
         fn attributes(&$self, file: &FileKey) -> Outcome<Fattr3> {

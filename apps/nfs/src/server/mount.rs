@@ -166,8 +166,7 @@ fn mount_body(entry: &MountEntry) -> Mountbody<'_> {
     Mountbody { ml_hostname: cut(&entry.host), ml_directory: cut(&entry.path) }
 }
 
-/// Truncates a text to its type's limit: host names are only informative, and paths of exports are
-/// not longer.
+/// Host names are only informative, and paths of exports are not longer.
 fn cut<const MAX: u32>(text: &str) -> Opaque<'_, MAX> {
     let bytes = text.as_bytes();
     Opaque::new(bytes.get(..MAX as usize).unwrap_or(bytes)).unwrap_or_default()

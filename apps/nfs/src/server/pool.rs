@@ -43,7 +43,6 @@ struct Calls {
 }
 
 impl Pool {
-    /// Starts as many threads as the options say, at least one.
     pub(super) fn start(site: &Arc<Site>) -> io::Result<Self> {
         let count = site.options.threads.max(1);
         let counters = (0..count).map(|_| Counters::default()).collect();

@@ -88,7 +88,6 @@ impl Site {
         self.instance.wrapping_add(file_system.losses()).to_be_bytes()
     }
 
-    /// Checks the first handle of a call, and the caller.
     pub(super) fn enter<'a>(
         &self,
         exports: &'a Exports,

@@ -118,13 +118,11 @@ pub struct ServerStats {
     pub garbage: u64,
 }
 
-/// A number with a single writer and any readers.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Relaxed, without read-modify-write: there is one writer, and readers only need a recent
-    /// value.
+    /// Not atomic: there is one writer, and readers only need a recent value.
     pub(super) fn add(&self, more: u64) {
         self.0.store(self.value().wrapping_add(more), Ordering::Relaxed);
     }

@@ -93,7 +93,6 @@ struct Place {
     origin: LimitScope,
     stream: Arc<TcpStream>,
     state: State,
-    /// Beginning of its state.
     since: Instant,
 }
 
@@ -293,8 +292,7 @@ impl Places {
     }
 }
 
-/// The header and the arguments of a call, or the record that answers what is not one of this version of RPC; `Err(None)` if
-/// nothing can.
+/// An error is the answer to what is not a call of this version of RPC, if there can be one.
 pub(super) fn call_of(message: &[u8]) -> Result<(CallHeader<'_>, &[u8]), Option<Vec<u8>>> {
     match CallHeader::parse(message) {
         Ok((header, args_at)) => Ok((header, message.get(args_at..).unwrap_or_default())),

@@ -7,10 +7,7 @@ use spinrpc::Bulk;
 // where they are when the value is moved, until it is dropped, and only this value reads or writes them
 // while no lease is out. A lease needs `&mut` of it.
 unsafe impl StableBytes for Bulk {
-    /// The bytes in use.
-    ///
-    /// # Panics
-    /// If a lease is out ([`Bulk::is_leased`]), or a peer can write the memory.
+    /// Panics if a lease is out ([`Bulk::is_leased`]), or a peer can write the memory.
     #[inline]
     fn stable_bytes(&mut self) -> &mut [u8] {
         self.bytes_mut()

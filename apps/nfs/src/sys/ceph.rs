@@ -147,8 +147,7 @@ impl Mount {
         unsafe { raw::ceph_get_instance_id(self.raw.as_ptr()) }
     }
 
-    /// Lets the mount end without waiting for the cluster, which does not accept it any more: data that
-    /// were not written are dropped.
+    /// Does not wait for the cluster, which rejects the mount: data that were not written are dropped.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }
@@ -231,8 +230,7 @@ impl Inode {
         self.mount.root.raw()
     }
 
-    /// Attributes. Answered from memory if the metadata server has granted the right to cache all of
-    /// them ("capabilities"), else by that server.
+    /// From memory if the metadata server has granted the right to cache all attributes, else by that server.
     pub(crate) fn stat(&self) -> Result<CephStatx> {
         filled(|stat| {
             // SAFETY: mount, file and user are alive; fills `stat`.
@@ -391,8 +389,7 @@ impl Inode {
         self.open(libc::O_RDONLY)
     }
 
-    /// Opens a regular file, which is not in a snapshot (libcephfs aborts when one is written to), for reading
-    /// and writing.
+    /// Not in a snapshot: libcephfs aborts when one is written to.
     pub(crate) fn open_to_write(&self) -> Result<OpenFile> {
         self.open(libc::O_RDWR)
     }
@@ -407,8 +404,7 @@ impl Inode {
         Ok(OpenFile { mount: Arc::clone(&self.mount), raw })
     }
 
-    /// Passes the entries of this directory after a position to `take`, `.` and `..` included, until it
-    /// returns `false`. Returns whether the end was reached.
+    /// `.` and `..` included, until `take` returns `false`. Returns whether the end was reached.
     pub(crate) fn list(
         &self,
         cookie: u64,
@@ -508,8 +504,7 @@ impl OpenFile {
         })
     }
 
-    /// Waits until all data and attributes of the file are on stable storage. An error of earlier
-    /// write-back is reported once per open file.
+    /// An error of earlier write-back is reported once per open file.
     pub(crate) fn sync(&self) -> Result<()> {
         // SAFETY: mount and file are alive.
         checked(unsafe { raw::ceph_ll_fsync(self.mount.raw.as_ptr(), self.raw.as_ptr(), 0) })

@@ -70,16 +70,14 @@ impl FileHandle {
         }
     }
 
-    /// The kind and the bytes, for [`from_bytes`](Self::from_bytes). `None` if the kind does not fit
-    /// in a byte, or there are no bytes.
+    /// `None` if the kind does not fit in a byte, or there are no bytes.
     pub(crate) fn to_bytes(self) -> Option<Vec<u8>> {
         let kind = u8::try_from(self.handle_type).ok()?;
         let bytes = self.bytes.get(..self.handle_bytes as usize)?;
         (!bytes.is_empty()).then(|| [&[kind], bytes].concat())
     }
 
-    /// Reads the output of [`to_bytes`](Self::to_bytes). `None` for bytes that it cannot have
-    /// written: only the kind, or more than [`HANDLE_BYTES_MAX`].
+    /// `None` for bytes that [`to_bytes`](Self::to_bytes) cannot have written.
     pub(crate) fn from_bytes(written: &[u8]) -> Option<Self> {
         let (&kind, part) = written.split_first().filter(|(_, part)| !part.is_empty())?;
         let mut bytes = [0; HANDLE_BYTES_MAX];

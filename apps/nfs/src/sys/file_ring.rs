@@ -91,8 +91,7 @@ pub(crate) struct FileRing<B: StableBytes, T> {
     ring: IoUring,
     /// Credentials for a write as the user nobody, if they are available.
     nobody: Option<u16>,
-    /// Outstanding operations, by the `user_data` of their requests, `depth` at most. Dropped only when the kernel uses
-    /// nothing in it any more.
+    /// By the `user_data` of requests. Dropped only when the kernel uses nothing in it any more.
     slots: ManuallyDrop<Slab<Operation<B, T>>>,
     depth: usize,
     worker_from_bytes: usize,

@@ -90,8 +90,7 @@ impl ThreadIdentity {
 }
 
 impl Drop for Acting<'_> {
-    /// The thread's real user, which never changed, has the right to each step. If one fails
-    /// nevertheless, the thread has fewer rights than it should.
+    /// The thread's real user has the right to each step. If one fails, the thread has fewer rights.
     fn drop(&mut self) {
         let _ = set_fs_user(self.own.uid);
         let _ = set_fs_group(self.own.gid);

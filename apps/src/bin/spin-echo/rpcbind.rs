@@ -45,8 +45,7 @@ pub(crate) fn register(daemon: &Daemon, address: &str) -> Result<Registration, B
     Ok(registration)
 }
 
-/// Stops `engine` on the first SIGINT or SIGTERM, so that the server can unregister, and exits on
-/// the second.
+/// So that the server can unregister; a second signal exits.
 pub(crate) fn shut_down_on_signals(engine: Engine) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let wait = move || {

@@ -43,8 +43,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens `path`, or standard input for `-`, and reads what cannot be read twice: data that the server loses before the
-    /// commit are sent again (RFC 1813 section 3.3.21).
+    /// Reads what cannot be read twice: data lost before the commit are sent again (RFC 1813 section 3.3.21).
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let is_stdin = path == Path::new("-");
         let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
@@ -92,8 +91,7 @@ fn ends_as_it_says(mut file: &File) -> io::Result<bool> {
     Ok(is_long_enough && !is_there(found.len())?)
 }
 
-/// Copies a file, from its position to its end, into a file without a name in the directory for temporary files. Its mode is
-/// that of any new file.
+/// From the position to the end. The copy has no name, and the mode of any new file.
 fn copy(mut from: File) -> io::Result<File> {
     let folder = std::env::temp_dir();
     let failed = |error: io::Error| {

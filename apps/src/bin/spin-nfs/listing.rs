@@ -30,7 +30,6 @@ fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// Target of a symbolic link; `None` if it cannot be read.
 fn link_target(nfs: &Nfs, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
     let is_link = |entry: &&Entry| {
         entry.attributes.as_ref().is_some_and(|found| found.r#type == Ftype3::Nf3lnk)

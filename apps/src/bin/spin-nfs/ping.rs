@@ -38,8 +38,7 @@ pub(crate) fn run(nfs: &Nfs, server: &Address, options: &PingOptions) -> Result<
 }
 
 impl Run<'_> {
-    /// Fails with the error of a call without a reply, if there was no reply at all or the
-    /// connection is lost.
+    /// Fails if there was no reply at all or the connection is lost.
     fn ping(&mut self) -> Result<(), Error> {
         let mut last_error = None;
         while !self.is_over() && self.options.count.is_none_or(|count| self.calls < count) {

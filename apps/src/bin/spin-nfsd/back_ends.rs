@@ -11,11 +11,9 @@ use std::sync::Arc;
 
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 const MEMORY_FILES_MAX: u64 = 1_000_000;
-/// Root mode of an in-memory tree: every admitted user may create files there, but only remove
-/// their own.
+/// Every admitted user may create files there, but only remove their own.
 const MEMORY_ROOT_MODE: u32 = 0o1777;
 
-/// The exports of a server, and where they come from.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
     pub(crate) exports: Vec<Export>,

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// One line with the problem and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Usage(String),

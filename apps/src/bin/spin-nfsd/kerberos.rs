@@ -56,8 +56,7 @@ fn uses_kerberos(export: &ExportSpec) -> bool {
     export.settings.options.accepts_kerberos()
 }
 
-/// Only root can act as the users that Kerberos proves. The kernel would take all of them, strangers included, for the
-/// user of the server.
+/// The kernel would take all users, strangers included, for the user of the server.
 fn may_serve(exports: &[ExportSpec], is_root: bool) -> Result<(), String> {
     let is_directory = |export: &&ExportSpec| matches!(export.what, What::Directory(_));
     match exports.iter().filter(is_directory).find(|export| uses_kerberos(export)) {

@@ -39,7 +39,6 @@ pub(crate) enum Found {
 
 type Answer = Result<Found, String>;
 type Lookup = fn(&Client) -> Answer;
-/// By the client's text.
 pub(crate) type Answers = BTreeMap<String, Answer>;
 
 /// Looks up clients that are names. Blocks for [`PATIENCE`] at most, and as long for a round that has begun before.
@@ -82,7 +81,6 @@ impl Default for Found {
 }
 
 impl Names {
-    /// Takes the answers of all names, and forgets others. Returns whether addresses have changed.
     pub(crate) fn take(&mut self, answers: Answers, now: Instant) -> bool {
         let mut has_changed = self.known.keys().any(|name| !answers.contains_key(name));
         self.known.retain(|name, _| answers.contains_key(name));
@@ -273,8 +271,7 @@ fn addresses(name: &str) -> Answer {
     Ok(Found::Addresses(all))
 }
 
-/// Tells the error for a name that does not exist, or has no address, from that of a resolver that does not answer. The
-/// standard library only passes on the text of gai_strerror(3): that of glibc, and of musl.
+/// The standard library only passes on the text of gai_strerror(3): that of glibc, and of musl.
 fn is_absent(error: &str) -> bool {
     [
         "Name or service not known",

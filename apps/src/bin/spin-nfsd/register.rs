@@ -126,8 +126,7 @@ fn set_if_free(
     }
 }
 
-/// Returns whether a listener accepts connections there. Unknown for RDMA, which cannot be probed
-/// without a device: an existing registration is replaced.
+/// Unknown for RDMA, which cannot be probed without a device: a registration is replaced then.
 fn answers(held: &Endpoint) -> bool {
     let loopback = |ip: &IpAddr| match ip {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),

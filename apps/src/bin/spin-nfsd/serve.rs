@@ -35,11 +35,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum wait at shutdown for calls in progress. Systemd waits longer: TimeoutStopSec of
-/// `spin-nfsd.service`.
+/// Systemd waits longer: TimeoutStopSec of `spin-nfsd.service`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum wait for cores and threads after that. A thread stuck in the kernel, for example on a
-/// disk that does not answer, must not keep the process alive.
+/// A thread stuck in the kernel, as on a disk that does not answer, must not keep the process alive.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 enum Event {
@@ -131,8 +129,7 @@ fn reload(live: &Mutex<Live>, request: Option<Request>) {
     }
 }
 
-/// Fails if serving would fail before listening; keeps nothing but the keys and users of Kerberos, in words, and names of
-/// clients.
+/// Keeps nothing but the keys and users of Kerberos, in words, and names of clients.
 pub(crate) fn check(setup: &Setup) -> Result<(Option<String>, Names), Vec<Failure>> {
     let key = state::present(&setup.state).map_err(one)?.unwrap_or_default();
     let Made { kerberos, names, .. } = make(setup, key)?;
@@ -265,8 +262,7 @@ fn keeper(server: &Server, live: &Arc<Mutex<Live>>) -> io::Result<Keeper> {
     Keeper::start(move |request| reload(&live, request), move || table.collect())
 }
 
-/// The socket that commands like `spin-nfsd reload` use. Without it, SIGHUP remains: another server may have the state
-/// directory.
+/// Without this socket, SIGHUP remains: another server may have the state directory.
 fn control(setup: &Setup, served: Served, events: Sender<Event>) -> Option<Socket> {
     let path = reload::socket(&setup.state);
     let ask = move |request| drop(events.send(Event::Reload(Some(request))));

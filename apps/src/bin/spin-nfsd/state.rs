@@ -91,8 +91,7 @@ fn make(directory: &Path) -> io::Result<()> {
     create(directory, &directory.join(NAME))
 }
 
-/// The file is complete and on disk when it gets its name; two servers that start at the same time
-/// get one key.
+/// The file is complete when it gets its name; two servers that start at the same time get one key.
 fn create(directory: &Path, path: &Path) -> io::Result<()> {
     let mut key = Key::default();
     getrandom(&mut key, GetRandomFlags::empty())?;

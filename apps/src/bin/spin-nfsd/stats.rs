@@ -132,7 +132,6 @@ pub(crate) fn name(number: usize) -> String {
     operation.map_or_else(|| number.to_string(), |operation| nfs3::name(operation).to_owned())
 }
 
-/// Prints the table until dropped.
 pub(crate) struct LiveTable {
     end: Option<Sender<()>>,
     printer: Option<JoinHandle<()>>,

@@ -3,8 +3,7 @@ use crate::doctor::{CheckInput, Finding, Verdict};
 use crate::rdma::Memlock;
 use spinrpc::config::{Config, Driver, Want};
 
-/// Connection memory has no name and no file system of its own; the memory of the host and of the
-/// control group limits it.
+/// Connection memory has no file system of its own: the host and the control group limit it.
 pub(super) fn room(input: &CheckInput<'_>) -> Finding {
     let memory = &input.facts.memory;
     let group = &input.facts.cgroup;

@@ -76,8 +76,7 @@ pub(super) fn idle(input: &CheckInput<'_>) -> Finding {
         .command(format!("cpupower -c {polled} idle-set -D {FAST_EXIT_US}"))
 }
 
-/// With `host.cpu_dma_latency_us`, the engine keeps CPUs awake itself and fails to start if it
-/// cannot.
+/// The engine keeps CPUs awake itself, and fails to start if it cannot.
 fn held(writable: Option<bool>, limit_us: u128) -> Finding {
     let finding = match writable {
         Some(true) => Finding::ok(format!(

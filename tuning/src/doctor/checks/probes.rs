@@ -37,8 +37,7 @@ impl Jitter {
     }
 }
 
-/// A round trip over shared memory takes a tenth of a microsecond; two such gaps in a thousand
-/// calls make up the whole tail.
+/// A round trip takes a tenth of a microsecond: two such gaps in a thousand calls are the whole tail.
 pub(in crate::doctor) const GAP_NS: u64 = 20_000;
 
 pub(super) fn hops(input: &CheckInput<'_>) -> Finding {

@@ -44,7 +44,6 @@ pub struct Tried {
     pub allocator: String,
 }
 
-/// CPU times, and error counters of devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     pub times: BTreeMap<usize, CpuTimes>,

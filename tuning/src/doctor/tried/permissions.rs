@@ -29,8 +29,7 @@ fn memory() -> io::Result<(SharedMemory, OwnedFd)> {
     SharedMemory::create("spinrpc-doctor", 1)
 }
 
-/// Passes sealed memory over a socket and maps it, as connection setup does. Passes another
-/// descriptor if sealed memory cannot be created.
+/// As connection setup does. Passes another descriptor if sealed memory cannot be created.
 fn pass() -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

@@ -33,8 +33,7 @@ pub(super) struct TcpCaller {
 }
 
 impl TcpCaller {
-    /// Connects to the service on `host`. Blocks for the timeout at each address of the host, and
-    /// as long again for rpcbind.
+    /// Blocks for the timeout at each address of the host, and as long again for rpcbind.
     pub(super) fn connect(host: &str, port: Option<u16>, options: &Options) -> Result<Self, Error> {
         let mut tried = Vec::new();
         let addresses = (host, port.unwrap_or(PORTMAPPER_PORT)).to_socket_addrs();

@@ -13,8 +13,7 @@ pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of a reply, in bytes. The engine takes no longer one over RDMA.
 const REPLY_BYTES_MAX: usize = 16 << 10;
 
-/// Sends `call` to the host of the peer, and returns the reply. Another host of the same name would not do: it does not know the
-/// contexts of this one.
+/// Another host of the same name would not do: it does not know the contexts of this one.
 pub(super) fn exchange(
     peer: &Peer,
     port: u16,

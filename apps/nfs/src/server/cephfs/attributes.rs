@@ -58,8 +58,7 @@ impl Stat {
         (all == changes || all == 0).then_some(WccAttr { size, mtime, ctime })
     }
 
-    /// NFS3ERR_STALE in a snapshot: those are not served, because a change of one would be taken for a change of
-    /// the present, or abort libcephfs.
+    /// A change of a snapshot would be taken for one of the present, or abort libcephfs.
     pub(super) fn demand_present(&self) -> Outcome<()> {
         if self.vino.snapid == PRESENT { Ok(()) } else { Err(Nfsstat3::Nfs3errStale) }
     }

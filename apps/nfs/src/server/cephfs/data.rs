@@ -18,8 +18,7 @@ use std::time::Duration;
 /// Sessions that a COMMIT tries, of which all but the last were lost.
 const COMMITS_MAX: u32 = 2;
 
-/// The threads of a gateway. Their queue is unbounded: each core has no more requests at a time than
-/// slots.
+/// Unbounded: each core has no more requests at a time than slots.
 pub(super) type Workers = Threads<Job>;
 
 pub(super) struct Job {
@@ -36,8 +35,8 @@ pub(super) struct Job {
 impl Work<Job> for Gateway {
     const TICK: Option<Duration> = Some(TICK);
 
-    /// No caller waits for the answers, jobs hold memory of cores, and files that were written must still be
-    /// synced and closed.
+    /// No caller waits for the answers, jobs hold memory of cores, and files that were written must
+    /// still be synced and closed.
     const DRAINS: bool = true;
 
     fn perform(&self, _: usize, job: Job) {

@@ -59,8 +59,7 @@ impl Session {
         Ok((inode, stat))
     }
 
-    /// Returns whether the chain of parents leads to the root. It does not for a directory that a client of
-    /// Ceph has moved out of the exported tree.
+    /// False for a directory that a client of Ceph has moved out of the exported tree.
     fn is_below_root(&self, directory: &Inode, stat: &Stat) -> Outcome<bool> {
         let (mut above, mut here) = (None, stat.key());
         for _ in 0..DEPTH_MAX {
@@ -213,8 +212,7 @@ impl Session {
         self.settle(&source.inode)
     }
 
-    /// Cookies are positions by the hash of names, which stay valid while names come and go, and on
-    /// all gateways.
+    /// Cookies are positions by the hash of names: valid while names come and go, and on all gateways.
     pub(super) fn list(&self, caller: &Caller, from: &ListFrom, take: Take<'_>) -> Outcome<Listed> {
         let node = self.directory(&from.directory)?;
         let here = self.live(&node.inode)?;

@@ -77,8 +77,7 @@ impl Session {
         drop(lock(&self.losing));
     }
 
-    /// Records that unstable data may be lost: an error of write-back is reported once, whosever data it
-    /// was.
+    /// An error of write-back is reported once, whosever data it was.
     pub(super) fn lost_data(&self) {
         self.losses.fetch_add(1, Ordering::SeqCst);
     }

@@ -16,7 +16,6 @@ use std::path::Path;
 use std::time::Instant;
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Permission of the group and of others to change a file.
 const WRITABLE: u32 = 0o022;
 const NO_ID: u32 = u32::MAX;
 /// Services whose keys machines have.
@@ -112,7 +111,6 @@ impl Users {
         }
     }
 
-    /// The principal with its user, as the name of a peer.
     pub(super) fn label(&self, principal: &str) -> Result<String, LookupError> {
         Ok(Mapped(self.of(principal)?, principal).to_string())
     }

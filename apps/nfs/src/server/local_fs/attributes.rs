@@ -16,7 +16,6 @@ pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(u32::from(stat.stx_mode))
 }
 
-/// The permission bits, with set-user-ID, set-group-ID and sticky bits.
 pub(super) fn rights(stat: &Statx) -> u32 {
     u32::from(stat.stx_mode) & RIGHTS
 }

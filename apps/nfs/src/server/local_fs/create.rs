@@ -201,8 +201,7 @@ impl NewName<'_> {
         Ok(file)
     }
 
-    /// EXCLUSIVE with an existing file: succeeds if an earlier call with this verifier created it,
-    /// and it is still marked and empty.
+    /// Succeeds if an earlier call with this verifier created the file, still marked and empty.
     fn find_marked(&self, marked: &Sattr3) -> Outcome<OwnedFd> {
         let (file, present) = self.find_regular()?;
         let (atime, mtime) = marks(marked);

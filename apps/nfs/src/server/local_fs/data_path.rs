@@ -95,8 +95,7 @@ impl DirectoryPath {
         Ok(Task { caller: *caller, key: *key, request })
     }
 
-    /// Starts a request on the ring, if the file is open for it, and the caller is known to have
-    /// the right.
+    /// Only if the file is open for it, and the caller is known to have the right.
     fn begin_at_once(&self, task: &Task) -> Option<Running> {
         let ring = self.ring.as_ref()?;
         let (tree, right) = (self.tree(), task.request.right());
@@ -164,8 +163,7 @@ impl DirectoryPath {
         }
     }
 
-    /// Returns whether the core does a longer read itself. Of several at a time, threads of the kernel do all but one, as
-    /// they may have other CPUs.
+    /// Of several long reads, threads of the kernel do all but one, as they may have other CPUs.
     fn reads_in_parts(&self) -> bool {
         self.directory.kind.is_in_memory && self.by_core.is_none()
     }
@@ -250,8 +248,7 @@ impl DirectoryPath {
         }
     }
 
-    /// Fails the ring's requests, and continues with threads. Waits for the kernel to finish with
-    /// the memory.
+    /// Continues with threads. Waits for the kernel to finish with the memory.
     fn lose_ring(&mut self, done: &mut dyn FnMut(u32, Done)) {
         self.ring = None;
         for number in self.slots.in_ring() {

@@ -15,7 +15,6 @@ use std::mem::MaybeUninit;
 /// Bytes of names that are requested from the kernel at a time.
 const LIST_BYTES: usize = 32 << 10;
 
-/// A name in a directory, as the kernel lists it.
 pub(super) struct Entry<'a> {
     pub(super) name: &'a CStr,
     pub(super) fileid: u64,
@@ -23,8 +22,7 @@ pub(super) struct Entry<'a> {
     pub(super) cookie: u64,
 }
 
-/// Finds the file with this name, of any type, without opening it: devices and FIFOs do not notice.
-/// Finds a symbolic link itself.
+/// Without opening it: devices and FIFOs do not notice. Finds a symbolic link itself.
 pub(super) fn find(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
@@ -50,8 +48,7 @@ fn open_at(file: impl AsFd, how: OFlags) -> io::Result<OwnedFd> {
     openat(CWD, path_of(file), how | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A path to this very file, whatever its type and wherever it has been moved: for system calls
-/// that take no descriptor of a file that was only found.
+/// For system calls that take no descriptor of a file that was only found.
 pub(super) fn path_of(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }

@@ -12,8 +12,7 @@ use rustix::system::sysinfo;
 /// Number of links that any unknown file system supports.
 const LINKS_MAX: u32 = 255;
 
-/// Local file systems, by the magic number of statfs(2), with the maximum number of links of their
-/// files.
+/// By the magic number of statfs(2), with the maximum number of links of their files.
 const LOCAL: [(u32, u32); 9] = [
     (0x0000_ef53, 65_000),          // ext2, ext3, ext4
     (0x5846_5342, i32::MAX as u32), // xfs

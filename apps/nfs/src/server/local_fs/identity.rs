@@ -32,15 +32,13 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Returns whether operations use the identity of callers. If not, all callers act as the
-    /// server's user: their files belong to it, and they have its rights.
+    /// If not, all callers act as the server's user: their files belong to it.
     pub(super) fn acts_as_callers(&self) -> bool {
         self.own.is_root()
     }
 
-    /// Returns whether the caller owns the file, and may therefore read and write it whatever its
-    /// mode (RFC 1813 section 4.4): the client checked the mode when the file was opened, which the
-    /// server does not see.
+    /// The owner may read and write whatever the mode (RFC 1813 section 4.4): the client checked it when the
+    /// file was opened.
     pub(super) fn owns(&self, caller: &Caller, file: &Statx) -> bool {
         file.stx_uid == if self.acts_as_callers() { caller.uid } else { self.own.as_raw() }
     }

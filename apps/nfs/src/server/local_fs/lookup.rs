@@ -57,8 +57,7 @@ impl Tree {
         Ok(text.into_bytes())
     }
 
-    /// The parent directory; that of the root is the root. NFS3ERR_STALE if the directory was moved
-    /// out of the tree, because its parents do not lead to the root.
+    /// NFS3ERR_STALE if the directory was moved out of the tree. The parent of the root is the root.
     fn parent(&self, caller: &Caller, directory: &Node) -> Outcome<OwnedFd> {
         if directory.key == self.root.key {
             return self.acting(caller, || find(&directory.path, b"."));

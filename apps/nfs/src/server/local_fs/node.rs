@@ -122,8 +122,7 @@ impl Node {
         change.is_alone && self.changes.begun.load(Ordering::SeqCst) == change.number
     }
 
-    /// Returns whether the caller recently had this right, and the file's owner, group and mode are
-    /// unchanged. Does not block: unknown while another thread has the lock.
+    /// Does not block: unknown while another thread has the lock.
     pub(super) fn is_granted(&self, caller: &Caller, right: Right, now: &Statx, tick: u32) -> bool {
         let Ok(grants) = self.grants.try_lock() else { return false };
         grants.iter().flatten().any(|grant| grant.holds(caller, right, now, tick))

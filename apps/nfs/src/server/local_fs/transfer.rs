@@ -53,7 +53,6 @@ pub(super) struct PartialRead {
     bytes: usize,
 }
 
-/// Result of a transfer, with the buffer if it had one, and the number of bytes from its start.
 pub(super) struct Ended {
     pub(super) buffer: Option<Bulk>,
     pub(super) bytes: usize,
@@ -188,8 +187,7 @@ impl Unclear {
 }
 
 impl Ended {
-    /// Returns whether unstable data of any client may be lost: an error of a sync may concern any
-    /// data. An error of a durable write may also be that of the write alone, which loses nothing.
+    /// An error of a sync may concern any client's data. That of a durable write may be of the write alone.
     fn is_loss(&self, what: &What) -> bool {
         match (what, self.result) {
             (_, Ok(())) => false,
@@ -227,8 +225,7 @@ fn is_full(status: Nfsstat3) -> bool {
 }
 
 impl Tree {
-    /// Returns whether the write must clear mode bits, which the kernel does if the caller writes,
-    /// and not if the server does.
+    /// The kernel clears mode bits if the caller writes, and not if the server does.
     pub(super) fn takes_privileges(&self, task: &Task, present: &Statx) -> bool {
         matches!(task.request, Request::Write { .. })
             && !self.identity.is_root(&task.caller)
@@ -269,8 +266,7 @@ impl Tree {
         self.peek(key).and_then(|node| self.attributes_after(&node))
     }
 
-    /// Writes as the caller, who may neither use the blocks reserved for root nor keep set-user-ID
-    /// bits.
+    /// The caller may neither use the blocks reserved for root nor keep set-user-ID bits.
     pub(super) fn transfer(&self, caller: &Caller, node: &Node, request: Request<Bulk>) -> Ended {
         let nothing = |status| Ended { buffer: None, bytes: 0, result: Err(status) };
         let file = match node.open(request.right()) {

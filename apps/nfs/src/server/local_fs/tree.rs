@@ -30,7 +30,6 @@ pub struct Syncs {
 pub(super) struct Tree {
     /// Never released.
     pub(super) root: Arc<Node>,
-    /// The root, open for reading.
     pub(super) root_directory: OwnedFd,
     pub(super) mount_id: u64,
     pub(super) fsid: u64,
@@ -138,8 +137,7 @@ impl Tree {
         }
     }
 
-    /// Syncs a file that got a name, and its directory. A file that cannot be opened consists only
-    /// of its inode, which file systems write with its first name.
+    /// A file that cannot be opened is only an inode, which file systems write with its first name.
     pub(super) fn settle_named(&self, file: &Node, directory: &Node) -> Outcome<()> {
         if can_be_opened(file.kind) {
             self.settle(file)?;
@@ -157,8 +155,7 @@ impl Tree {
         overlap.outcome()
     }
 
-    /// Records that unstable data may be lost: the kernel reports an error of write-back only once,
-    /// whosever data it was.
+    /// The kernel reports an error of write-back only once, whosever data it was.
     pub(super) fn lost(&self, status: Nfsstat3) -> Nfsstat3 {
         self.losses.fetch_add(1, Ordering::Relaxed);
         status
@@ -195,8 +192,7 @@ impl Tree {
         self.nodes.tend(is_gone, |node| self.close(node));
     }
 
-    /// Closes a file. Checks first whether its writes have reached the disk, because an error can
-    /// no longer be reported later.
+    /// Checks first that its writes have reached the disk: an error can no longer be reported later.
     fn close(&self, node: Arc<Node>) {
         if let (true, Some(file)) = (node.is_dirty(), node.opened(Right::Write)) {
             self.count_sync(Durability::File);

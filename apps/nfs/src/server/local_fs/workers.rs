@@ -29,8 +29,7 @@ pub(super) struct Job {
 pub(super) enum How {
     /// Open the file, and leave the rest to the core's ring.
     Prepare,
-    /// Like `Prepare`, but also perform a write that clears mode bits: the ring would write as the
-    /// server.
+    /// Also performs a write that clears mode bits: the ring would write as the server.
     PrepareOrTakePrivileges,
     Perform,
 }
@@ -44,8 +43,8 @@ pub(super) enum Answered {
 impl Work<Job> for Tree {
     const TICK: Option<Duration> = Some(TICK);
 
-    /// No caller waits for the answers, jobs hold memory of cores, and files that were written must still be
-    /// synced and closed.
+    /// No caller waits for the answers, jobs hold memory of cores, and files that were written must
+    /// still be synced and closed.
     const DRAINS: bool = true;
 
     fn perform(&self, _: usize, Job { number, task, how, answers }: Job) {

@@ -10,8 +10,7 @@ const PLACE_BYTES: u64 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Content {
     size: u64,
-    /// By number. Trailing zeros of each may be missing; bytes beyond the file's size are not
-    /// stored.
+    /// Trailing zeros of each may be missing; bytes beyond the file's size are not stored.
     chunks: BTreeMap<u64, Vec<u8>>,
     stored_bytes: u64,
 }

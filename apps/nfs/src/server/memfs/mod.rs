@@ -113,8 +113,7 @@ impl FileSystem for Memory {
 struct MemoryPath(Arc<Memory>);
 
 impl DataPath for MemoryPath {
-    /// All stability levels are equal here, and nothing is lost while the verifier stays the same:
-    /// as with a disk, that is what FILE_SYNC means.
+    /// As with a disk, FILE_SYNC means that nothing is lost while the verifier stays the same.
     fn start(&mut self, caller: &Caller, file: &FileKey, asked: Request<WriteData<'_>>) -> Started {
         let mut wcc = WccData::default();
         let done = match asked {

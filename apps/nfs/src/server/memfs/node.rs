@@ -38,8 +38,7 @@ pub(super) enum Kind {
     Special(Ftype3, Specdata3),
 }
 
-/// The names in a directory. A cookie is used only once: a listing continues where it was, whatever
-/// was created and removed meanwhile.
+/// A cookie is used only once: a listing continues where it was, whatever changed meanwhile.
 #[derive(Debug)]
 pub(super) struct Entries {
     pub(super) parent: Number,

@@ -19,8 +19,7 @@ const ROOT: Number = 1;
 
 const NAME_BYTES_MAX: u32 = 255;
 const LINKS_MAX: u32 = 32_000;
-/// Maximum number of directories above one that gets a directory from elsewhere: RENAME looks at all of them, under the
-/// lock.
+/// RENAME looks at all directories above one that gets a directory from elsewhere, under the lock.
 const DEPTH_MAX: usize = 1024;
 
 pub(super) const ABILITIES: Abilities =

@@ -45,8 +45,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// A size beyond the maximum is not a valid attribute: NFS3ERR_INVAL, because SETATTR and CREATE do
-/// not have NFS3ERR_FBIG.
+/// SETATTR and CREATE do not have NFS3ERR_FBIG: a size beyond the maximum is NFS3ERR_INVAL.
 pub(super) fn check_size(new: &Sattr3) -> Outcome<()> {
     match new.size {
         Some(size) if size > FILE_BYTES_MAX => Err(Nfsstat3::Nfs3errInval),

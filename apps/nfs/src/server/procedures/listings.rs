@@ -59,7 +59,6 @@ impl RequestContext<'_> {
 pub(super) struct Page {
     attributes: PostOpAttr,
     listed: Listed,
-    /// The encoded entries, and room for more.
     entries: Vec<u8>,
     used: usize,
     names_left: usize,

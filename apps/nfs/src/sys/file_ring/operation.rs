@@ -11,8 +11,7 @@ use std::sync::Arc;
 /// Most bytes of one request to the kernel, which itself stops short of 2 GiB.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
-/// An operation of the ring. It stays in its slot from queueing until the kernel has ended it, which
-/// makes it safe to pass addresses to the kernel.
+/// Stays in its slot until the kernel has ended it, so that it is safe to pass addresses to the kernel.
 pub(super) struct Operation<B, T> {
     pub(super) work: Work,
     /// The kernel looks the descriptor up when it starts the request, which may be later and on
@@ -24,10 +23,8 @@ pub(super) struct Operation<B, T> {
     pub(super) offset: u64,
     /// Bytes that earlier requests for this operation have moved.
     pub(super) done_bytes: usize,
-    /// Performed by a thread of the kernel from the start.
     pub(super) by_worker: bool,
-    /// Credentials to use, by the number the kernel gave; 0: those of the thread that owns the
-    /// ring.
+    /// By the number the kernel gave; 0: those of the thread that owns the ring.
     pub(super) personality: u16,
 }
 
@@ -44,14 +41,12 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Returns whether it ends with a sync, which waits for the disk: some file systems do that on
-    /// the submitting thread, even if they are not to wait.
+    /// A sync waits for the disk, on some file systems on the submitting thread, even if it is not to wait.
     pub(super) fn may_sync(self) -> bool {
         !matches!(self, Self::Read | Self::Write(None) | Self::WriteAsNobody(None))
     }
 }
 
-/// Consequence of an answer of the kernel.
 pub(super) enum Step {
     /// The kernel is to be asked again, for the rest.
     Again,
@@ -81,7 +76,6 @@ impl<B: StableBytes, T> Operation<B, T> {
         entry.flags(flags).personality(self.personality).user_data(key as u64)
     }
 
-    /// Records the kernel's answer to the last request: a number of bytes, or a negative error.
     pub(super) fn advance(&mut self, answer: i32) -> Step {
         let Ok(bytes) = usize::try_from(answer) else { return self.failed(-answer) };
         self.done_bytes += bytes;
@@ -94,8 +88,7 @@ impl<B: StableBytes, T> Operation<B, T> {
         }
     }
 
-    /// Repeats a request that was interrupted. One that would have to wait goes to a worker; if
-    /// that gets EAGAIN, too, the file never waits.
+    /// A request that would have to wait goes to a worker; if that gets EAGAIN, too, the file never waits.
     fn failed(&mut self, errno: i32) -> Step {
         match errno {
             libc::EINTR => Step::Again,

@@ -4,7 +4,6 @@ use crate::sys::thread_identity::as_nobody;
 use io_uring::{Builder, IoUring, opcode};
 use std::io;
 
-/// The personality of the thread that owns the ring.
 pub(super) const OWN: u16 = 0;
 
 /// A ring with at least `depth` entries that has done an empty operation.

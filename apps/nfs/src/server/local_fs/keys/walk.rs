@@ -32,8 +32,7 @@ const MISSES_MAX: usize = 64;
 const MISS_TIME: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 10 });
 /// Maximum depth of a search and of a chain of remembered places.
 const DEPTH_MAX: usize = 128;
-/// Interval and number of looks at the clock for birth times: its steps are ticks of the kernel, 1 to 10 ms, or longer while the
-/// CPU that keeps the time does not run.
+/// Steps of this clock are ticks of the kernel: 1 to 10 ms, or longer while its CPU does not run.
 const CLOCK_LOOK: Duration = Duration::from_millis(1);
 const CLOCK_LOOKS_MAX: usize = 100;
 /// Each limit that large trees reach is logged once.
@@ -47,8 +46,7 @@ pub(in super::super) struct WalkKeys {
     search: Mutex<Misses>,
 }
 
-/// Keys that a search did not find, most recent last: each call with a stale handle would cause
-/// another search.
+/// Most recent last: each call with a stale handle would cause another search.
 #[derive(Default)]
 struct Misses(VecDeque<(FileKey, Instant)>);
 
