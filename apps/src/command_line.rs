@@ -45,7 +45,10 @@ pub fn run_all<C: Parser, E: Display>(
     if let Some(written) = manual::requested(C::command, section::<C>()) {
         return written;
     }
-    if let Err(error) = outlive_file_size_limit() {
+    // Beyond the limit of file sizes (`ulimit -f`), writes fail with EFBIG, which a server reports to
+    // its client. Without a handler for SIGXFSZ the process would be killed, also by connection memory
+    // longer than the limit.
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
         return refuse::<C>(&format!("signal handler: {error}"), 1);
     }
     match C::try_parse() {
@@ -56,7 +59,7 @@ pub fn run_all<C: Parser, E: Display>(
                 ExitCode::from(errors.iter().map(code).max().unwrap_or(1))
             }
         },
-        Err(error) if is_answer(error.kind()) => {
+        Err(error) if !error.use_stderr() => {
             // A closed pipe, as from `head`, is not an error.
             drop(write!(io::stdout(), "{error}"));
             ExitCode::SUCCESS
@@ -65,21 +68,9 @@ pub fn run_all<C: Parser, E: Display>(
     }
 }
 
-/// Beyond the limit of file sizes (`ulimit -f`), writes fail with EFBIG, which a server reports to
-/// its client. Without a handler for SIGXFSZ the process would be killed, also by connection memory
-/// longer than the limit.
-fn outlive_file_size_limit() -> io::Result<()> {
-    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
-}
-
 /// Section of the manual: 8 is for daemons.
 fn section<C: Parser>() -> u8 {
     if C::command().get_name() == "spin-nfsd" { 8 } else { 1 }
-}
-
-/// `--help` and `--version` arrive as errors, but are requested output.
-fn is_answer(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
 }
 
 fn refuse<C: Parser>(message: &str, code: u8) -> ExitCode {

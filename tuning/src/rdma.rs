@@ -1,8 +1,7 @@
 //! The RDMA devices of a host and obstacles to using them, as reported by the kernel without
 //! rdma-core. Programs print this to explain why a connection fails.
 //!
-//! Reads sysfs and `/proc`, and asks the C library for the addresses of network interfaces. Changes
-//! nothing. `spinperf` calls it.
+//! Reads sysfs and `/proc`, and asks the C library for the addresses of network interfaces. Changes nothing.
 
 mod addresses;
 mod device;

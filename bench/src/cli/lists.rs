@@ -1,5 +1,4 @@
-//! Options with several values: sizes, depths, rates, and operations with their weights. Used by
-//! the options of `spinperf run`.
+//! Options with several values: sizes, depths, rates, and operations with their weights.
 
 use crate::load::{Operation, SHARES};
 use crate::units::{parse_rate, parse_size};

@@ -1,6 +1,6 @@
 //! Control data in addition to the measured calls: the client's intent, the server's answer, the
-//! loop that the server is to run in reverse, and its results. Used by both ends. Everything from a
-//! peer is checked against bounds before use.
+//! loop that the server is to run in reverse, and its results. Everything from a peer is checked
+//! against bounds before use.
 
 use super::driver::Tally;
 use super::hdr_encoding;

@@ -1,5 +1,4 @@
-//! Additional state of an open loop: the start of the next call, the free slots, and the adherence
-//! to the rate. Used by the driver.
+//! Additional state of an open loop: the start of the next call, the free slots, and the adherence to the rate.
 
 use super::driver::Place;
 use super::schedule::{Drive, Pacer};

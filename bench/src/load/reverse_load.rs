@@ -1,5 +1,5 @@
 //! The server's half of a bidirectional measurement: its own closed loop of calls in reverse (RFC
-//! 8167) over the connection that requested it. Used by the server's program.
+//! 8167) over the connection that requested it.
 
 use super::control::{BackPlan, Figures};
 use super::driver::{Driver, LaneHandler};

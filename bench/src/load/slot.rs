@@ -1,5 +1,4 @@
 //! One call at a time, repeated: the data it sends, the memory it lends, and the expected reply.
-//! Used by the driver, which decides when to call.
 
 use super::program::{
     Check, ECHO, NONE_WRONG, NULL, READ, READ_OFFSETS, READ_STRIDE_BYTES, SERVED_SEED, WRITE,

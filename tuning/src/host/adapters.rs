@@ -11,7 +11,6 @@ facts! {
         adapters: Vec<Adapter> = adapters(tree);
         /// Device files of verbs: `uverbs0`.
         uverbs: Vec<String> = uverbs(tree);
-        /// True if the device file of the connection manager exists.
         has_rdma_cm: bool = tree.exists("dev/infiniband/rdma_cm");
         /// Version of rdma-core that libibverbs was installed from: `44.0`.
         library_version: Option<String> = library(tree).map(|(_, version)| version);

@@ -77,12 +77,9 @@ facts! {
         cgroup: Cgroup = Cgroup::read(tree);
         process: Process = Process::read(tree);
         rdma: Rdma = Rdma::read(tree);
-        /// CPU times since boot.
         times: BTreeMap<usize, CpuTimes> = CpuTimes::read_all(tree);
         tasks: Tasks = Tasks::read(tree);
-        /// Kerberos for NFS.
         kerberos: Kerberos = Kerberos::read(tree);
-        /// Error counters of RDMA devices, from [`adapters::counters`].
         counters: BTreeMap<String, u64> = adapters::counters(tree);
     }
 }

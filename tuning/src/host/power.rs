@@ -6,7 +6,6 @@ facts! {
     Power(tree) {
         /// Driver of CPU frequencies: `intel_pstate`.
         frequency_driver: Option<String> = frequency_driver(tree);
-        /// Frequency governor of each CPU that has one.
         governors: BTreeMap<usize, String> = of_each(tree, |cpu| {
             tree.line(&format!("{cpu}/cpufreq/scaling_governor"))
         });
@@ -14,7 +13,6 @@ facts! {
         boost: Option<bool> = boost(tree);
         /// Driver of sleep states: `intel_idle`.
         idle_driver: Option<String> = tree.line(&format!("{CPU}/cpuidle/current_driver"));
-        /// Sleep states of each CPU that has any.
         idle_states: BTreeMap<usize, Vec<IdleState>> = of_each(tree, |cpu| idle_states(tree, cpu));
         /// True if the reading process may write to `/dev/cpu_dma_latency`, which keeps CPUs out of
         /// slow sleep states while it is open; `None` if the file does not exist.

@@ -150,7 +150,7 @@ impl Tree {
             Source::Directory(root) => read(root, path, BYTES_MAX)?,
             Source::Record(record) => from_hex(record.text(path)?)?,
         };
-        self.note(path, || Entry::Text(to_hex(&bytes)));
+        self.note(path, || Entry::Text(bytes.iter().map(|byte| format!("{byte:02x}")).collect()));
         Some(bytes)
     }
 
@@ -324,10 +324,6 @@ fn natural(name: &str) -> (String, u64, String) {
     let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     let number = name[stem.len()..].parse().unwrap_or(0);
     (stem.to_owned(), number, name.to_owned())
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {

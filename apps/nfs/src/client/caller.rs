@@ -1,7 +1,6 @@
 //! Calls to one program over one connection: one at a time, or several in flight.
 //!
-//! Replies are decoded in place, in the turn in which they arrive. Everything belongs to the core's
-//! thread. Used by the rest of the client.
+//! Replies are decoded in place, in the turn in which they arrive. Everything belongs to the core's thread.
 
 use spinrpc::{
     Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectionEvent, Core, DecodeError,

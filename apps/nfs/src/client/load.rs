@@ -93,7 +93,8 @@ impl Nfs {
     ) -> Result<Loaded, Error> {
         self.check_size(root, load)?;
         let driver = Driver::new(file, load)?;
-        let client = self.connect_load(&driver)?;
+        let (program, handler) = ((nfs3::PROGRAM, nfs3::VERSION), Handler(Rc::clone(&driver)));
+        let client = connect(&self.core, &self.server, program, &self.options, handler)?;
         driver.borrow_mut().start(client.clone());
         self.caller.run_until(|| driver.borrow_mut().turn(stop()));
         client.close();
@@ -123,11 +124,6 @@ impl Nfs {
                 load.block_bytes
             ))),
         }
-    }
-
-    fn connect_load(&self, driver: &Rc<RefCell<Driver>>) -> Result<Client, Error> {
-        let (program, handler) = ((nfs3::PROGRAM, nfs3::VERSION), Handler(Rc::clone(driver)));
-        connect(&self.core, &self.server, program, &self.options, handler)
     }
 
     fn count_load(&self, driver: &Driver) {

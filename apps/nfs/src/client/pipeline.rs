@@ -1,4 +1,4 @@
-//! Several calls in flight, handled in order of completion. For `read` and `write`.
+//! Several calls in flight, handled in order of completion.
 
 use super::jukebox_retry::Patience;
 use super::{Error, Nfs, Root, caller, failed};

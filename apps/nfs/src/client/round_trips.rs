@@ -1,4 +1,4 @@
-//! Round-trip times of calls. Filled by `load` and by users of the client.
+//! Round-trip times of calls.
 
 use super::Error;
 use hdrhistogram::Histogram;

@@ -1,5 +1,4 @@
-//! The answer to a call, given in its handler or later, on a core or on a thread of the pool, and
-//! counted there. Called by `service`, `data` and `procedures`.
+//! The answer to a call, given in its handler or later, on a core or on a thread of the pool, and counted there.
 
 use super::stats::{Counters, Ticket};
 use crate::protocol::{Nfsstat3, ProcedureId};

@@ -1,5 +1,4 @@
-//! Confines a panic of a back end to its call: neither a thread nor a core dies. Called by
-//! `procedures`, `pool`, and the back ends' own threads.
+//! Confines a panic of a back end to its call: neither a thread nor a core dies.
 
 use super::file_system::Outcome;
 use crate::protocol::Nfsstat3;

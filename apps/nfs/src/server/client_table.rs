@@ -1,5 +1,4 @@
-//! The clients of a server: each has a place, by which threads count its calls, as long as others do not need it. Used by
-//! `service`.
+//! The clients of a server: each has a place, by which threads count its calls, as long as others do not need it.
 
 use super::exports::Peer;
 pub use super::stats::CLIENTS_MAX;

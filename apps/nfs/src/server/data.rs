@@ -1,9 +1,7 @@
-//! READ, WRITE and COMMIT (RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21) through the data paths of a
-//! core.
+//! READ, WRITE and COMMIT (RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21) through the data paths of a core.
 //!
-//! READ reads into registered memory, from which the data are written into the client's Write
-//! chunk, if there is one. WRITE data are in registered memory if they came in a Read chunk (RFC
-//! 8267 section 2). Called by `service`.
+//! READ reads into registered memory, from which the data are written into the client's Write chunk, if there is
+//! one. WRITE data are in registered memory if they came in a Read chunk (RFC 8267 section 2).
 //!
 //! A READ is six types in turn. Each holds something that the one before cannot:
 //!
@@ -11,8 +9,8 @@
 //! |---|---|
 //! | [`Read3args`] | the arguments on the wire, with the handle |
 //! | [`Request`] | memory for the data; it is all that a back end learns |
-//! | `directory::transfer::Running` | the file and what the answer needs. The buffer is with the ring or a thread: the core cannot touch it while the kernel writes it. A `PartialRead` has that of a long read that the core does itself |
-//! | `directory::transfer::Ended` | the buffer, again, and the status |
+//! | `local_fs::transfer::Running` | the file and what the answer needs. The buffer is with the ring or a thread: the core cannot touch it while the kernel writes it. A `PartialRead` has that of a long read that the core does itself |
+//! | `local_fs::transfer::Ended` | the buffer, again, and the status |
 //! | [`Done`] | the data and the attributes afterwards: the answer of any back end |
 //! | [`Read3resok`] | the results on the wire, without the data, which go by Write chunk |
 //!

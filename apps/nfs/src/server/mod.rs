@@ -1,5 +1,4 @@
-//! An NFSv3 server (RFC 1813) on the engine: the service of each core, its exports, and their file
-//! systems. Called by the program `spin-nfsd`.
+//! An NFSv3 server (RFC 1813) on the engine: the service of each core, its exports, and their file systems.
 //!
 //! A call goes `service` -> `procedures` -> [`FileSystem`](file_system::FileSystem), or, for file
 //! data, `service` -> [`DataPath`](file_system::DataPath); its results return the same way.

@@ -1,9 +1,8 @@
 //! MOUNT, version 3 (RFC 1813 appendix I): gives admitted clients the handle of an export.
 //!
 //! [`Registry`] answers calls of any transport; `fabric` is MOUNT over RDMA and shared memory, on
-//! the same engine as NFS, `tcp` MOUNT for ordinary clients. A client is identified only by
-//! its address: the credential of a call proves nothing more (RFC 2623 section 2.3). Called by
-//! `spin-nfsd`.
+//! the same engine as NFS, `tcp` MOUNT for ordinary clients. A client is identified only by its
+//! address: the credential of a call proves nothing more (RFC 2623 section 2.3).
 
 mod fabric;
 mod tcp;
@@ -172,13 +171,10 @@ fn cut<const MAX: u32>(text: &str) -> Opaque<'_, MAX> {
     Opaque::new(bytes.get(..MAX as usize).unwrap_or(bytes)).unwrap_or_default()
 }
 
-/// Hides an export without clients: an empty group list would mean everyone.
-fn has_clients(export: &&Export) -> bool {
-    !export.options.clients.is_empty()
-}
-
 fn list_of(exports: &Exports) -> Vec<u8> {
-    let shown: Vec<&Export> = exports.iter().filter(has_clients).collect();
+    // An empty group list would mean everyone.
+    let shown = exports.iter().filter(|export| !export.options.clients.is_empty());
+    let shown: Vec<&Export> = shown.collect();
     let texts: Vec<Vec<String>> = shown.iter().map(|export| clients_of(export)).collect();
     let group = |text| Groupnode { gr_name: cut(text) };
     let groups: Vec<Vec<Groupnode<'_>>> =

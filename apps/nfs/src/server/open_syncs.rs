@@ -6,7 +6,7 @@
 //! data of the other. So a successful sync waits for the results of the others, and fails if one of
 //! them failed. It does not wait for syncs that started after its own end.
 //!
-//! The lock is held for a few instructions, also by cores. Called by the back ends for files.
+//! The lock is held for a few instructions, also by cores.
 
 use super::file_system::Outcome;
 use crate::protocol::Nfsstat3;

@@ -1,5 +1,4 @@
-//! Calls of blocking back ends: threads take them from a bounded queue, perform them, and answer. Called
-//! by `service`.
+//! Calls of blocking back ends: threads take them from a bounded queue, perform them, and answer.
 
 use super::answer::Answer;
 use super::exports::{Caller, Exports};

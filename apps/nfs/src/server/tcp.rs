@@ -1,11 +1,10 @@
 //! Programs at a TCP port, for ordinary clients: ONC RPC with record marking (RFC 5531 section 11).
 //!
-//! One thread accepts connections, and each connection has its own: calls are rare. Everything is
-//! bounded: connections, those of one host, the length of a call, and the time to receive it. Hosts
-//! that no export names get no connection. A new connection of a client replaces an idle one if
-//! there are too many. It is refused if there is none, so that a service which blocks has no more
-//! threads than connections. A connection that violates the protocol is closed without effect on
-//! others. Called by MOUNT and by contexts of Kerberos.
+//! One thread accepts connections, and each connection has its own: calls are rare. Everything is bounded:
+//! connections, those of one host, the length of a call, and the time to receive it. Hosts that no export names get
+//! no connection. A new connection of a client replaces an idle one if there are too many. It is refused if there
+//! is none, so that a service which blocks has no more threads than connections. A connection that violates the
+//! protocol is closed without effect on others.
 
 use crate::server::exports::Peer;
 use crate::server::throttle::Throttle;

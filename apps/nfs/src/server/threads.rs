@@ -1,5 +1,4 @@
-//! Threads for operations that may block. They take jobs from a queue. Used by `pool` for calls, and by
-//! `directory` for the data requests of cores.
+//! Threads for operations that may block. They take jobs from a queue.
 
 use super::catch_panic::contained;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, unbounded};

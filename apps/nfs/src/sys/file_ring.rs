@@ -274,7 +274,6 @@ fn check_depth(depth: u32) -> io::Result<()> {
     if is_possible { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Queues the rest of an operation for the kernel, at the next poll.
 fn push<B: StableBytes, T>(
     queue: &mut SubmissionQueue<'_>,
     key: usize,

@@ -17,17 +17,14 @@ pub(crate) fn run(nfs: &Nfs, opened: &Opened<'_>, all: bool, json: bool) -> Resu
         return written(writeln!(stdout, "{}", shown(&entry, None)));
     }
     let each = |entries: Vec<Entry>| {
-        for entry in entries.iter().filter(|entry| all || !is_dots(&entry.name)) {
+        for entry in entries.iter().filter(|entry| all || !matches!(&entry.name[..], b"." | b".."))
+        {
             let target = link_target(nfs, entry)?;
             written(writeln!(stdout, "{}", shown(entry, target.as_deref())))?;
         }
         written(stdout.flush())
     };
     nfs.list(&found.handle, each).map_err(|error| error.at(opened.path))
-}
-
-fn is_dots(name: &[u8]) -> bool {
-    matches!(name, b"." | b"..")
 }
 
 fn link_target(nfs: &Nfs, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {

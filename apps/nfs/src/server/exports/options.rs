@@ -1,7 +1,7 @@
 //! Options of an export in text form: `client=192.0.2.0/24,ro,squash=all`.
 //!
 //! Words are separated by commas, because addresses may contain colons. The command line and the
-//! configuration file set the same keys, through [`Settings::set`]. Called by `spin-nfsd`.
+//! configuration file set the same keys, through [`Settings::set`].
 
 use super::clients::{Client, decimal};
 use super::flavor::Flavor;

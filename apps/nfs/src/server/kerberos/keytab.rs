@@ -48,7 +48,8 @@ impl Keytab {
     /// Principals of the keys that a server with this name uses: `nfs`, `nfs@HOST`, `nfs/HOST` or `nfs/HOST@REALM`.
     #[must_use]
     pub fn principals(&self, service: &str) -> Vec<String> {
-        self.of(service).into_iter().map(KeyName::to_text).collect()
+        let text = |name: &KeyName| format!("{}@{}", name.parts.join("/"), name.realm);
+        self.of(service).into_iter().map(text).collect()
     }
 
     /// The realm of these keys.
@@ -93,12 +94,6 @@ fn has_parts(parts: &[String], service: &str) -> bool {
         name.split('/').eq(parts.iter().map(String::as_str))
     } else {
         parts.len() == 2 && parts.first().is_some_and(|part| part == name)
-    }
-}
-
-impl KeyName {
-    fn to_text(&self) -> String {
-        format!("{}@{}", self.parts.join("/"), self.realm)
     }
 }
 

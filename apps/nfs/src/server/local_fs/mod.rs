@@ -6,10 +6,9 @@
 //! the kernel checks permissions; otherwise it acts as itself for all callers
 //! ([`Ways::acts_as_callers`]).
 //!
-//! Threads that may block handle names and attributes (`find`, `list`, `set`, `make`, `unmake`,
-//! `space`). Data go through the core's ring (`data_path`), or through threads (`workers`). In
-//! between are the files that are held open (`nodes`), found by their keys (`keys`). Called by the
-//! service.
+//! Threads that may block handle names and attributes. Data go through the core's ring
+//! (`data_path`), or through threads (`workers`). In between are the files that are held open
+//! (`nodes`), found by their keys (`keys`).
 //!
 //! Attributes from before an operation, by which a client detects changes by others (weak cache
 //! consistency, RFC 1813 section 2.6), are only returned if no other operation of this server
@@ -215,7 +214,6 @@ fn open_root(path: &Path) -> Result<OwnedFd, OpenError> {
     openat(CWD, path, how, Mode::empty()).map_err(unusable(path))
 }
 
-/// It does not exist, is not a directory, or is not readable.
 fn unusable<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> OpenError {
     let what = format!("cannot open {}", path.display());
     OpenError::of(what, "it must be a directory that the server's user can read")

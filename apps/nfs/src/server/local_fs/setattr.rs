@@ -98,7 +98,9 @@ impl Tree {
             return Ok(());
         }
         let is_owner = self.identity.owns(caller, present);
-        if !is_owner && needs_owner(new) || changes_owner(present, new) {
+        // Only root can change the owner.
+        let changes_owner = new.uid.is_some_and(|uid| uid != present.stx_uid);
+        if !is_owner && needs_owner(new) || changes_owner {
             return Err(Nfsstat3::Nfs3errPerm);
         }
         if is_owner || !needs_write(new) {
@@ -166,9 +168,4 @@ fn special(what: i64) -> Timespec {
 /// A peer's nanoseconds could match special values of the kernel; valid ones are below a second.
 fn given(time: Nfstime3) -> Timespec {
     Timespec { tv_sec: i64::from(time.seconds), tv_nsec: i64::from(time.nseconds.min(999_999_999)) }
-}
-
-/// Only root can change the owner.
-fn changes_owner(present: &Statx, new: &Sattr3) -> bool {
-    new.uid.is_some_and(|uid| uid != present.stx_uid)
 }

@@ -1,4 +1,4 @@
-//! The bytes of a file, in chunks; ranges that were never written need no memory. Called by `tree`.
+//! The bytes of a file, in chunks; ranges that were never written need no memory.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A file of any type: attributes and content. Called by `tree`.
+//! A file of any type: attributes and content.
 
 use super::content::Content;
 use crate::protocol::{Fattr3, Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime, Specdata3, WccAttr};

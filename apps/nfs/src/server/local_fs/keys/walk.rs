@@ -270,7 +270,6 @@ fn give_up() -> Nfsstat3 {
 }
 
 impl Search<'_> {
-    /// The file, if it is in this directory or below, and within the limits of the search.
     fn below(
         &mut self,
         directory: BorrowedFd<'_>,
