@@ -51,7 +51,6 @@ pub(crate) fn run(args: &IdleJobArgs) -> Result<(), Failure> {
 
 struct Setup {
     seconds: f64,
-    /// KiB of each connection.
     client_kib: f64,
     server_kib: f64,
     /// Of the kernel, for all programs of the host.

@@ -60,7 +60,7 @@ impl<'a> Loader<'a> {
     /// All problems in the file, in its includes, and in the overrides.
     pub fn load(&self, name: &str) -> Result<Profile, ProfileError> {
         let general = |message| Problem::new(None, message);
-        let origin = LimitScope::named(name).map_err(general)?;
+        let origin = Origin::named(name).map_err(general)?;
         let mut layers = Layers::default();
         let description = layers.add(&origin).map_err(general)?;
         for assignment in &self.defaults {
@@ -97,14 +97,14 @@ fn place<'a>(
 }
 
 #[derive(Clone, Debug)]
-struct LimitScope {
+struct Origin {
     shown: PathBuf,
     /// The same for each path of a file, and its shown name for a shipped profile.
     identity: PathBuf,
     shipped: Option<&'static Shipped>,
 }
 
-impl LimitScope {
+impl Origin {
     fn named(name: &str) -> Result<Self, String> {
         if let Some(profile) = shipped::find(name) {
             return Ok(Self::shipped(profile));
@@ -172,13 +172,13 @@ struct Layers {
     sources: BTreeMap<&'static str, Source>,
     problems: Vec<Problem>,
     /// The chain of documents whose includes are being read, outermost first.
-    open: Vec<LimitScope>,
-    done: Vec<LimitScope>,
+    open: Vec<Origin>,
+    done: Vec<Origin>,
 }
 
 impl Layers {
     /// Merges the includes of a document, then the document itself; returns its description.
-    fn add(&mut self, origin: &LimitScope) -> Result<Option<String>, String> {
+    fn add(&mut self, origin: &Origin) -> Result<Option<String>, String> {
         let file = Arc::from(origin.shown());
         let text = origin.text().map_err(|error| format!("{file}: {error}"))?;
         let document = document::parse(&file, &text, &mut self.problems);
@@ -192,7 +192,7 @@ impl Layers {
         Ok(document.description)
     }
 
-    fn include_all(&mut self, origin: &LimitScope, document: &Document) {
+    fn include_all(&mut self, origin: &Origin, document: &Document) {
         for (name, location) in &document.includes {
             let added = origin.included(name).and_then(|included| self.include(&included));
             if let Err(message) = added {
@@ -203,12 +203,12 @@ impl Layers {
     }
 
     /// Only at its first place: the second time, it would undo changes made in between.
-    fn include(&mut self, included: &LimitScope) -> Result<(), String> {
+    fn include(&mut self, included: &Origin) -> Result<(), String> {
         if self.done.iter().any(|done| done.is(included)) {
             return Ok(());
         }
         if let Some(start) = self.open.iter().position(|open| open.is(included)) {
-            let cycle = self.open[start..].iter().chain([included]).map(LimitScope::shown);
+            let cycle = self.open[start..].iter().chain([included]).map(Origin::shown);
             return Err(format!("cycle: {}", cycle.collect::<Vec<_>>().join(" -> ")));
         }
         if self.open.len() >= INCLUDE_DEPTH_MAX {

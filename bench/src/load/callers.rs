@@ -106,7 +106,6 @@ impl Caller {
         }
     }
 
-    /// The answer to the call in flight, which is waited for, or one of those that have come.
     pub(super) fn answer(&mut self) -> Option<(Token, Result<Answer, CallError>)> {
         match &mut self.answers {
             Answers::Next(pending) => Some((Token(0), pending.take()?.wait())),

@@ -150,13 +150,11 @@ impl OpenTally {
     }
 }
 
-/// Calls of a core per tick, at full rate.
 fn per_tick(rate: Rate, drive: &Drive, clock: &Clock) -> f64 {
     let per_second = rate.per_second as f64 / drive.core.1.max(1) as f64;
     per_second / clock.ticks_per_second() as f64
 }
 
-/// Number of calls of whole bursts in the measured time at this rate.
 fn whole_calls(rate: Rate, per_tick: f64, drive: &Drive) -> u64 {
     let burst = u64::from(rate.burst.unwrap_or(1)).max(1);
     (drive.measured as f64 * per_tick + ROUNDING) as u64 / burst * burst

@@ -14,7 +14,6 @@ use std::os::unix::fs::MetadataExt;
 
 pub const JOURNAL: &str = "run/spinrpc/tuned.json";
 const FOLDER: &str = "run/spinrpc";
-/// Names in that folder.
 const NAME: &str = "tuned.json";
 const FRESH: &str = "tuned.json.new";
 

@@ -68,7 +68,6 @@ struct Needs<'a> {
     input: CheckInput<'a>,
     journal: &'a Journal,
     cores: CpuSet,
-    /// CPUs for interrupts.
     rest: CpuSet,
 }
 

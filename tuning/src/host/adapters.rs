@@ -95,7 +95,6 @@ impl PciLink {
     }
 }
 
-/// Parses `8.0 GT/s PCIe`.
 fn giga_transfers(line: &str) -> Option<f64> {
     let number: f64 = line.split_once(" GT/s")?.0.trim().parse().ok()?;
     number.is_finite().then_some(number)

@@ -150,7 +150,6 @@ fn siblings(tree: &Tree) -> BTreeMap<usize, CpuSet> {
     online(tree).into_iter().filter_map(|cpu| Some((cpu, tree.cpus(&list(cpu))?))).collect()
 }
 
-/// Reads the list of one CPU of each cache.
 fn l3_caches(tree: &Tree) -> Vec<CpuSet> {
     let mut caches: Vec<CpuSet> = Vec::new();
     let mut known = BTreeSet::new();

@@ -21,7 +21,6 @@ facts! {
         nfsd_threads: Option<u32> = nfsd_threads(tree);
         /// The processor has instructions for AES; `None` if it does not report its instructions.
         aes: Option<bool> = has_instructions(tree, &["aes"]);
-        /// The processor has instructions for SHA-1 and SHA-256.
         sha: Option<bool> = has_instructions(tree, &["sha_ni", "sha2"]);
     }
 }

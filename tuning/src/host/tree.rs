@@ -299,7 +299,6 @@ fn names_in(root: &Root, path: &str) -> Option<Vec<String>> {
     Some(names.filter(|name| !matches!(name.as_str(), "." | "..")).collect())
 }
 
-/// The file at this path, which is not opened for reading.
 fn found(root: &Root, path: &str, how: OFlags) -> Option<OwnedFd> {
     root.file(path, OFlags::PATH | how).ok()
 }

@@ -176,7 +176,6 @@ impl Listing<'_> {
 }
 
 impl Page {
-    /// Of entries with their cookies.
     fn new(entries: impl Iterator<Item = (u64, Entry)>, verifier: Cookieverf3, eof: bool) -> Self {
         let (cookies, entries): (Vec<u64>, Vec<Entry>) = entries.unzip();
         Self { entries, last_cookie: cookies.last().copied(), verifier, eof }

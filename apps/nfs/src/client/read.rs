@@ -42,7 +42,6 @@ struct Reading<'a> {
     next: u64,
     /// Pieces to request again, and rests of short reads: count by offset.
     again: BTreeMap<u64, u32>,
-    /// Parts that arrived early, by offset.
     early: BTreeMap<u64, PartData>,
     /// End of the delivered bytes.
     given: u64,

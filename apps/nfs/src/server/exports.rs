@@ -283,7 +283,6 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-/// `/`, or parts that each consist of a slash and a name.
 fn is_path(path: &str) -> bool {
     let is_name = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     let names = path.strip_prefix('/').filter(|_| path.len() <= MNTPATHLEN as usize);

@@ -16,7 +16,6 @@ impl Failure {
         }
     }
 
-    /// `what: error`, for errors of the host.
     pub(crate) fn failed(what: impl fmt::Display, error: impl fmt::Display) -> Self {
         Self::Failed(format!("{what}: {error}"))
     }

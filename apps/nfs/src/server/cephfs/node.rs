@@ -46,12 +46,10 @@ impl Node {
         self.writing.get().or_else(|| self.reading.get())
     }
 
-    /// The file, open for reading at least: one for all readers.
     pub(super) fn open_to_read(&self) -> ceph::Result<&OpenFile> {
         self.opened().map_or_else(|| once(&self.reading, || self.inode.open_to_read()), Ok)
     }
 
-    /// The file, open for reading and writing: one for all writers.
     pub(super) fn open_to_write(&self) -> ceph::Result<&OpenFile> {
         once(&self.writing, || self.inode.open_to_write())
     }

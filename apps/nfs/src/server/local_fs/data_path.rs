@@ -84,7 +84,6 @@ impl DirectoryPath {
         &self.directory.tree
     }
 
-    /// Copies everything that a request needs into memory that stays.
     fn task(
         &self,
         caller: &Caller,

@@ -79,7 +79,6 @@ pub(super) fn entries(
     Ok(true)
 }
 
-/// Returns whether files of this type have data, and can be opened.
 pub(super) fn can_be_opened(kind: FileType) -> bool {
     matches!(kind, FileType::RegularFile | FileType::Directory)
 }
