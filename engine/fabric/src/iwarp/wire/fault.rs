@@ -52,10 +52,6 @@ pub enum Fault {
     Crc = 0x2002,
     #[error("MPA: ULPDU length and contents do not match")]
     UlpduLength = 0x2003,
-    #[error("MPA: insufficient IRD resources")]
-    InsufficientIrd = 0x2006,
-    #[error("MPA: no matching RTR option")]
-    NoMatchingRtr = 0x2007,
 }
 
 impl Fault {

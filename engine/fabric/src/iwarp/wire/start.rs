@@ -1,7 +1,7 @@
 //! The start of a connection: Request and Reply frames (RFC 5044 section 7.1), with the data of RFC 6581, and the
 //! terms that both ends draw from them.
 
-use super::{Fault, Parsed};
+use super::Parsed;
 
 /// Bytes of the longest frame.
 pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + FIELD_BYTES_MAX;
@@ -251,17 +251,8 @@ pub enum ReplyError {
     InsufficientIrd,
     #[error("the peer accepts none of the offered RTR messages")]
     NoMatchingRtr,
-}
-
-impl ReplyError {
-    /// The Terminate message to send before closing, if the peer expects one (RFC 6581).
-    pub const fn fault(self) -> Option<Fault> {
-        match self {
-            Self::InsufficientIrd => Some(Fault::InsufficientIrd),
-            Self::NoMatchingRtr => Some(Fault::NoMatchingRtr),
-            _ => None,
-        }
-    }
+    #[error("the peer does not say how many RDMA Reads it serves")]
+    NoNumbers,
 }
 
 impl Local {
@@ -296,7 +287,10 @@ impl Local {
             Enhanced { ird, ord, peer_to_peer: peer.peer_to_peer, rtr }
         });
         let agreed = match enhanced {
-            Some(own) => Agreed { crc, ird: own.ird, ord: own.ord, rtr: own.rtr.preferred() },
+            Some(own) => {
+                let rtr = own.rtr.preferred();
+                Agreed { crc, ird: tolerated(own.ird), ord: own.ord, rtr }
+            }
             None => self.without_numbers(crc),
         };
         let reply = Frame { enhanced, private_data, reject: false, ..self.refuse(request, &[]) };
@@ -321,9 +315,11 @@ impl Local {
     /// Reply, the driver connects again with revision 1.
     pub fn conclude(&self, reply: &Frame<'_>) -> Result<Agreed, ReplyError> {
         let wants_two = self.revision >= 2;
+        if wants_two && reply.revision < 2 {
+            return Err(ReplyError::Revision);
+        }
         if reply.reject {
-            let is_old = wants_two && reply.revision < 2;
-            return Err(if is_old { ReplyError::Revision } else { ReplyError::Rejected });
+            return Err(ReplyError::Rejected);
         }
         if reply.markers {
             return Err(ReplyError::Markers);
@@ -333,8 +329,9 @@ impl Local {
         if !wants_two {
             return Ok(self.without_numbers(crc));
         }
-        let peer = reply.enhanced.ok_or(ReplyError::Revision)?;
-        if peer.ord > self.ird && peer.ord != READS_MASK {
+        let peer = reply.enhanced.ok_or(ReplyError::NoNumbers)?;
+        let ird = tolerated(self.ird);
+        if peer.ord > ird && peer.ord != READS_MASK {
             return Err(ReplyError::InsufficientIrd);
         }
         let ord = self.ord.min(peer.ird);
@@ -343,7 +340,7 @@ impl Local {
         if self.peer_to_peer && rtr.is_none() {
             return Err(ReplyError::NoMatchingRtr);
         }
-        Ok(Agreed { crc, ird: self.ird.min(peer.ord), ord, rtr })
+        Ok(Agreed { crc, ird: ird.min(peer.ord), ord, rtr })
     }
 
     /// CRCs are used if either frame asks for them (RFC 5044 section 7.1.1).
@@ -355,4 +352,11 @@ impl Local {
     fn without_numbers(&self, crc: bool) -> Agreed {
         Agreed { crc, ird: self.ird, ord: self.ord.min(1), rtr: None }
     }
+}
+
+/// Reads to serve a peer that was told this IRD: Linux's siw makes its queues of Reads as long as the next power of two, and
+/// uses all of them.
+const fn tolerated(ird: u16) -> u16 {
+    let ird = if ird < READS_MASK { ird } else { READS_MASK };
+    if ird == 0 { 0 } else { ird.next_power_of_two() }
 }

@@ -34,8 +34,6 @@ fn each_fault_has_the_code_of_its_layer() {
         (Fault::UntaggedVersion, (1, 2, 0x06)),
         (Fault::Crc, (2, 0, 0x02)),
         (Fault::UlpduLength, (2, 0, 0x03)),
-        (Fault::InsufficientIrd, (2, 0, 0x06)),
-        (Fault::NoMatchingRtr, (2, 0, 0x07)),
     ];
     for (fault, (layer, kind, code)) in codes {
         let expected = TerminateCode { layer, kind, code };
