@@ -1,13 +1,16 @@
 //! Common parts of the drivers' control planes: an attempted operation, private data, the cores, and limits of accepting.
 
-use super::{FabricError, LimitScope};
+use super::{Endpoint, FabricError, LimitScope, RdmaAddress};
 use crate::sync::lock;
 use crate::sys::journal::event;
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// Bytes of private data of each end of a connection: as many as rdma_cm lets an application have. RFC 8797 needs fewer.
 pub(crate) const PRIVATE_DATA_BYTES: usize = 56;
@@ -35,6 +38,48 @@ impl Attempt {
         start.ok_or_else(|| self.failed(too_long(), None))?.copy_from_slice(private_data);
         Ok(padded)
     }
+
+    /// Addresses of a name. Takes as long as the system's resolver does.
+    pub(crate) fn resolve(
+        &self,
+        address: &str,
+        is_socket: bool,
+    ) -> Result<Vec<SocketAddr>, FabricError> {
+        let address = RdmaAddress::of_driver(address, is_socket);
+        let address = address.map_err(|error| FabricError::of_address(&self.op, error))?;
+        address.resolve().map_err(|error| self.failed("the name is not known", Some(error)))
+    }
+
+    /// The address to listen at: the first one of a name.
+    pub(crate) fn resolve_own(
+        &self,
+        address: &str,
+        is_socket: bool,
+    ) -> Result<SocketAddr, FabricError> {
+        let first = self.resolve(address, is_socket)?.into_iter().next();
+        first.ok_or_else(|| self.failed("the name has no address", None))
+    }
+
+    /// Tries each address of a name, with a fair share of the time; the first one's error is told.
+    pub(crate) fn connect_any(
+        &self,
+        peers: Vec<SocketAddr>,
+        deadline: Instant,
+        connect: impl Fn(SocketAddr, Instant) -> Result<Endpoint, FabricError>,
+    ) -> Result<Endpoint, FabricError> {
+        let mut first = None;
+        let mut untried = peers.len() as u32;
+        for peer in peers {
+            let now = Instant::now();
+            let share = deadline.saturating_duration_since(now) / untried;
+            untried -= 1;
+            match connect(peer, now + share) {
+                Ok(endpoint) => return Ok(endpoint),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| self.failed("the name has no address", None)))
+    }
 }
 
 #[derive(Debug)]
@@ -61,6 +106,13 @@ impl<T> Cores<T> {
         cores.insert(index, Arc::clone(&core));
         Ok(core)
     }
+}
+
+/// A number that stands for the host of a peer, see [`Endpoint::peer_identity`].
+pub(crate) fn identity_of(peer: SocketAddr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    peer.ip().hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 pub(crate) fn runs_already(core: usize) -> FabricError {

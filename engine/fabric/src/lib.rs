@@ -15,6 +15,8 @@ mod address;
 mod any;
 pub mod capture;
 mod connector_common;
+mod core_sleep;
+mod first_message;
 pub mod iwarp;
 mod limit_scope;
 #[doc(hidden)]

@@ -1,18 +1,16 @@
 //! Messages of the peer: received to the ring, taken apart by `wire`, placed, and completed.
 
 use super::super::{CompletionKind, Completions, DownCause, RemoteSlice};
+use super::budget::Budget;
 use super::ending::Stop;
-use super::exposure::{Denied, Killed};
+use super::exposure::Killed;
 use super::queue_pair::QueuePair;
 use super::socket::{Moved, cause_of};
 use super::wire::{Event, Fault, Parsed, ReadRequest, Readable};
-use crate::mem::{Buf, Bulk};
+use crate::mem::Buf;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::time::Instant;
-
-/// FPDUs of one connection that are acted on in a turn: a peer can send thousands that carry nothing.
-const FPDUS_PER_TURN: usize = 512;
 
 /// State of the receiving half beyond that of the protocol.
 #[derive(Debug, Default)]
@@ -20,48 +18,22 @@ pub(super) struct Input {
     /// Bytes without which nothing can be said of the next FPDU.
     needed: usize,
     /// A message waits for a receive, and everything behind it.
-    stalled_since: Option<Instant>,
+    pub(super) stalled_since: Option<Instant>,
     /// The next FPDU may be whole.
-    has_more: bool,
+    pub(super) has_more: bool,
     /// The peer sends no more, for this reason.
-    ended: Option<DownCause>,
+    pub(super) ended: Option<DownCause>,
     /// The socket took nothing any more. What the peer sent before that is read first.
-    send_error: Option<Errno>,
-}
-
-impl Input {
-    pub(super) fn has_more(&self) -> bool {
-        self.has_more
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.is_some()
-    }
-
-    pub(super) fn stalled_since(&self) -> Option<Instant> {
-        self.stalled_since
-    }
-
-    pub(super) fn on_receive_posted(&mut self) {
-        self.has_more |= self.stalled_since.take().is_some();
-    }
-
-    pub(super) fn has_failed_to_send(&self) -> bool {
-        self.send_error.is_some()
-    }
-
-    pub(super) fn on_send_error(&mut self, error: Errno) {
-        self.send_error.get_or_insert(error);
-    }
+    pub(super) send_error: Option<Errno>,
 }
 
 impl QueuePair {
-    /// Receives once, and acts on every FPDU that is whole, as far as `out` has room.
-    pub(super) fn take_arrivals(&mut self, out: &mut Completions) {
-        if std::mem::take(&mut self.is_ready) && !self.input.has_ended() {
+    /// Receives once, and acts on every FPDU that is whole, as far as `out` has room and `budget` something left.
+    pub(super) fn take_arrivals(&mut self, out: &mut Completions, budget: &mut Budget) {
+        if self.is_ready && self.input.ended.is_none() {
             self.receive();
         }
-        match self.act_on_all(out) {
+        match self.act_on_all(out, budget) {
             Err(stop) => self.stop(stop),
             Ok(()) if self.input.has_more => {}
             Ok(()) => self.notice_end(),
@@ -69,7 +41,7 @@ impl QueuePair {
     }
 
     fn receive(&mut self) {
-        match (self.ring.fill(&self.link.socket), self.input.send_error) {
+        match (self.fill(), self.input.send_error) {
             (Moved::Bytes(_), _) => {}
             (Moved::Failed(error), _) | (Moved::End | Moved::NotNow, Some(error)) => {
                 self.input.ended = Some(cause_of(error));
@@ -77,6 +49,17 @@ impl QueuePair {
             (Moved::End, None) => self.input.ended = Some(DownCause::Remote),
             (Moved::NotNow, None) => {}
         }
+    }
+
+    /// Receives what there is room for. The kernel tells of what comes later.
+    pub(super) fn fill(&mut self) -> Moved {
+        if self.ring.is_full() {
+            return Moved::NotNow;
+        }
+        let moved = self.ring.fill(&self.link.socket);
+        let may_have_more = self.has_hung_up || self.ring.is_full();
+        self.is_ready = may_have_more && matches!(moved, Moved::Bytes(_));
+        moved
     }
 
     /// Begins the end if the peer has sent its last byte and all messages are taken.
@@ -90,22 +73,21 @@ impl QueuePair {
         }
     }
 
-    fn act_on_all(&mut self, out: &mut Completions) -> Result<(), Stop> {
+    fn act_on_all(&mut self, out: &mut Completions, budget: &mut Budget) -> Result<(), Stop> {
         self.input.has_more = false;
-        let mut left = FPDUS_PER_TURN;
         while self.ring.len() > 0
             && self.ring.len() >= self.input.needed
             && self.input.stalled_since.is_none()
         {
-            if out.room() == 0 || left == 0 {
+            if out.room() == 0 || budget.is_spent() {
                 self.input.has_more = true;
                 break;
             }
-            left -= 1;
-            let room = self.receives.front().map(room_of);
+            let room = self.receives.front().map(Buf::room);
             match self.receiver.next(self.ring.readable(), room) {
                 Ok(Parsed::Need(bytes)) => self.input.needed = bytes,
                 Ok(Parsed::Done(arrival)) => {
+                    budget.spend(1, arrival.bytes);
                     self.act(arrival.event, out)?;
                     self.ring.free(arrival.bytes);
                     self.input.needed = 0;
@@ -141,12 +123,8 @@ impl QueuePair {
             return Ok(());
         }
         let bytes = self.ring.readable().range(payload);
-        self.exposures.write(stag, offset, bytes).map_err(|denied| {
-            Stop::Fault(match denied {
-                Denied::Key => Fault::TaggedStag,
-                Denied::Bounds => Fault::TaggedBounds,
-            })
-        })
+        let written = self.exposures.write(stag, offset, bytes);
+        written.map_err(|denied| Stop::Fault(denied.fault_of_write()))
     }
 
     /// The protocol has checked that the bytes are the next of the oldest Read.
@@ -180,8 +158,8 @@ impl QueuePair {
         let length = offset + payload.len();
         let Readable { first, second } = self.ring.readable().range(payload);
         let Some(receive) = self.receives.front_mut() else { return Ok(()) };
-        place(receive, offset, first);
-        place(receive, offset + first.len(), second);
+        receive.write_at(offset, first);
+        receive.write_at(offset + first.len(), second);
         let Some(invalidate) = ends else { return Ok(()) };
         let invalidated = match invalidate.map(|handle| (handle, self.exposures.kill(handle))) {
             Some((handle, Killed::Now)) => Some(handle),
@@ -199,12 +177,8 @@ impl QueuePair {
 
     fn owe(&mut self, request: ReadRequest) -> Result<(), Stop> {
         if request.length > 0 {
-            self.exposures.readable(source_of(&request)).map_err(|denied| {
-                Stop::Fault(match denied {
-                    Denied::Key => Fault::ReadStag,
-                    Denied::Bounds => Fault::ReadBounds,
-                })
-            })?;
+            let readable = self.exposures.readable(source_of(&request));
+            readable.map_err(|denied| Stop::Fault(denied.fault_of_read()))?;
         }
         self.owed.push_back(request);
         Ok(())
@@ -217,24 +191,5 @@ pub(super) fn source_of(request: &ReadRequest) -> RemoteSlice {
         handle: request.source_stag,
         offset: request.source_offset,
         length: request.length,
-    }
-}
-
-/// Longest message that a receive takes, with the tail of a chain.
-fn room_of(buf: &Buf) -> usize {
-    buf.capacity() + buf.tail().map_or(0, Bulk::len)
-}
-
-/// Copies a part of a message, which fits, to where it belongs in its receive.
-fn place(receive: &mut Buf, offset: usize, bytes: &[u8]) {
-    let head_bytes = receive.capacity();
-    let (head, tail) = bytes.split_at(head_bytes.saturating_sub(offset).min(bytes.len()));
-    if !head.is_empty() {
-        receive.whole_mut()[offset..offset + head.len()].copy_from_slice(head);
-    }
-    if !tail.is_empty()
-        && let Some(Some(block)) = receive.parts_mut().tail
-    {
-        block.copy_from(offset + head.len() - head_bytes, tail);
     }
 }

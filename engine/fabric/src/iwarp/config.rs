@@ -17,6 +17,8 @@ pub struct IwarpConfig {
     pub reads_out_max: u8,
     /// RDMA Reads outstanding at this side of a connection (IRD), at most.
     pub reads_in_max: u8,
+    /// Ask for CRCs. Without them only if the peer does not ask, either.
+    pub crc: bool,
     /// Time that an arrived message waits for a receive, and everything behind it, before the connection ends.
     pub receive_patience: Duration,
     /// Block classes of the memory of a connection, if the core has lent none.
@@ -25,7 +27,8 @@ pub struct IwarpConfig {
     pub keys_max: usize,
     /// Connections per core.
     pub conns_max: usize,
-    /// Handshakes that may be open at a time; with one host a quarter of them, and one at least.
+    /// Handshakes that may be open at a time; with one host a quarter of them, and one at least. A new one ends the oldest where
+    /// all are taken, of the host that has the most.
     pub handshakes_max: usize,
     /// Connections that are accepted from one host, see [`LimitScope`](crate::LimitScope).
     pub host_conns_max: usize,
@@ -42,6 +45,7 @@ impl Default for IwarpConfig {
             send_queue_depth: 256,
             reads_out_max: 16,
             reads_in_max: 16,
+            crc: true,
             // A core that is busy for longer than this has lost its peers' patience, too.
             receive_patience: Duration::from_secs(10),
             arena: vec![

@@ -1,17 +1,18 @@
 //! The control plane: makes data planes, connects and listens.
 
-use super::super::address::RdmaAddress;
 use super::super::{
     Acceptor, AnyFabric, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest,
 };
 use super::config::IwarpConfig;
-use super::core::CoreShared;
 use super::driver::IwarpFabric;
 use super::link::{Hosts, Link};
 use super::listener::{Listener, Listening};
 use super::socket;
-use super::wire::{Agreed, FRAME_BYTES_MAX, Frame, FrameKind, Local, Parsed, ReplyError};
+use super::wire::{
+    Agreed, FRAME_BYTES_MAX, Frame, FrameError, FrameKind, Local, Parsed, ReplyError,
+};
 use crate::connector_common::{Attempt, Cores, PrivateData, runs_already};
+use crate::core_sleep::CoreSleep;
 use crate::mem::Slab;
 use crate::sync::atomic::Ordering;
 use std::io::{self, Read, Write};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct IwarpConnector {
     config: IwarpConfig,
-    cores: Cores<CoreShared>,
+    cores: Cores<CoreSleep>,
     hosts: Hosts,
 }
 
@@ -42,7 +43,7 @@ impl IwarpConnector {
 pub(super) fn local(config: &IwarpConfig, revision: u8) -> Local {
     Local {
         revision,
-        crc: true,
+        crc: config.crc,
         ird: config.reads_in_max.into(),
         ord: config.reads_out_max.into(),
         peer_to_peer: true,
@@ -58,7 +59,7 @@ impl Connector for IwarpConnector {
 
     fn fabric(&self, core: usize) -> Result<IwarpFabric, FabricError> {
         let shared = self.cores.get(core, || {
-            CoreShared::new().map_err(|error| {
+            CoreSleep::new().map_err(|error| {
                 let op = format!("start core {core}");
                 FabricError::because(&op, "no descriptor for waking it", Some(error))
             })
@@ -74,28 +75,16 @@ impl Connector for IwarpConnector {
         Ok(AnyFabric::Other(Box::new(self.fabric(core)?)))
     }
 
-    /// Looks up names for as long as the system's resolver takes. Each address of a name is tried, with a fair share of the
-    /// time; the first one's error is told.
     fn connect(&self, request: &ConnectRequest<'_>) -> Result<Endpoint, FabricError> {
         let ConnectRequest { address, private_data, timeout, lent, .. } = *request;
         let deadline = Instant::now() + timeout;
         let attempt = Attempt { op: format!("connect {address}") };
         let private_data = attempt.padded(private_data)?;
-        let peers = resolve(&attempt, address)?;
-        let mut first = None;
-        let mut untried = peers.len() as u32;
-        for peer in peers {
-            let now = Instant::now();
-            let share = deadline.saturating_duration_since(now) / untried;
-            untried -= 1;
-            let dialing =
-                Dialing { config: &self.config, peer, private_data, deadline: now + share };
-            match dialing.connect(lent) {
-                Ok(endpoint) => return Ok(endpoint),
-                Err(error) => first = first.or(Some(error.told(&attempt, peer))),
-            }
-        }
-        Err(first.unwrap_or_else(|| attempt.failed("the name has no address", None)))
+        let peers = attempt.resolve(address, true)?;
+        attempt.connect_any(peers, deadline, |peer, deadline| {
+            let dialing = Dialing { config: &self.config, peer, private_data, deadline };
+            dialing.connect(lent).map_err(|error| error.told(&attempt, peer))
+        })
     }
 
     fn listen(
@@ -106,9 +95,9 @@ impl Connector for IwarpConnector {
         let ListenRequest { address, private_data, .. } = *request;
         let attempt = Attempt { op: format!("listen {address}") };
         let private_data = attempt.padded(private_data)?;
-        let own = resolve(&attempt, address)?.into_iter().next();
-        let own = own.ok_or_else(|| attempt.failed("the name has no address", None))?;
-        let socket = TcpListener::bind(own).map_err(|error| cannot_listen(&attempt, own, error))?;
+        let own = attempt.resolve_own(address, true)?;
+        let failed = |error| attempt.failed(format!("{own} cannot be bound"), Some(error));
+        let socket = TcpListener::bind(own).map_err(failed)?;
         let (config, hosts) = (self.config.clone(), self.hosts.clone());
         let op = attempt.op.clone();
         let listener = Listener { op, socket, private_data, acceptor: accept, config, hosts };
@@ -116,22 +105,6 @@ impl Connector for IwarpConnector {
             .map_err(|error| attempt.failed("its thread cannot start", Some(error)))?;
         Ok(Box::new(listening))
     }
-}
-
-fn resolve(attempt: &Attempt, address: &str) -> Result<Vec<SocketAddr>, FabricError> {
-    let address = RdmaAddress::of_driver(address, true);
-    let address = address.map_err(|error| FabricError::of_address(&attempt.op, error))?;
-    address.resolve().map_err(|error| attempt.failed("the name is not known", Some(error)))
-}
-
-fn cannot_listen(attempt: &Attempt, address: SocketAddr, error: io::Error) -> FabricError {
-    let reason = match error.kind() {
-        io::ErrorKind::AddrInUse => "another server listens there already".into(),
-        io::ErrorKind::AddrNotAvailable => format!("{} is no address of this host", address.ip()),
-        io::ErrorKind::PermissionDenied => "ports below 1024 are for root".into(),
-        _ => "the address cannot be bound".into(),
-    };
-    attempt.failed(reason, Some(error))
 }
 
 /// A connection that is being made.
@@ -147,30 +120,29 @@ struct Dialing<'a> {
 enum DialError {
     Socket(io::Error),
     Reply(ReplyError),
-    /// The peer closed, or speaks another protocol.
-    NoReply,
+    /// The peer closed without a Reply, as one does that knows revision 1 only (RFC 5044 section 7.1.1).
+    Closed,
+    Foreign(FrameError),
 }
 
 impl DialError {
     fn told(self, attempt: &Attempt, peer: SocketAddr) -> FabricError {
-        match self {
-            Self::Reply(ReplyError::Rejected) => {
-                attempt.failed("the server refused the connection", None)
-            }
-            Self::Reply(error) => attempt.failed(error, None),
-            Self::NoReply => {
-                attempt.failed(format!("{peer} closed the connection: no iWARP server"), None)
-            }
+        let (reason, source) = match self {
+            Self::Reply(error) => (error.to_string(), None),
+            Self::Closed => (format!("{peer} closed the connection: no iWARP server"), None),
+            Self::Foreign(error) => (format!("{peer} is not an iWARP server: {error}"), None),
             Self::Socket(error) => match error.kind() {
-                io::ErrorKind::ConnectionRefused => {
-                    attempt.failed("no server listens there", Some(error))
+                io::ErrorKind::ConnectionRefused => ("no server listens there".into(), Some(error)),
+                io::ErrorKind::ConnectionReset => {
+                    (format!("{peer} is busy, or does not admit this host"), Some(error))
                 }
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                    attempt.failed(format!("{peer} did not answer in time"), None)
+                    (format!("{peer} did not answer in time"), None)
                 }
-                _ => attempt.failed("the handshake failed", Some(error)),
+                _ => ("the handshake failed".into(), Some(error)),
             },
-        }
+        };
+        attempt.failed(reason, source)
     }
 }
 
@@ -184,7 +156,7 @@ impl Dialing<'_> {
     /// Connects by MPA's revision 2, and by revision 1 with a peer that knows no other (RFC 6581 section 10).
     fn connect(&self, lent: &[Slab]) -> Result<Endpoint, DialError> {
         let (socket, (agreed, theirs)) = match self.attempt(2) {
-            Err(DialError::Reply(ReplyError::Revision) | DialError::NoReply) => self.attempt(1)?,
+            Err(DialError::Reply(ReplyError::Revision) | DialError::Closed) => self.attempt(1)?,
             ended => ended?,
         };
         socket::prepare(&socket)?;
@@ -213,21 +185,16 @@ impl Dialing<'_> {
         let mut bytes = [0; FRAME_BYTES_MAX];
         let mut length = 0;
         loop {
-            match Frame::parse(FrameKind::Reply, &bytes[..length]) {
-                Err(_) => return Err(DialError::NoReply),
-                Ok(Parsed::Done((reply, _))) => {
+            match Frame::parse(FrameKind::Reply, &bytes[..length]).map_err(DialError::Foreign)? {
+                Parsed::Done((reply, _)) => {
                     let agreed = local.conclude(&reply).map_err(DialError::Reply)?;
                     return Ok((agreed, padded(reply.private_data)));
                 }
-                Ok(Parsed::Need(needed)) => {
+                Parsed::Need(needed) => {
                     socket.set_read_timeout(Some(self.left()?))?;
-                    match socket.read(&mut bytes[length..needed]) {
-                        Ok(0) => return Err(DialError::NoReply),
-                        Ok(count) => length += count,
-                        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                            return Err(DialError::NoReply);
-                        }
-                        Err(error) => return Err(error.into()),
+                    match socket.read(&mut bytes[length..needed])? {
+                        0 => return Err(DialError::Closed),
+                        count => length += count,
                     }
                 }
             }

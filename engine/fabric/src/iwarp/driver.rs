@@ -7,15 +7,18 @@ use super::super::{
     Access, Caps, Completions, ConnMemory, Endpoint, ExposeError, Fabric, FabricError, Full,
     InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortMessages, Wake, link_of,
 };
+use super::budget::Budget;
 use super::config::IwarpConfig;
-use super::core::{CoreShared, EVENT};
 use super::ending::DRAIN_TIMEOUT;
 use super::link::Link;
 use super::queue_pair::QueuePair;
+use crate::core_sleep::CoreSleep;
 use crate::mem::{Buf, Bulk, BulkPool, Lease, PoolError, Region};
 use crate::sync::atomic::Ordering;
 use crate::sys::mmap::{Mapping, PageRequest};
+use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +28,12 @@ const READ_AT_ONCE: usize = 2;
 
 /// Sockets that the kernel reports at a time.
 const READY_MAX: usize = 64;
+
+/// Each is reported once, when it happens: nothing is asked for again, or not any more.
+const EVENTS: epoll::EventFlags = epoll::EventFlags::IN
+    .union(epoll::EventFlags::OUT)
+    .union(epoll::EventFlags::RDHUP)
+    .union(epoll::EventFlags::ET);
 
 /// Longest sleep of a core that has something to send, or to end.
 const BUSY_NAP: Duration = Duration::from_millis(1);
@@ -37,7 +46,7 @@ const END_BATCH: usize = 32;
 pub struct IwarpFabric {
     caps: Caps,
     config: IwarpConfig,
-    core: Arc<CoreShared>,
+    core: Arc<CoreSleep>,
     lent: Option<BulkPool>,
     places: Box<[Place]>,
     free: Vec<u32>,
@@ -47,8 +56,8 @@ pub struct IwarpFabric {
     has_gone: bool,
     /// Place in `live` that is looked at first.
     first: usize,
-    /// Places with something to send, perhaps.
-    dirty: Vec<u32>,
+    /// Places with something to send, perhaps, in the order of their turns.
+    dirty: VecDeque<u32>,
     events: Vec<epoll::Event>,
 }
 
@@ -59,7 +68,7 @@ struct Place {
 }
 
 impl IwarpFabric {
-    pub(super) fn new(core: Arc<CoreShared>, config: &IwarpConfig) -> Self {
+    pub(super) fn new(core: Arc<CoreSleep>, config: &IwarpConfig) -> Self {
         let conns = config.conns_max;
         let caps = Caps {
             message_bytes_max: config.message_bytes_max,
@@ -82,7 +91,7 @@ impl IwarpFabric {
             live: Vec::with_capacity(conns),
             has_gone: false,
             first: 0,
-            dirty: Vec::with_capacity(conns),
+            dirty: VecDeque::with_capacity(conns),
             events: Vec::with_capacity(READY_MAX),
         }
     }
@@ -104,59 +113,45 @@ impl IwarpFabric {
     fn mark_dirty(&mut self, place: u32) {
         let pair = self.places[place as usize].pair.as_deref_mut();
         if pair.is_some_and(|pair| !std::mem::replace(&mut pair.is_dirty, true)) {
-            self.dirty.push(place);
+            self.dirty.push_back(place);
         }
     }
 
-    /// Marks the connections whose sockets may have something.
+    /// Marks the connections whose sockets may have something, or take something again.
     fn find_ready(&mut self) {
-        if self.live.len() > READ_AT_ONCE {
+        let is_blocked = |place: &u32| {
+            self.places[*place as usize].pair.as_ref().is_some_and(|pair| pair.is_blocked)
+        };
+        if self.live.len() > READ_AT_ONCE || self.live.iter().any(is_blocked) {
             return self.ask_for_ready(Duration::ZERO);
         }
-        for at in 0..self.live.len() {
-            let place = self.live[at];
-            if let Some(pair) = self.pair_at(place) {
+        for place in &self.live {
+            if let Some(pair) = self.places[*place as usize].pair.as_deref_mut() {
                 pair.is_ready = true;
             }
         }
     }
 
     fn ask_for_ready(&mut self, at_most: Duration) {
-        self.core.ready(&mut self.events, at_most);
-        for at in 0..self.events.len() {
-            let epoll::Event { data, .. } = self.events[at];
-            let place = data.u64();
-            if place != EVENT
-                && let Some(pair) = self.pair_at(place as u32)
-            {
-                pair.is_ready = true;
+        self.events.clear();
+        self.core.wait(spare_capacity(&mut self.events), at_most);
+        for event in &self.events {
+            let epoll::Event { flags, data } = *event;
+            // The core's own event has no place.
+            let place = self.places.get_mut(data.u64() as usize);
+            if let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) {
+                pair.on_event(flags);
             }
         }
     }
 
     #[inline]
-    fn poll_pair(&mut self, place: u32, out: &mut Completions) {
+    fn poll_pair(&mut self, place: u32, out: &mut Completions, budget: &mut Budget) {
         let Some(pair) = self.pair_at(place) else { return };
-        if pair.poll(out) {
+        if pair.poll(out, budget) {
             self.forget(place);
-            return;
-        }
-        let is_deaf = !pair.interest.contains(epoll::EventFlags::IN);
-        if pair.has_output() {
+        } else if pair.has_output() {
             self.mark_dirty(place);
-        }
-        if is_deaf {
-            self.update_interest(place);
-        }
-    }
-
-    /// Has the kernel report what a connection waits for.
-    #[cold]
-    fn update_interest(&mut self, place: u32) {
-        let Some(pair) = self.places[place as usize].pair.as_deref_mut() else { return };
-        let wanted = pair.wanted();
-        if std::mem::replace(&mut pair.interest, wanted) != wanted {
-            self.core.want(pair.socket(), place, wanted);
         }
     }
 
@@ -171,21 +166,18 @@ impl IwarpFabric {
         self.has_gone = true;
     }
 
-    /// Has sleeps end for what each connection waits for. Returns the time of the first timer; `None` if there is
-    /// something to do at once.
-    fn prepare_sleep(&mut self, at_most: Duration) -> Option<Duration> {
+    /// The time to the first timer, or `at_most`; `None` if there is something to do at once.
+    fn time_to_sleep(&self, at_most: Duration) -> Option<Duration> {
         let now = Instant::now();
         let mut at_most = at_most;
-        for at in 0..self.live.len() {
-            let place = self.live[at];
-            let Some(pair) = self.places[place as usize].pair.as_deref_mut() else { continue };
+        for place in &self.live {
+            let Some(pair) = self.places[*place as usize].pair.as_deref() else { continue };
             if pair.is_runnable(now) {
                 return None;
             }
             if let Some(timer) = pair.timer() {
                 at_most = at_most.min(timer.saturating_duration_since(now));
             }
-            self.update_interest(place);
         }
         Some(at_most)
     }
@@ -221,19 +213,18 @@ impl Fabric for IwarpFabric {
     fn poll(&mut self, out: &mut Completions) -> usize {
         let room = out.room();
         self.find_ready();
-        // Connections that found no room for all of theirs begin the next turn: a busy one starves no other.
+        let mut budget = Budget::of_a_turn();
+        // Connections that found no room, or no time, begin the next turn: a busy one starves no other.
         let count = self.live.len();
         let first = if self.first < count { self.first } else { 0 };
-        self.first = 0;
-        let mut left_out = None;
         for at in (first..count).chain(0..first) {
-            if out.room() == 0 {
-                left_out.get_or_insert(at);
+            if out.room() == 0 || budget.is_spent() {
+                self.first = at;
+                break;
             }
             let place = self.live[at];
-            self.poll_pair(place, out);
+            self.poll_pair(place, out, &mut budget);
         }
-        self.first = left_out.unwrap_or(0);
         if std::mem::take(&mut self.has_gone) {
             let places = &self.places;
             self.live.retain(|place| places[*place as usize].pair.is_some());
@@ -256,18 +247,17 @@ impl Fabric for IwarpFabric {
     }
 
     fn flush(&mut self) {
-        let mut at = 0;
-        while let Some(place) = self.dirty.get(at).copied() {
-            let pair = self.places[place as usize].pair.as_deref_mut();
-            let is_left = pair.is_some_and(|pair| {
-                pair.flush();
-                pair.is_dirty = pair.has_output();
-                pair.is_dirty
-            });
-            if is_left {
-                at += 1;
-            } else {
-                self.dirty.swap_remove(at);
+        let mut budget = Budget::of_a_turn();
+        for _ in 0..self.dirty.len() {
+            if budget.is_spent() {
+                return;
+            }
+            let Some(place) = self.dirty.pop_front() else { return };
+            let Some(pair) = self.pair_at(place) else { continue };
+            pair.flush(&mut budget);
+            pair.is_dirty = pair.has_output();
+            if pair.is_dirty {
+                self.dirty.push_back(place);
             }
         }
     }
@@ -289,7 +279,7 @@ impl Fabric for IwarpFabric {
         let pair = QueuePair::new(id, *link, &self.config, memory)
             .map_err(|error| failed("no random numbers for its keys", Some(error)))?;
         self.core
-            .watch(pair.socket(), place, pair.interest)
+            .watch(pair.socket(), place.into(), EVENTS)
             .map_err(|error| failed("its socket cannot be waited for", Some(error)))?;
         self.free.pop();
         self.places[place as usize].pair = Some(Box::new(pair));
@@ -310,7 +300,7 @@ impl Fabric for IwarpFabric {
     }
 
     fn bulk(&mut self, qp: QpId, bytes: usize) -> Option<Bulk> {
-        self.pair_ref(qp)?.bulk(bytes)
+        self.pair_ref(qp)?.pool.take(bytes)
     }
 
     fn expose(
@@ -329,7 +319,9 @@ impl Fabric for IwarpFabric {
 
     fn park(&mut self, at_most: Duration) {
         self.flush();
-        if let Some(at_most) = self.prepare_sleep(at_most)
+        // Of what has been read already, too, which must not end the sleep.
+        self.ask_for_ready(Duration::ZERO);
+        if let Some(at_most) = self.time_to_sleep(at_most)
             && self.core.park()
         {
             self.ask_for_ready(at_most);
@@ -340,11 +332,8 @@ impl Fabric for IwarpFabric {
     /// Each peer is sent what is framed, and has a moment to close.
     fn end(&mut self) {
         let deadline = Instant::now() + 2 * DRAIN_TIMEOUT;
-        for at in 0..self.live.len() {
-            let place = self.live[at];
-            if let Some(pair) = self.pair_at(place) {
-                pair.close();
-            }
+        for pair in self.places.iter_mut().filter_map(|place| place.pair.as_deref_mut()) {
+            pair.close();
         }
         let mut out = Completions::with_limit(END_BATCH);
         while !self.live.is_empty() && Instant::now() < deadline {

@@ -1,6 +1,7 @@
 //! The end of a connection: the last bytes leave, the peer is told, and everything that was posted is given back.
 
 use super::super::{CompletionKind, Completions, DownCause, SendWr, WrError};
+use super::budget::Budget;
 use super::queue_pair::QueuePair;
 use super::socket::Moved;
 use super::wire::{Event, Fault, Parsed, ReadRequest, Terminate, TerminateCode};
@@ -20,12 +21,12 @@ pub(super) enum Phase {
 /// closed, as a socket that is closed with unread bytes would have the kernel drop bytes that the peer has not read.
 #[derive(Debug)]
 pub(super) struct Draining {
-    until: Instant,
+    pub(super) until: Instant,
     cause: DownCause,
     /// This side has said that it sends no more.
-    is_shut: bool,
+    pub(super) is_shut: bool,
     /// The peer has.
-    is_silent: bool,
+    pub(super) is_silent: bool,
     /// A Terminate message of the peer may still tell a better cause.
     listens: bool,
     /// Result of the oldest Read; the others are flushed.
@@ -33,30 +34,16 @@ pub(super) struct Draining {
 }
 
 impl Draining {
-    pub(super) fn until(&self) -> Instant {
-        self.until
-    }
-
     pub(super) fn is_over(&self, now: Instant) -> bool {
         (self.is_shut && self.is_silent) || now >= self.until
-    }
-
-    pub(super) fn is_shut(&self) -> bool {
-        self.is_shut
-    }
-
-    pub(super) fn is_silent(&self) -> bool {
-        self.is_silent
     }
 }
 
 /// Reason to end a connection, in terms of the protocol.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The next FPDU in the ring breaks the rules.
+    /// The next FPDU in the ring breaks the rules, or has waited too long for a receive.
     Fault(Fault),
-    /// The next FPDU in the ring has waited too long for a receive.
-    NotReady,
     /// A Read Request that was taken cannot be answered.
     Request(Fault, ReadRequest),
     /// The peer has ended the stream.
@@ -67,29 +54,21 @@ impl QueuePair {
     /// Ends the connection, and tells the peer why unless it is its own word.
     #[cold]
     pub(super) fn stop(&mut self, stop: Stop) {
-        match stop {
-            Stop::Fault(fault) => {
-                self.frame_terminate(Terminate::about(fault, self.ring.readable()));
-                self.begin_end(cause_of_fault(fault), false);
-            }
-            Stop::NotReady => {
-                self.frame_terminate(Terminate::about(Fault::NoBuffer, self.ring.readable()));
-                self.begin_end(DownCause::ReceiverNotReady, false);
-            }
-            Stop::Request(fault, request) => {
-                self.frame_terminate(Terminate::about_request(fault, &request));
-                self.begin_end(cause_of_fault(fault), false);
-            }
+        let (terminate, fault) = match stop {
+            Stop::Fault(fault) => (Terminate::about(fault, self.ring.readable()), fault),
+            Stop::Request(fault, request) => (Terminate::about_request(fault, &request), fault),
             Stop::Terminated(code) => {
                 self.give_up_output();
-                self.begin_end(cause_of_code(code), false);
+                return self.begin_end(cause_of_code(code), false);
             }
-        }
+        };
+        self.frame_terminate(terminate);
+        self.begin_end(cause_of_fault(fault), false);
     }
 
     pub(super) fn close(&mut self) {
         if self.is_live() {
-            self.begin_end(DownCause::Local, self.input.has_ended());
+            self.begin_end(DownCause::Local, self.input.ended.is_some());
         }
     }
 
@@ -108,6 +87,7 @@ impl QueuePair {
             _ => WrError::Flushed,
         };
         let (until, listens) = (Instant::now() + DRAIN_TIMEOUT, cause == DownCause::Local);
+        // What is in the ring, and behind it, is looked at.
         self.is_ready = true;
         self.phase = Phase::Draining(Draining {
             until,
@@ -120,8 +100,7 @@ impl QueuePair {
     }
 
     fn give_up_output(&mut self) {
-        let Self { stream, exposures, revoked, .. } = self;
-        stream.clear(exposures, |handle| revoked.push_back(handle));
+        self.stream.clear(&mut self.exposures);
     }
 
     pub(super) fn has_to_give_back(&self) -> bool {
@@ -130,21 +109,19 @@ impl QueuePair {
 
     /// Goes on with the end. True when the last completion is out.
     #[cold]
-    pub(super) fn advance_end(&mut self, out: &mut Completions) -> bool {
+    pub(super) fn advance_end(&mut self, out: &mut Completions, budget: &mut Budget) -> bool {
         self.transmit();
         let is_sent = self.stream.is_empty();
-        self.drop_arrivals();
+        self.drop_arrivals(budget);
         self.give_back(out);
         let Phase::Draining(draining) = &mut self.phase else { return false };
         if is_sent && !std::mem::replace(&mut draining.is_shut, is_sent) {
             // A socket that is broken already says so when it is read.
             let _ = self.link.socket.shutdown(Shutdown::Write);
         }
-        if !draining.is_over(Instant::now()) || out.room() == 0 {
-            return false;
-        }
+        let is_over = draining.is_over(Instant::now()) && !self.input.has_more;
         let cause = draining.cause.clone();
-        if self.has_to_give_back() {
+        if !is_over || out.room() == 0 || self.has_to_give_back() {
             return false;
         }
         self.give_up_output();
@@ -152,20 +129,23 @@ impl QueuePair {
         true
     }
 
-    fn drop_arrivals(&mut self) {
-        self.look_for_terminate();
-        let Phase::Draining(draining) = &mut self.phase else { return };
-        if !draining.is_silent && std::mem::take(&mut self.is_ready) {
-            let moved = self.ring.fill(&self.link.socket);
-            draining.is_silent = matches!(moved, Moved::End | Moved::Failed(_));
-            self.look_for_terminate();
+    fn drop_arrivals(&mut self, budget: &mut Budget) {
+        let moved = if self.is_ready { self.fill() } else { Moved::NotNow };
+        if let Phase::Draining(draining) = &mut self.phase {
+            draining.is_silent |= matches!(moved, Moved::End | Moved::Failed(_));
         }
+        self.look_for_terminate(budget);
     }
 
     /// Frees the ring; of what is in it, a Terminate message counts if this side has only closed.
-    fn look_for_terminate(&mut self) {
+    fn look_for_terminate(&mut self, budget: &mut Budget) {
         let Phase::Draining(draining) = &mut self.phase else { return };
+        self.input.has_more = false;
         while draining.listens {
+            if budget.is_spent() {
+                self.input.has_more = true;
+                return;
+            }
             match self.receiver.next(self.ring.readable(), Some(usize::MAX)) {
                 Ok(Parsed::Need(_)) => return,
                 Ok(Parsed::Done(arrival)) => {
@@ -173,11 +153,13 @@ impl QueuePair {
                         draining.cause = cause_of_code(code);
                         draining.listens = false;
                     }
+                    budget.spend(1, arrival.bytes);
                     self.ring.free(arrival.bytes);
                 }
                 Err(_) => draining.listens = false,
             }
         }
+        budget.spend(0, self.ring.len());
         self.ring.free(self.ring.len());
     }
 
@@ -206,7 +188,7 @@ impl QueuePair {
 
     pub(super) fn report_revoked(&mut self, out: &mut Completions) {
         while out.room() > 0 {
-            let Some(handle) = self.revoked.pop_front() else { return };
+            let Some(handle) = self.exposures.revoked.pop_front() else { return };
             out.push(self.id, CompletionKind::Revoked { handle });
         }
     }
@@ -214,8 +196,8 @@ impl QueuePair {
     /// The time of something has come, perhaps.
     pub(super) fn on_timer(&mut self, now: Instant) {
         let is_late = |since: Instant| now >= since + self.patience;
-        if self.input.stalled_since().is_some_and(is_late) {
-            return self.stop(Stop::NotReady);
+        if self.input.stalled_since.is_some_and(is_late) {
+            return self.stop(Stop::Fault(Fault::NoBuffer));
         }
         if self.reminder.as_mut().is_some_and(|reminder| reminder.take_due(now)) {
             self.remind();
@@ -227,6 +209,7 @@ impl QueuePair {
 /// Cause of an end for an error of the peer, or for a message of its that this side cannot take.
 fn cause_of_fault(fault: Fault) -> DownCause {
     match fault {
+        Fault::NoBuffer => DownCause::ReceiverNotReady,
         Fault::MessageTooLong => DownCause::WorkRequest(WrError::Length),
         Fault::TaggedStag | Fault::TaggedBounds | Fault::TaggedWrap => {
             DownCause::PeerMisbehaved("it wrote to memory that it must not reach")

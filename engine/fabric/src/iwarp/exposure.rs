@@ -2,8 +2,9 @@
 //! the bounds and the life of its key before a byte moves.
 
 use super::super::{Access, ExposeError, RemoteSlice};
-use super::wire::Readable;
+use super::wire::{Fault, Readable};
 use crate::mem::{KeyGenerator, Lease, RegionId};
+use std::collections::VecDeque;
 
 /// Exposures of one connection; holds the leases.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(super) struct Exposures {
     keys: KeyGenerator,
     held: Box<[Place]>,
     free: Vec<u32>,
+    /// Keys whose end took time, to be told.
+    pub(super) revoked: VecDeque<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +51,17 @@ pub(super) enum Denied {
     Bounds,
 }
 
+impl Denied {
+    /// DDP has no code for a right that is missing.
+    pub(super) const fn fault_of_write(self) -> Fault {
+        if matches!(self, Self::Key) { Fault::TaggedStag } else { Fault::TaggedBounds }
+    }
+
+    pub(super) const fn fault_of_read(self) -> Fault {
+        if matches!(self, Self::Key) { Fault::ReadStag } else { Fault::ReadBounds }
+    }
+}
+
 /// Result of killing a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Killed {
@@ -62,7 +76,8 @@ pub(super) enum Killed {
 impl Exposures {
     pub(super) fn new(keys: KeyGenerator, places: usize, regions: Box<[RegionId]>) -> Self {
         let held = (0..places).map(|_| Place::default()).collect();
-        Self { regions, keys, held, free: (0..places as u32).rev().collect() }
+        let free = (0..places as u32).rev().collect();
+        Self { regions, keys, held, free, revoked: VecDeque::with_capacity(places) }
     }
 
     /// Lets the peer reach the leased bytes; offsets count from the first of them.
@@ -145,17 +160,17 @@ impl Exposures {
         self.held[place as usize].queued += 1;
     }
 
-    /// A piece has left the queue. Returns the key if its owner waits for its end, and this is it.
-    pub(super) fn left(&mut self, index: u32) -> Option<u32> {
+    /// A piece has left the queue.
+    pub(super) fn left(&mut self, index: u32) {
         let place = &mut self.held[index as usize];
         place.queued -= 1;
-        if place.queued > 0 {
-            return None;
+        if place.queued == 0
+            && let Some(ending) = place.ending.take()
+            && let Some(exposure) = place.exposure.take()
+        {
+            self.free.push(index);
+            self.revoked.extend((ending == Ending::Revoked).then_some(exposure.handle));
         }
-        let ending = place.ending.take()?;
-        let exposure = place.exposure.take()?;
-        self.free.push(index);
-        (ending == Ending::Revoked).then_some(exposure.handle)
     }
 
     /// The place of a key that is alive, has the right and covers the bytes, and the offset of the bytes in its memory.
@@ -220,10 +235,11 @@ mod tests {
         assert_eq!(exposures.kill(slice.handle), Killed::Unknown);
         assert_eq!(exposures.readable(slice), Err(Denied::Key));
         assert_eq!(exposures.bytes(place, at + 30, 2), [7; 2]);
-        assert_eq!(exposures.left(place), None);
-        assert!(bulk.is_leased());
-        assert_eq!(exposures.left(place), Some(slice.handle));
+        exposures.left(place);
+        assert!(bulk.is_leased() && exposures.revoked.is_empty());
+        exposures.left(place);
         assert!(!bulk.is_leased());
+        assert_eq!(exposures.revoked, [slice.handle]);
     }
 
     #[test]
@@ -234,7 +250,8 @@ mod tests {
         exposures.queue(place);
         exposures.kill_all();
         assert!(bulk.is_leased());
-        assert_eq!((exposures.readable(other), exposures.left(place)), (Err(Denied::Key), None));
-        assert!(!bulk.is_leased());
+        assert_eq!(exposures.readable(other), Err(Denied::Key));
+        exposures.left(place);
+        assert!(!bulk.is_leased() && exposures.revoked.is_empty());
     }
 }

@@ -1,38 +1,42 @@
 //! Messages of this side: requests and answers, cut into FPDUs as far as the socket takes them.
 
 use super::super::{RemoteSlice, SendWr};
+use super::budget::Budget;
 use super::ending::Stop;
-use super::exposure::Denied;
-use super::queue_pair::QueuePair;
+use super::queue_pair::{EMPTY_WRITE, QueuePair};
 use super::send_stream::{Memory, Payload};
-use super::wire::{
-    Fault, HEADER_BYTES_MAX, Message, ReadRequest, ReadResponse, Segment, Source, Terminate,
-};
+use super::wire::{HEADER_BYTES_MAX, Message, ReadResponse, Segment, Source, Terminate};
 
 impl QueuePair {
     /// Frames what there is room for, and sends it with one system call.
-    pub(super) fn flush(&mut self) {
-        if self.input.has_failed_to_send() {
-            // The stream has a gap: nothing may follow.
-            return;
-        }
+    pub(super) fn flush(&mut self, budget: &mut Budget) {
         if self.is_live()
-            && let Err(stop) = self.frame()
+            && self.may_send()
+            && let Err(stop) = self.frame(budget)
         {
             self.stop(stop);
         }
         self.transmit();
     }
 
+    /// True unless the socket is full, as far as is known, or the stream has a gap: nothing may follow that.
+    pub(super) fn may_send(&self) -> bool {
+        !self.is_blocked && self.input.send_error.is_none()
+    }
+
     /// Sends what is framed.
     pub(super) fn transmit(&mut self) {
-        let Self { link, stream, exposures, revoked, .. } = self;
-        let sent = stream.send(&link.socket, exposures, |handle| revoked.push_back(handle));
-        if let Err(error) = sent {
-            stream.clear(exposures, |handle| revoked.push_back(handle));
-            self.input.on_send_error(error);
+        if !self.may_send() {
+            return;
+        }
+        let Self { link, stream, exposures, .. } = self;
+        if let Err(error) = stream.send(&link.socket, exposures) {
+            stream.clear(exposures);
+            self.input.send_error = Some(error);
             self.is_ready = true;
         }
+        // The kernel tells when the socket takes more.
+        self.is_blocked = !self.stream.is_empty();
     }
 
     /// True if there is a message that can be framed now.
@@ -43,9 +47,9 @@ impl QueuePair {
             || self.next_request().is_some()
     }
 
-    fn frame(&mut self) -> Result<(), Stop> {
+    fn frame(&mut self, budget: &mut Budget) -> Result<(), Stop> {
         let mut header = [0; HEADER_BYTES_MAX];
-        while self.stream.has_room() {
+        while self.stream.has_room() && !budget.is_spent() {
             self.start_request();
             self.start_response();
             let Some(segment) = self.sender.next(&mut header) else { break };
@@ -56,6 +60,7 @@ impl QueuePair {
             };
             let header = &header[..segment.header_bytes];
             self.stream.push(header, &segment, payload, &mut self.exposures);
+            budget.spend(1, segment.fpdu_bytes());
         }
         Ok(())
     }
@@ -64,7 +69,8 @@ impl QueuePair {
     pub(super) fn frame_terminate(&mut self, terminate: Terminate) {
         let mut header = [0; HEADER_BYTES_MAX];
         self.sender.terminate(terminate);
-        if self.stream.has_room()
+        if self.input.send_error.is_none()
+            && self.stream.has_room()
             && let Some(segment) = self.sender.next(&mut header)
         {
             let header = &header[..segment.header_bytes];
@@ -90,13 +96,13 @@ impl QueuePair {
         let (message, payload) = match request {
             SendWr::Send { message, invalidate } => {
                 let length = message.len() as u32;
-                self.stream.hold(number, Memory::Message(message));
+                self.stream.held.push_back((number, Memory::Message(message)));
                 (Message::Send { length, invalidate, solicited: false }, Payload::Request)
             }
             SendWr::Write { from, to } => {
                 debug_assert_eq!(from.len(), to.length as usize);
                 let length = from.len() as u32;
-                self.stream.hold(number, Memory::Written(from));
+                self.stream.held.push_back((number, Memory::Written(from)));
                 let message = Message::Write { stag: to.handle, offset: to.offset, length };
                 (message, Payload::Request)
             }
@@ -138,7 +144,7 @@ impl QueuePair {
             length: segment.length,
         };
         let found = self.exposures.readable(source);
-        let (place, at) = found.map_err(|denied| refusal(denied, request))?;
+        let (place, at) = found.map_err(|denied| Stop::Request(denied.fault_of_read(), request))?;
         Ok(Payload::Exposure(place, at))
     }
 
@@ -146,15 +152,7 @@ impl QueuePair {
     pub(super) fn remind(&mut self) {
         if self.sender.is_free() {
             self.current = Payload::None;
-            let _ = self.sender.start(Message::Write { stag: 0, offset: 0, length: 0 });
+            let _ = self.sender.start(EMPTY_WRITE);
         }
     }
-}
-
-fn refusal(denied: Denied, request: ReadRequest) -> Stop {
-    let fault = match denied {
-        Denied::Key => Fault::ReadStag,
-        Denied::Bounds => Fault::ReadBounds,
-    };
-    Stop::Request(fault, request)
 }

@@ -2,11 +2,9 @@
 
 use super::super::{Endpoint, LimitScope, Peer};
 use super::wire::Agreed;
-use crate::connector_common::PrivateData;
+use crate::connector_common::{PrivateData, identity_of};
 use crate::mem::RegionId;
 use crate::sync::lock;
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -26,51 +24,35 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn into_endpoint(self, peer: SocketAddr, private_data: PrivateData) -> Endpoint {
-        let mut hasher = DefaultHasher::new();
-        peer.ip().hash(&mut hasher);
         Endpoint {
             peer_private_data: private_data.into(),
             peer: Peer::Socket(peer),
-            peer_identity: hasher.finish().max(1),
+            peer_identity: identity_of(peer),
             reads_max: self.agreed.ord,
             link: Box::new(self),
         }
     }
 }
 
+/// A connection of a host, counted while it lives.
+pub(super) type HostPlace = Arc<LimitScope>;
+
 /// Connections that were accepted, by their hosts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hosts(Arc<Mutex<HashMap<LimitScope, usize>>>);
+pub(super) struct Hosts(Arc<Mutex<Vec<HostPlace>>>);
 
 impl Hosts {
     /// A place for one more connection of a host, which has `most` at most.
     pub(super) fn take(&self, host: LimitScope, most: usize) -> Option<HostPlace> {
-        let mut counts = lock(&self.0);
-        let count = counts.entry(host).or_default();
-        if *count >= most {
-            return None;
-        }
-        *count += 1;
-        Some(HostPlace { hosts: self.clone(), host })
-    }
-}
-
-/// Counts while it lives.
-#[derive(Debug)]
-pub(super) struct HostPlace {
-    hosts: Hosts,
-    pub(super) host: LimitScope,
-}
-
-impl Drop for HostPlace {
-    fn drop(&mut self) {
-        let mut counts = lock(&self.hosts.0);
-        if let Some(count) = counts.get_mut(&self.host) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.host);
-            }
-        }
+        let mut hosts = lock(&self.0);
+        hosts.retain(|known| Arc::strong_count(known) > 1);
+        let known = hosts.iter().find(|known| ***known == host).map(Arc::clone);
+        let place = known.unwrap_or_else(|| {
+            hosts.push(Arc::new(host));
+            Arc::clone(&hosts[hosts.len() - 1])
+        });
+        // One count is that of the list, and one is `place`.
+        (Arc::strong_count(&place) - 2 < most).then_some(place)
     }
 }
 
@@ -86,6 +68,6 @@ mod tests {
         assert!(hosts.take(host(1), 2).is_none() && hosts.take(host(2), 2).is_some());
         drop(places);
         assert!(hosts.take(host(1), 2).is_some());
-        assert!(lock(&hosts.0).is_empty(), "hosts without connections are forgotten");
+        assert_eq!(lock(&hosts.0).len(), 1, "hosts without connections are forgotten");
     }
 }

@@ -10,15 +10,21 @@ use super::wire::{Answer, FRAME_BYTES_MAX, Frame, FrameKind, Parsed};
 use crate::connector_common::{PrivateData, guarded, is_crowded};
 use crate::sys::journal::event;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::cmp::Reverse;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Connections taken before handshakes are looked after again.
-const ACCEPT_BATCH: usize = 64;
+/// Connections taken before handshakes are looked after again: fewer than there is room for, so that a request that came with
+/// a flood of others is read before they push it out.
+const ACCEPT_BATCH: usize = 8;
+
+/// Longest wait for the first byte of a request, which follows the connection at once: TCP has repeated it after a second.
+const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Pause when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -76,17 +82,9 @@ struct Pending {
     socket: TcpStream,
     peer: SocketAddr,
     place: HostPlace,
-    deadline: Instant,
+    since: Instant,
     bytes: Box<[u8; FRAME_BYTES_MAX]>,
     length: usize,
-}
-
-/// Progress of a handshake.
-enum Step {
-    Waits,
-    /// The request is whole.
-    Asked,
-    Over,
 }
 
 impl Accepting {
@@ -96,9 +94,9 @@ impl Accepting {
             // First, as those that are over make room for others.
             for mut pending in std::mem::take(&mut self.pending) {
                 match pending.go_on() {
-                    Step::Waits if now < pending.deadline => self.pending.push(pending),
-                    Step::Asked => self.answer(pending),
-                    Step::Waits | Step::Over => {}
+                    Poll::Pending if now < self.deadline(&pending) => self.pending.push(pending),
+                    Poll::Ready(true) => self.answer(pending),
+                    Poll::Pending | Poll::Ready(false) => {}
                 }
             }
             if self.paused.is_none_or(|until| until <= now) {
@@ -108,9 +106,14 @@ impl Accepting {
         }
     }
 
+    fn deadline(&self, pending: &Pending) -> Instant {
+        let limit = self.listener.config.handshake_timeout;
+        pending.since + if pending.length > 0 { limit } else { limit.min(FIRST_BYTE_WITHIN) }
+    }
+
     /// Waits for a connection, a part of a request, or a deadline. False if the thread is to end.
     fn wait(&self) -> bool {
-        let deadlines = self.pending.iter().map(|it| it.deadline).chain(self.paused);
+        let deadlines = self.pending.iter().map(|it| self.deadline(it)).chain(self.paused);
         let timeout = deadlines.min().and_then(|deadline| {
             Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok()
         });
@@ -144,22 +147,40 @@ impl Accepting {
         let Listener { op, acceptor, config, hosts, .. } = &mut self.listener;
         let admitted = guarded(op, || acceptor.admits(&Peer::Socket(peer)));
         if admitted != Some(true) {
-            return event!(DEBUG, %peer, "a connection of a stranger is closed");
+            event!(DEBUG, %peer, "a connection of a stranger is reset");
+            return socket::reset(socket);
         }
         let host = LimitScope::of(peer.ip());
-        let handshakes = self.pending.iter().map(|it| it.place.host);
-        if is_crowded(handshakes, host, config.handshakes_max) {
-            return event!(WARN, %peer, "too many handshakes at once: a connection is closed");
-        }
         let Some(place) = hosts.take(host, config.host_conns_max) else {
-            return event!(WARN, %peer, "no room for more connections of one host");
+            event!(WARN, %peer, "no room for more connections of one host: a connection is reset");
+            return socket::reset(socket);
         };
-        let deadline = now + config.handshake_timeout;
         if let Err(error) = socket::prepare(&socket) {
             return event!(WARN, %peer, %error, "a socket cannot be used");
         }
+        self.make_room(host);
         let bytes = Box::new([0; FRAME_BYTES_MAX]);
-        self.pending.push(Pending { socket, peer, place, deadline, bytes, length: 0 });
+        self.pending.push(Pending { socket, peer, place, since: now, bytes, length: 0 });
+    }
+
+    /// Resets the oldest handshake if there is no room for one more with `host`: of that host if it has its share, else of the
+    /// host that has the most. Requests come whole, and at once: what waits is silent, slow, or on its way from afar.
+    fn make_room(&mut self, host: LimitScope) {
+        let hosts: Vec<LimitScope> = self.pending.iter().map(|it| *it.place).collect();
+        let most = self.listener.config.handshakes_max;
+        if !is_crowded(hosts.iter().copied(), host, most) {
+            return;
+        }
+        let has_its_share = hosts.len() < most;
+        let count = |of: LimitScope| hosts.iter().filter(|other| **other == of).count();
+        let oldest = (0..hosts.len())
+            .filter(|at| !has_its_share || hosts[*at] == host)
+            .min_by_key(|at| Reverse(count(hosts[*at])));
+        if let Some(at) = oldest {
+            let Pending { socket, peer, .. } = self.pending.remove(at);
+            event!(WARN, %peer, "too many handshakes at once: one that is not over is reset");
+            socket::reset(socket);
+        }
     }
 
     fn answer(&mut self, pending: Pending) {
@@ -190,25 +211,25 @@ impl Accepting {
 }
 
 impl Pending {
-    /// Reads what has come of the request.
-    fn go_on(&mut self) -> Step {
+    /// Reads what has come of the request. True if it is whole, and false if it never will be.
+    fn go_on(&mut self) -> Poll<bool> {
         loop {
             match Frame::parse(FrameKind::Request, &self.bytes[..self.length]) {
                 Err(error) => {
                     let peer = self.peer;
                     event!(DEBUG, %peer, %error, "a connection is closed");
-                    return Step::Over;
+                    return Poll::Ready(false);
                 }
-                Ok(Parsed::Done(_)) => return Step::Asked,
+                Ok(Parsed::Done(_)) => return Poll::Ready(true),
                 // Not a byte of what follows the frame.
                 Ok(Parsed::Need(needed)) => {
                     match self.socket.read(&mut self.bytes[self.length..needed]) {
-                        Ok(0) => return Step::Over,
+                        Ok(0) => return Poll::Ready(false),
                         Ok(count) => self.length += count,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                            return Step::Waits;
+                            return Poll::Pending;
                         }
-                        Err(_) => return Step::Over,
+                        Err(_) => return Poll::Ready(false),
                     }
                 }
             }

@@ -10,13 +10,12 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod budget;
 mod config;
 mod connector;
-mod core;
 mod driver;
 mod ending;
 mod exposure;
-pub(crate) mod first_message;
 mod framing;
 mod link;
 mod listener;

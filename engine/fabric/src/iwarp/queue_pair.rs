@@ -6,15 +6,16 @@ use super::super::{
     SendWr, WrId,
 };
 use super::arrivals::Input;
+use super::budget::Budget;
 use super::config::IwarpConfig;
 use super::ending::Phase;
 use super::exposure::{Exposures, Killed};
-use super::first_message::Reminder;
 use super::link::Link;
 use super::send_stream::{Payload, SendStream};
 use super::socket::ReceiveRing;
 use super::wire::{FPDU_BYTES_MAX, Message, ReadRequest, ReadSink, Receiver, Rtr, Sender};
-use crate::mem::{Buf, Bulk, BulkPool, KeyGenerator, Lease};
+use crate::first_message::Reminder;
+use crate::mem::{Buf, BulkPool, KeyGenerator, Lease};
 use crate::sys::socket_option;
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
@@ -27,8 +28,12 @@ const RECEIVE_BYTES: usize = 256 << 10;
 
 const _: () = assert!(RECEIVE_BYTES >= 2 * FPDU_BYTES_MAX);
 
-/// Bytes of an FPDU where the kernel does not tell the length of a segment.
-const SEGMENT_BYTES_UNKNOWN: usize = 1448;
+/// Least bytes of an FPDU, whatever MSS the peer announces: that of hosts that announce none (RFC 9293 section 3.7.1). TCP cuts
+/// an FPDU that is longer than a segment.
+const FPDU_BYTES_LEAST: usize = 536;
+
+/// Opens a stream, or reminds of it. No key is looked at for no bytes; some adapters treat key 0 in a special way.
+pub(super) const EMPTY_WRITE: Message = Message::Write { stag: 1, offset: 0, length: 0 };
 
 /// An RDMA Read of this side whose response has not come.
 #[derive(Debug)]
@@ -69,17 +74,17 @@ pub(super) struct QueuePair {
     pub(super) reminder: Option<Reminder>,
 
     pub(super) exposures: Exposures,
-    /// Keys whose end took time, to be told.
-    pub(super) revoked: VecDeque<u32>,
-    pool: BulkPool,
+    pub(super) pool: BulkPool,
     is_own_pool: bool,
 
     /// It is in the list of those to flush.
     pub(super) is_dirty: bool,
     /// The socket has something, as far as is known.
     pub(super) is_ready: bool,
-    /// Events that the core sleeps for.
-    pub(super) interest: EventFlags,
+    /// The stream has an end, or an error, which may hide behind its last bytes.
+    pub(super) has_hung_up: bool,
+    /// The socket took less than all: the kernel tells when it takes more.
+    pub(super) is_blocked: bool,
 }
 
 impl QueuePair {
@@ -90,7 +95,7 @@ impl QueuePair {
         config: &IwarpConfig,
         (pool, is_own_pool): (BulkPool, bool),
     ) -> io::Result<Self> {
-        let segment_bytes = socket_option::segment_bytes(&link.socket);
+        let segment_bytes = socket_option::segment_bytes(&link.socket)?.max(FPDU_BYTES_LEAST);
         let (agreed, accepted) = (link.agreed, !link.is_connecting);
         let reads_max = usize::from(agreed.ord.max(1));
         let regions = link.lent.iter().copied().chain([pool.region_id()]).collect();
@@ -107,7 +112,7 @@ impl QueuePair {
             input: Input::default(),
             receiver: Receiver::new(&agreed, accepted),
             receives: VecDeque::with_capacity(config.recv_queue_depth.into()),
-            sender: Sender::new(segment_bytes.unwrap_or(SEGMENT_BYTES_UNKNOWN)),
+            sender: Sender::new(segment_bytes),
             stream: SendStream::new(agreed.crc, depth),
             current: Payload::None,
             waiting: VecDeque::with_capacity(depth),
@@ -118,13 +123,13 @@ impl QueuePair {
             owed: VecDeque::with_capacity(agreed.ird.into()),
             reminder,
             exposures: Exposures::new(keys, config.keys_max, regions),
-            revoked: VecDeque::with_capacity(config.keys_max),
             pool,
             is_own_pool,
             is_dirty: false,
             // Its peer may have sent before it was watched.
             is_ready: true,
-            interest: EventFlags::IN,
+            has_hung_up: false,
+            is_blocked: false,
             link,
         };
         pair.let_peer_send();
@@ -137,11 +142,10 @@ impl QueuePair {
         let message = match rtr {
             None => return,
             Some(Rtr::Send) => Message::Send { length: 0, invalidate: None, solicited: false },
-            Some(Rtr::Write) => Message::Write { stag: 0, offset: 0, length: 0 },
+            Some(Rtr::Write) => EMPTY_WRITE,
             Some(Rtr::Read) => {
-                let request =
-                    self.expect_read(None, RemoteSlice { handle: 0, length: 0, offset: 0 });
-                let Some(request) = request else { return };
+                let nothing = RemoteSlice { handle: 1, length: 0, offset: 0 };
+                let Some(request) = self.expect_read(None, nothing) else { return };
                 Message::Read(request)
             }
         };
@@ -181,7 +185,7 @@ impl QueuePair {
     }
 
     pub(super) fn room(&self) -> usize {
-        let used = self.waiting.len() + self.stream.held() + self.reads.len();
+        let used = self.waiting.len() + self.stream.held.len() + self.reads.len();
         if self.is_live() { self.depth.saturating_sub(used) } else { 0 }
     }
 
@@ -199,7 +203,7 @@ impl QueuePair {
             return Err(Full(buf));
         }
         self.receives.push_back(buf);
-        self.input.on_receive_posted();
+        self.input.has_more |= self.input.stalled_since.take().is_some();
         Ok(())
     }
 
@@ -210,7 +214,8 @@ impl QueuePair {
         }
         let waiting = (!self.waiting.is_empty()).then(|| self.posted - self.waiting.len() as u64);
         let read = self.reads.front().map(|read| read.number);
-        let oldest = [waiting, read, self.stream.oldest()].into_iter().flatten().min();
+        let held = self.stream.held.front().map(|(number, _)| *number);
+        let oldest = [waiting, read, held].into_iter().flatten().min();
         let is_sending = !self.stream.is_empty() || !self.sender.is_free();
         InFlight {
             numbers: oldest.map(|oldest| oldest..self.posted),
@@ -221,10 +226,6 @@ impl QueuePair {
 
     pub(super) fn memory(&self) -> ConnMemory<'_> {
         ConnMemory { arena: Some(&self.pool).filter(|_| self.is_own_pool), read_sinks: None }
-    }
-
-    pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        self.pool.take(bytes)
     }
 
     pub(super) fn expose(
@@ -249,35 +250,32 @@ impl QueuePair {
         }
     }
 
-    /// Events of the socket that a sleep must not miss.
-    pub(super) fn wanted(&self) -> EventFlags {
-        let listens = match &self.phase {
-            Phase::Live => !self.ring.is_full() && !self.input.has_ended(),
-            Phase::Draining(draining) => !draining.is_silent(),
-        };
-        let wanted = |is_wanted, flags| if is_wanted { flags } else { EventFlags::empty() };
-        wanted(listens, EventFlags::IN) | wanted(!self.stream.is_empty(), EventFlags::OUT)
+    /// The kernel tells that the socket has become ready.
+    pub(super) fn on_event(&mut self, event: EventFlags) {
+        let is_end = event.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        self.has_hung_up |= is_end;
+        self.is_ready |= is_end || event.contains(EventFlags::IN);
+        self.is_blocked &= !is_end && !event.contains(EventFlags::OUT);
     }
 
-    /// True if there is something to send, or to frame and then send.
+    /// True if there is something to send, or to frame and then send, and the socket takes it.
     pub(super) fn has_output(&self) -> bool {
-        !self.stream.is_empty() || (self.is_live() && self.has_messages())
+        self.may_send() && (!self.stream.is_empty() || (self.is_live() && self.has_messages()))
     }
 
-    /// True if a poll has something to do that the socket does not tell of.
+    /// True if a poll or a flush has something to do that the socket does not tell of.
     pub(super) fn is_runnable(&self, now: Instant) -> bool {
-        self.is_ready
-            || !self.revoked.is_empty()
+        let has_input = self.input.has_more || (self.is_ready && !self.ring.is_full());
+        self.has_output()
+            || !self.exposures.revoked.is_empty()
             || self.timer().is_some_and(|at| at <= now)
             || match &self.phase {
-                // A socket that has taken everything does not tell that it would take more.
-                Phase::Live => {
-                    self.input.has_more() || (self.stream.is_empty() && self.has_messages())
-                }
+                Phase::Live => has_input && self.input.ended.is_none(),
                 Phase::Draining(draining) => {
-                    self.has_to_give_back()
+                    (has_input && !draining.is_silent)
+                        || self.has_to_give_back()
                         || draining.is_over(now)
-                        || (self.stream.is_empty() && !draining.is_shut())
+                        || (self.stream.is_empty() && !draining.is_shut)
                 }
             }
     }
@@ -287,22 +285,22 @@ impl QueuePair {
         match &self.phase {
             Phase::Live => {
                 let reminder = self.reminder.as_ref().map(Reminder::at);
-                let stalled = self.input.stalled_since().map(|since| since + self.patience);
+                let stalled = self.input.stalled_since.map(|since| since + self.patience);
                 reminder.into_iter().chain(stalled).min()
             }
-            Phase::Draining(draining) => Some(draining.until()),
+            Phase::Draining(draining) => Some(draining.until),
         }
     }
 
     /// Moves completions into `out`. True when the last one, `Down`, is out.
-    pub(super) fn poll(&mut self, out: &mut Completions) -> bool {
+    pub(super) fn poll(&mut self, out: &mut Completions, budget: &mut Budget) -> bool {
         if self.is_live() {
-            self.take_arrivals(out);
+            self.take_arrivals(out, budget);
             if let Some(now) = self.timer().map(|_| Instant::now()) {
                 self.on_timer(now);
             }
         }
         self.report_revoked(out);
-        !self.is_live() && self.advance_end(out)
+        !self.is_live() && self.advance_end(out, budget)
     }
 }

@@ -67,8 +67,15 @@ struct Piece {
 #[derive(Clone, Copy, Debug)]
 enum PiecePlace {
     Buffer,
-    Request { number: u64, at: usize, is_last: bool },
-    Exposure { place: u32, at: usize },
+    /// Of the oldest request whose last piece is not before this one.
+    Request {
+        at: usize,
+        is_last: bool,
+    },
+    Exposure {
+        place: u32,
+        at: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -83,10 +90,9 @@ pub(super) struct SendStream {
     sent: usize,
     /// Bytes of all pieces.
     bytes: usize,
-    /// Memory of requests, and the numbers that they were posted with, in the order of sending.
-    held: VecDeque<(u64, Memory)>,
-    /// Number of the first of them among all that were held.
-    first_held: u64,
+    /// Memory of requests, and the numbers that they were posted with, in the order of sending: that of the one whose segments
+    /// come next is the last.
+    pub(super) held: VecDeque<(u64, Memory)>,
 }
 
 impl SendStream {
@@ -100,7 +106,6 @@ impl SendStream {
             sent: 0,
             bytes: 0,
             held: VecDeque::with_capacity(depth),
-            first_held: 0,
         }
     }
 
@@ -121,21 +126,6 @@ impl SendStream {
             && self.pieces.len() + PIECES_PER_FPDU <= PIECES_MAX
     }
 
-    /// Holds the memory of a request whose segments come next.
-    pub(super) fn hold(&mut self, number: u64, memory: Memory) {
-        self.held.push_back((number, memory));
-    }
-
-    /// Requests whose memory is held.
-    pub(super) fn held(&self) -> usize {
-        self.held.len()
-    }
-
-    /// Number of the oldest of them, as it was posted.
-    pub(super) fn oldest(&self) -> Option<u64> {
-        self.held.front().map(|(number, _)| *number)
-    }
-
     /// Appends an FPDU. There is room for it.
     pub(super) fn push(
         &mut self,
@@ -145,14 +135,11 @@ impl SendStream {
         exposures: &mut Exposures,
     ) {
         let (at, length) = (segment.offset as usize, segment.length as usize);
+        let request = || self.held.back()?.1.bytes().get(at..at + length);
         let bytes = match payload {
-            Payload::Request => self.held.back().map_or(&[][..], |(_, memory)| memory.bytes()),
+            Payload::Request => request().unwrap_or_default(),
             Payload::Exposure(place, from) => exposures.bytes(place, from, length),
             Payload::None => &[],
-        };
-        let bytes = match payload {
-            Payload::Request => bytes.get(at..at + length).unwrap_or_default(),
-            Payload::Exposure(..) | Payload::None => bytes,
         };
         let crc = self.uses_crc.then(|| {
             let mut crc = Crc::new();
@@ -174,8 +161,7 @@ impl SendStream {
         match payload {
             Payload::Request if is_copied && is_whole => drop(self.held.pop_back()),
             Payload::Request => {
-                let number = self.first_held + self.held.len() as u64 - 1;
-                self.add(PiecePlace::Request { number, at, is_last: segment.last }, length);
+                self.add(PiecePlace::Request { at, is_last: segment.last }, length);
             }
             Payload::Exposure(place, at) if !is_copied => {
                 exposures.queue(place);
@@ -196,12 +182,11 @@ impl SendStream {
         }
     }
 
-    /// Sends what the socket takes (system call). `on_revoked` gets each key whose owner has waited for this.
+    /// Sends what the socket takes (system call).
     pub(super) fn send(
         &mut self,
         socket: impl AsFd,
         exposures: &mut Exposures,
-        mut on_revoked: impl FnMut(u32),
     ) -> Result<(), Errno> {
         let moved = match self.pieces.len() {
             0 => return Ok(()),
@@ -211,7 +196,7 @@ impl SendStream {
         };
         match moved {
             Moved::Bytes(bytes) => {
-                self.advance(bytes, exposures, &mut on_revoked);
+                self.advance(bytes, exposures);
                 Ok(())
             }
             Moved::NotNow | Moved::End => Ok(()),
@@ -227,6 +212,8 @@ impl SendStream {
 
     fn gather<'a>(&'a self, into: &mut [IoSlice<'a>], exposures: &'a Exposures) {
         let (mut buffered, mut skipped) = (self.start, self.sent);
+        let mut requests = self.held.iter();
+        let mut request = requests.next();
         for (slice, piece) in into.iter_mut().zip(&self.pieces) {
             let bytes = match piece.place {
                 PiecePlace::Buffer => {
@@ -236,9 +223,9 @@ impl SendStream {
                     buffered += bytes;
                     &self.buffer[buffered - bytes..buffered]
                 }
-                PiecePlace::Request { number, at, .. } => {
-                    let held = self.held.get((number - self.first_held) as usize);
-                    let bytes = held.map_or(&[][..], |(_, memory)| memory.bytes());
+                PiecePlace::Request { at, is_last } => {
+                    let bytes = request.map_or(&[][..], |(_, memory)| memory.bytes());
+                    request = if is_last { requests.next() } else { request };
                     bytes.get(at..at + piece.bytes).unwrap_or_default()
                 }
                 PiecePlace::Exposure { place, at } => exposures.bytes(place, at, piece.bytes),
@@ -247,12 +234,7 @@ impl SendStream {
         }
     }
 
-    fn advance(
-        &mut self,
-        mut bytes: usize,
-        exposures: &mut Exposures,
-        on_revoked: &mut impl FnMut(u32),
-    ) {
+    fn advance(&mut self, mut bytes: usize, exposures: &mut Exposures) {
         self.bytes -= bytes.min(self.bytes);
         while let Some(piece) = self.pieces.front() {
             let left = piece.bytes - self.sent;
@@ -268,39 +250,26 @@ impl SendStream {
             self.sent = 0;
             let place = piece.place;
             self.pieces.pop_front();
-            self.leave(place, exposures, on_revoked);
+            self.leave(place, exposures);
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
     }
 
-    fn leave(
-        &mut self,
-        place: PiecePlace,
-        exposures: &mut Exposures,
-        on_revoked: &mut impl FnMut(u32),
-    ) {
+    fn leave(&mut self, place: PiecePlace, exposures: &mut Exposures) {
         match place {
-            PiecePlace::Request { is_last: true, .. } => {
-                self.held.pop_front();
-                self.first_held += 1;
-            }
-            PiecePlace::Exposure { place, .. } => {
-                if let Some(handle) = exposures.left(place) {
-                    on_revoked(handle);
-                }
-            }
+            PiecePlace::Request { is_last: true, .. } => drop(self.held.pop_front()),
+            PiecePlace::Exposure { place, .. } => exposures.left(place),
             PiecePlace::Request { .. } | PiecePlace::Buffer => {}
         }
     }
 
     /// Gives up everything that the socket does not have.
-    pub(super) fn clear(&mut self, exposures: &mut Exposures, mut on_revoked: impl FnMut(u32)) {
+    pub(super) fn clear(&mut self, exposures: &mut Exposures) {
         while let Some(piece) = self.pieces.pop_front() {
-            self.leave(piece.place, exposures, &mut on_revoked);
+            self.leave(piece.place, exposures);
         }
-        self.first_held += self.held.len() as u64;
         self.held.clear();
         (self.start, self.end, self.sent, self.bytes) = (0, 0, 0, 0);
     }

@@ -2,12 +2,13 @@
 
 use super::super::DownCause;
 use super::wire::Readable;
+use crate::sys::socket_option;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
     sockopt::{
-        set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
-        set_tcp_nodelay, set_tcp_user_timeout,
+        set_socket_keepalive, set_socket_linger, set_tcp_keepcnt, set_tcp_keepidle,
+        set_tcp_keepintvl, set_tcp_nodelay, set_tcp_user_timeout,
     },
 };
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,13 +16,18 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Time after which a host that acknowledges nothing, or keeps its window closed, is given up. An idle peer is probed so
-/// that its loss is noticed in this time, too.
+/// Longest time without progress: a host that acknowledges nothing, or keeps its window closed, is given up. A path that comes
+/// back within seconds, or that loses much, is not: by then TCP has tried seven times. An idle peer is probed so that its loss
+/// is noticed in this time, too.
 pub(super) const DEAD_HOST_AFTER: Duration = Duration::from_secs(30);
 const PROBES: u32 = 4;
 /// One interval for each probe, and one before the first.
 const PROBE_INTERVAL: Duration =
     Duration::from_secs(DEAD_HOST_AFTER.as_secs() / (PROBES as u64 + 1));
+
+/// Bytes that the kernel takes before it could send them, about as many as one turn frames: more would delay what follows,
+/// Terminate messages too, and hold memory whose key is revoked.
+const UNSENT_BYTES: u32 = 256 << 10;
 
 /// Makes a connected socket fit for a core: it does not block, delays no segment, and notices a dead host.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -31,7 +37,13 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     set_tcp_keepidle(stream, PROBE_INTERVAL)?;
     set_tcp_keepintvl(stream, PROBE_INTERVAL)?;
     set_tcp_keepcnt(stream, PROBES)?;
+    socket_option::limit_unsent_bytes(stream, UNSENT_BYTES)?;
     Ok(set_tcp_user_timeout(stream, DEAD_HOST_AFTER.as_millis() as u32)?)
+}
+
+/// Closes a connection so that its peer is refused at once: one that is only closed it would take for an end of revision 1.
+pub(super) fn reset(stream: TcpStream) {
+    let _ = set_socket_linger(&stream, Some(Duration::ZERO));
 }
 
 /// Result of a transfer.
@@ -64,7 +76,7 @@ pub(super) fn send(socket: impl AsFd, pieces: &[IoSlice<'_>]) -> Moved {
     let mut control = SendAncillaryBuffer::default();
     match sendmsg(socket, pieces, &mut control, flags) {
         Ok(count) => Moved::Bytes(count),
-        Err(Errno::AGAIN | Errno::INTR) => Moved::NotNow,
+        Err(Errno::AGAIN) => Moved::NotNow,
         Err(error) => Moved::Failed(error),
     }
 }

@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod conformance;
+mod handshakes;
 mod hostile;
 mod raw_peer;
+mod turns;

@@ -201,6 +201,25 @@ impl Buf {
         self.len() >= self.capacity() && self.tail().is_some_and(|tail| !tail.is_empty())
     }
 
+    /// For a driver: longest message that fits, with the tail of a chain.
+    pub fn room(&self) -> usize {
+        self.capacity() + self.tail().map_or(0, Bulk::len)
+    }
+
+    /// For a driver: copies a part of a message, which fits, to where it belongs.
+    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) {
+        let head_bytes = self.capacity();
+        let (head, tail) = bytes.split_at(head_bytes.saturating_sub(offset).min(bytes.len()));
+        if !head.is_empty() {
+            self.whole_mut()[offset..offset + head.len()].copy_from_slice(head);
+        }
+        if !tail.is_empty()
+            && let Some(Some(block)) = self.tail_mut()
+        {
+            block.copy_from(offset + head.len() - head_bytes, tail);
+        }
+    }
+
     /// For a driver: records that a message of `length` bytes was received here. Its bytes belong
     /// where [`Buf::received_mut`] says. Returns `false`, and changes nothing, if the message does
     /// not fit.
@@ -208,7 +227,7 @@ impl Buf {
     pub fn set_received(&mut self, length: usize) -> bool {
         let in_head = length.min(self.capacity());
         let behind = length - in_head;
-        if behind > self.tail().map_or(0, Bulk::len) {
+        if length > self.room() {
             return false;
         }
         self.set_range(0..in_head);

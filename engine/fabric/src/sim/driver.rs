@@ -161,7 +161,7 @@ impl Place {
         }
         let at = self.receives.len() - std::mem::take(&mut self.fresh);
         if at < self.receives.len() {
-            state.add_receives(side, self.receives.range(at..).map(room_of));
+            state.add_receives(side, self.receives.range(at..).map(Buf::room));
         }
         while !state.side(side).is_down() {
             let Some(queued) = self.queued.pop_front() else { return };
@@ -261,10 +261,6 @@ impl Place {
     fn clear(&mut self) {
         *self = Self { generation: self.generation.wrapping_add(1), ..Self::default() };
     }
-}
-
-fn room_of(buf: &Buf) -> usize {
-    buf.capacity() + buf.tail().map_or(0, Bulk::len)
 }
 
 impl ShortMessages for SimFabric {

@@ -1,4 +1,4 @@
-//! Options of sockets that rustix does not ask for.
+//! Options of sockets that rustix does not know.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -9,6 +9,26 @@ pub(crate) fn segment_bytes(socket: impl AsFd) -> io::Result<usize> {
     Ok(bytes as usize)
 }
 
+/// Has the kernel take no more bytes than this before it can send them (`TCP_NOTSENT_LOWAT`).
+pub(crate) fn limit_unsent_bytes(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    set(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), bytes)
+}
+
+fn set(socket: impl AsFd, (level, name): (libc::c_int, libc::c_int), value: u32) -> io::Result<()> {
+    let len = size_of_val(&value) as libc::socklen_t;
+    let (socket, at) = (socket.as_fd().as_raw_fd(), (&raw const value).cast());
+    // SAFETY: the value has a place, and `len` says its size.
+    let result = unsafe { libc::setsockopt(socket, level, name, at, len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Limits the segments that the peer may send from now on, if it connects later (tests).
+#[cfg(test)]
+pub(crate) fn limit_segment_bytes(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    set(socket, (libc::IPPROTO_TCP, libc::TCP_MAXSEG), bytes)
+}
+
+/// Asks the kernel for an option of a socket that is an array of words.
 pub(crate) fn option<const WORDS: usize>(
     socket: BorrowedFd<'_>,
     (level, name): (libc::c_int, libc::c_int),

@@ -1,6 +1,5 @@
 //! The control plane: makes data planes, connects and listens.
 
-use super::super::address::RdmaAddress;
 use super::super::{
     Acceptor, AnyFabric, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest,
 };
@@ -180,7 +179,7 @@ impl Connector for VerbsConnector {
     fn fabric(&self, core: usize) -> Result<VerbsFabric, FabricError> {
         let shared = self.environment.core(core)?;
         // Acquire pairs with the Release of the previous fabric's end.
-        if shared.taken.swap(true, Ordering::Acquire) {
+        if shared.sleep.taken.swap(true, Ordering::Acquire) {
             return Err(runs_already(core));
         }
         let Environment { config, remote_invalidate, .. } = &*self.environment;
@@ -198,26 +197,16 @@ impl Connector for VerbsConnector {
         let deadline = Instant::now() + timeout;
         let attempt = Attempt { op: format!("connect {address}") };
         attempt.padded(private_data)?;
-        let peers = resolve(&attempt, address)?;
+        let peers = attempt.resolve(address, false)?;
         let core = self.environment.core(core)?;
-        let mut first = None;
-        let mut untried = peers.len() as u32;
-        for peer in peers {
-            let now = Instant::now();
-            let share = deadline.saturating_duration_since(now) / untried;
-            untried -= 1;
+        let mut endpoint = attempt.connect_any(peers, deadline, |peer, deadline| {
             let ask = |deadline| self.ask(&attempt, peer, &core, private_data, deadline);
-            match with_another_port(now + share, ask) {
-                Ok(mut endpoint) => {
-                    if let Some(link) = endpoint.link.downcast_mut::<Link>() {
-                        link.memory.lend(lent)?;
-                    }
-                    return Ok(endpoint);
-                }
-                Err(error) => first = first.or(Some(error)),
-            }
+            with_another_port(deadline, ask)
+        })?;
+        if let Some(link) = endpoint.link.downcast_mut::<Link>() {
+            link.memory.lend(lent)?;
         }
-        Err(first.unwrap_or_else(|| attempt.failed("the name has no address", None)))
+        Ok(endpoint)
     }
 
     fn listen(
@@ -228,8 +217,7 @@ impl Connector for VerbsConnector {
         let ListenRequest { address, private_data, .. } = *request;
         let attempt = Attempt { op: format!("listen {address}") };
         attempt.padded(private_data)?;
-        let own = resolve(&attempt, address)?.into_iter().next();
-        let own = own.ok_or_else(|| attempt.failed("the name has no address", None))?;
+        let own = attempt.resolve_own(address, false)?;
         control::listen(&self.control, attempt.op, own, private_data.into(), accept)
     }
 }
@@ -243,12 +231,6 @@ fn unanswered(attempt: &Attempt, error: RecvTimeoutError) -> FabricError {
         ),
         RecvTimeoutError::Disconnected => control::ended(&attempt.op),
     }
-}
-
-fn resolve(attempt: &Attempt, address: &str) -> Result<Vec<SocketAddr>, FabricError> {
-    let address = RdmaAddress::of_driver(address, false);
-    let address = address.map_err(|error| FabricError::of_address(&attempt.op, error))?;
-    address.resolve().map_err(|error| attempt.failed("the name is not known", Some(error)))
 }
 
 #[cfg(all(test, not(loom)))]

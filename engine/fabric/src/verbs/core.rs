@@ -5,17 +5,16 @@
 
 use super::super::{FabricError, Wake};
 use super::objects::{CompletionChannel, CompletionQueue, ProtectionDomain, with_error};
+use crate::core_sleep::CoreSleep;
 use crate::mem::BulkPool;
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::cache_lines::assert_lines;
 use crate::sync::{CachePadded, lock};
 use rdma_sys::ibv_context;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::epoll::EventFlags;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 /// A device's context, by which devices are told apart. Opened by librdmacm, it stays open as long
 /// as a connection of the device is there.
@@ -31,15 +30,8 @@ unsafe impl Sync for Context {}
 pub(super) struct CoreShared {
     index: usize,
     has_news: CachePadded<AtomicBool>,
-    /// Readable when the core is to wake up.
-    event: OwnedFd,
-    /// Of the event and of the completion channels.
-    epoll: OwnedFd,
-    /// The core sleeps, or is about to.
-    parked: AtomicBool,
-    /// On lines of its own: threads that make calls write it, and the core reads its neighbours.
-    wake_requested: CachePadded<AtomicBool>,
-    pub(super) taken: AtomicBool,
+    /// Waits for the completion channels.
+    pub(super) sleep: CoreSleep,
     /// Set by [`Fabric::begin`](super::super::Fabric::begin), before connections come.
     pub(super) lent: Mutex<Option<BulkPool>>,
     queues: Mutex<Vec<DeviceQueues>>,
@@ -47,7 +39,7 @@ pub(super) struct CoreShared {
     domains: Mutex<Vec<(Context, Weak<ProtectionDomain>)>>,
 }
 
-assert_lines!(CoreShared: has_news, wake_requested);
+assert_lines!(CoreShared: has_news);
 
 #[derive(Debug)]
 struct DeviceQueues {
@@ -82,17 +74,10 @@ impl CqDepth {
 
 impl CoreShared {
     pub(super) fn new(index: usize) -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        wait_for(&epoll, &event)?;
         Ok(Self {
             index,
             has_news: CachePadded::default(),
-            event,
-            epoll,
-            parked: AtomicBool::new(false),
-            wake_requested: CachePadded::default(),
-            taken: AtomicBool::new(false),
+            sleep: CoreSleep::new()?,
             lent: Mutex::new(None),
             queues: Mutex::new(Vec::new()),
             domains: Mutex::new(Vec::new()),
@@ -102,7 +87,7 @@ impl CoreShared {
     pub(super) fn notify(&self) {
         // Release pairs with the Acquire of `take_news`: the state that changed is seen.
         self.has_news.store(true, Ordering::Release);
-        self.wake_parked();
+        self.sleep.wake_parked();
     }
 
     #[inline]
@@ -115,41 +100,10 @@ impl CoreShared {
         self.has_news() && self.has_news.swap(false, Ordering::Acquire)
     }
 
-    /// Announces that the core is going to [`CoreShared::sleep`]. False when it must not, as there is something to do;
-    /// either way [`CoreShared::unpark`] ends it.
+    /// Announces that the core is going to sleep, see [`CoreSleep::park`]. False also when there is news.
     #[must_use = "when false, the core must not sleep"]
     pub(super) fn park(&self) -> bool {
-        self.parked.store(true, Ordering::Relaxed);
-        // Pairs with the fence of `wake_parked`: either this core sees the work left for it, or
-        // they see that it is parked.
-        fence(Ordering::SeqCst);
-        !self.has_news() && !self.wake_requested.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn unpark(&self) {
-        // Acquire: everything written before the request is seen in the next turn.
-        self.wake_requested.swap(false, Ordering::Acquire);
-        self.parked.store(false, Ordering::Relaxed);
-        // Each time: a thread that took the flag may write after this. That ends the next sleep early, and would end
-        // all later ones if they did not take it either.
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
-    }
-
-    /// A system call. A signal ends it early.
-    pub(super) fn sleep(&self, at_most: Duration) {
-        let timeout = Timespec::try_from(at_most).ok();
-        // However it ends, the caller looks at everything.
-        let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref());
-    }
-
-    fn wake_parked(&self) -> bool {
-        fence(Ordering::SeqCst);
-        let was_parked = self.parked.swap(false, Ordering::Relaxed);
-        if was_parked {
-            // A full counter wakes, too.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-        }
-        was_parked
+        self.sleep.park() && !self.has_news()
     }
 
     /// Makes a queue if none has as many entries left (control thread).
@@ -164,7 +118,7 @@ impl CoreShared {
     ) -> Result<QueueLease, FabricError> {
         let mut devices = lock(&self.queues);
         // SAFETY: the caller vouches for the context.
-        let device = unsafe { device_queues(&mut devices, context, &self.epoll)? };
+        let device = unsafe { device_queues(&mut devices, context, &self.sleep)? };
         let fits = |shared: &&mut SharedQueue| shared.queue.depth - shared.reserved >= entries;
         if let Some(shared) = device.queues.iter_mut().find(fits) {
             shared.reserved += entries;
@@ -221,16 +175,11 @@ impl CoreShared {
         devices.retain(|device| {
             let is_used = !device.queues.is_empty();
             if !is_used {
-                // A process that was forked may hold the channel open, which would stay in the set.
-                let _ = epoll::delete(&self.epoll, &*device.channel);
+                self.sleep.forget(&*device.channel);
             }
             is_used
         });
     }
-}
-
-fn wait_for(epoll: &OwnedFd, fd: impl AsFd) -> io::Result<()> {
-    Ok(epoll::add(epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
 }
 
 /// # Safety
@@ -238,14 +187,15 @@ fn wait_for(epoll: &OwnedFd, fd: impl AsFd) -> io::Result<()> {
 unsafe fn device_queues<'a>(
     devices: &'a mut Vec<DeviceQueues>,
     context: Context,
-    epoll: &OwnedFd,
+    sleep: &CoreSleep,
 ) -> Result<&'a mut DeviceQueues, FabricError> {
     let at = match devices.iter().position(|device| device.context == context) {
         Some(at) => at,
         None => {
             // SAFETY: the caller vouches for the context.
             let channel = Arc::new(unsafe { CompletionChannel::new(context.0.as_ptr())? });
-            wait_for(epoll, &*channel)
+            sleep
+                .watch(&*channel, 0, EventFlags::IN)
                 .map_err(|error| with_error("wait for a completion channel", error))?;
             devices.push(DeviceQueues { context, channel, queues: Vec::new() });
             devices.len() - 1
@@ -256,9 +206,7 @@ unsafe fn device_queues<'a>(
 
 impl Wake for CoreShared {
     fn wake(&self) -> bool {
-        // Release pairs with the Acquire of `unpark`: the next turn sees earlier writes.
-        self.wake_requested.store(true, Ordering::Release);
-        self.wake_parked()
+        self.sleep.wake()
     }
 }
 
@@ -281,7 +229,6 @@ impl Drop for QueueLease {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn each_completion_queue_is_twice_as_deep_as_the_one_before_up_to_a_limit() {
@@ -312,29 +259,12 @@ mod tests {
         let core = CoreShared::new(0).unwrap();
         core.notify();
         assert!(!core.park());
-        core.unpark();
+        core.sleep.unpark();
         assert!(core.take_news());
         core.wake();
         assert!(!core.park());
-        core.unpark();
+        core.sleep.unpark();
         assert!(core.park(), "nothing is left over");
-        core.unpark();
-    }
-
-    /// Wake a core that has parked: it sleeps no longer. Wake one that is awake: its next sleep lasts.
-    #[test]
-    fn a_parked_core_is_woken_by_its_event() {
-        let core = CoreShared::new(0).unwrap();
-        let sleep = |ms| {
-            let start = Instant::now();
-            core.sleep(Duration::from_millis(ms));
-            start.elapsed()
-        };
-        assert!(core.park());
-        core.wake();
-        assert!(sleep(3_600_000) < Duration::from_secs(3000));
-        core.unpark();
-        core.wake();
-        assert!(sleep(20) >= Duration::from_millis(20), "it is awake: waking it costs nothing");
+        core.sleep.unpark();
     }
 }

@@ -17,7 +17,7 @@ use super::poll::{Outbox, Outcome, is_message};
 use super::queue_pair::{DRAIN_TIMEOUT, End, QueuePair};
 use super::short_endpoint::DirtyPairs;
 use super::work_id::{PLACES_MAX, Queue, WorkId};
-use crate::iwarp::first_message::{FIRST_WAIT, Reminder};
+use crate::first_message::{FIRST_WAIT, Reminder};
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
@@ -25,6 +25,7 @@ use crate::sys::journal::event;
 use rdma_sys::ibv_wc;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -489,10 +490,10 @@ impl Fabric for VerbsFabric {
             false => at_most,
         };
         if self.arm() && self.core.park() {
-            self.core.sleep(at_most);
+            self.core.sleep.wait(&mut [MaybeUninit::uninit(); 1], at_most);
             self.queues.iter().for_each(|polled| polled.queue.channel.take_events());
         }
-        self.core.unpark();
+        self.core.sleep.unpark();
     }
 
     /// The peer of a queue pair is told when the device has reported all requests posted to it.
@@ -524,7 +525,7 @@ impl Drop for VerbsFabric {
             std::mem::forget(pair);
         }
         *lock(&self.core.lent) = None;
-        self.core.taken.store(false, Ordering::Release);
+        self.core.sleep.taken.store(false, Ordering::Release);
     }
 }
 

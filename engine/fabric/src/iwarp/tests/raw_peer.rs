@@ -1,15 +1,17 @@
 //! A peer that is a plain socket: it says whatever a test wants.
 
 use super::super::wire::{
-    Answer, Arrival, Crc, Event as WireEvent, Frame, FrameKind, HEADER_BYTES_MAX, Local, Message,
-    Parsed, ReadResponse, ReadSink, Readable, Receiver, Sender,
+    Agreed, Answer, Arrival, Crc, Event as WireEvent, Frame, FrameKind, HEADER_BYTES_MAX, Local,
+    Message, Parsed, ReadResponse, ReadSink, Readable, Receiver, Sender,
 };
-use super::super::{IwarpConnector, IwarpFabric};
+use super::super::{IwarpConfig, IwarpConnector, IwarpFabric};
 use super::conformance::{address, config};
+use crate::sys::socket_option::limit_segment_bytes;
 use crate::tests::conformance::{End, Event, accept_into_channel};
 use crate::{ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,7 @@ pub(super) struct RawPeer {
     sender: Sender,
     receiver: Receiver,
     received: Vec<u8>,
+    uses_crc: bool,
 }
 
 pub(super) fn local(revision: u8) -> Local {
@@ -28,15 +31,23 @@ pub(super) fn local(revision: u8) -> Local {
 
 impl RawPeer {
     /// Asks for a connection. `None` if it is closed without an answer.
-    fn connect(address: &str) -> Option<Self> {
-        let local = local(2);
-        let mut socket = ask(address, &local.request(b"raw"));
+    fn connect(mut socket: TcpStream, local: &Local) -> Option<Self> {
+        write_frame(&mut socket, &local.request(b"raw"));
         let reply = read_frame(&mut socket, FrameKind::Reply)?;
         let Ok(Parsed::Done((reply, _))) = Frame::parse(FrameKind::Reply, &reply) else {
             panic!("no reply");
         };
-        let receiver = Receiver::new(&local.conclude(&reply).unwrap(), false);
-        Some(Self { socket, sender: Sender::new(1 << 16), receiver, received: Vec::new() })
+        Some(Self::new(socket, &local.conclude(&reply).unwrap(), false))
+    }
+
+    pub(super) fn new(socket: TcpStream, agreed: &Agreed, accepted: bool) -> Self {
+        Self {
+            socket,
+            sender: Sender::new(1 << 16),
+            receiver: Receiver::new(agreed, accepted),
+            received: Vec::new(),
+            uses_crc: agreed.crc,
+        }
     }
 
     /// Takes the next connection, and answers it.
@@ -50,8 +61,7 @@ impl RawPeer {
             panic!("it wants markers");
         };
         write_frame(&mut socket, &reply);
-        let receiver = Receiver::new(&agreed, true);
-        Self { socket, sender: Sender::new(1 << 16), receiver, received: Vec::new() }
+        Self::new(socket, &agreed, true)
     }
 
     /// The FPDUs of a message.
@@ -77,7 +87,8 @@ impl RawPeer {
             let mut crc = Crc::new();
             crc.update(header);
             crc.update(part);
-            bytes.extend([header, part, segment.trailer(Some(crc)).bytes()].concat());
+            let crc = self.uses_crc.then_some(crc);
+            bytes.extend([header, part, segment.trailer(crc).bytes()].concat());
         }
         bytes
     }
@@ -117,11 +128,18 @@ impl RawPeer {
     }
 }
 
-pub(super) fn ask(address: &str, request: &Frame<'_>) -> TcpStream {
-    let mut socket = TcpStream::connect(address.trim_start_matches("iwarp://")).unwrap();
+/// A connection from one of the hosts that the loopback interface has, by the last byte of its address.
+pub(super) fn dial(address: &str, host: u8, mss: Option<u32>) -> TcpStream {
+    let peer: SocketAddr = address.trim_start_matches("iwarp://").parse().unwrap();
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    if let Some(mss) = mss {
+        limit_segment_bytes(&socket, mss).unwrap();
+    }
+    bind(&socket, &SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
+    connect(&socket, &peer).unwrap();
+    let socket = TcpStream::from(socket);
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_nodelay(true).unwrap();
-    write_frame(&mut socket, request);
     socket
 }
 
@@ -159,7 +177,11 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new() -> Self {
-        let connector = IwarpConnector::new(config()).unwrap();
+        Self::with(config())
+    }
+
+    pub(super) fn with(config: IwarpConfig) -> Self {
+        let connector = IwarpConnector::new(config).unwrap();
         let address = address();
         let (acceptor, endpoints) = accept_into_channel(Some(0));
         let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
@@ -168,11 +190,15 @@ impl Server {
 
     /// A connection of a peer that is a plain socket.
     pub(super) fn connect(&mut self) -> (RawPeer, QpId) {
-        self.try_connect().expect("the connection is refused")
+        self.connect_by(dial(&self.address, 1, None), &local(2)).expect("the connection is refused")
     }
 
-    pub(super) fn try_connect(&mut self) -> Option<(RawPeer, QpId)> {
-        let peer = RawPeer::connect(&self.address)?;
+    pub(super) fn connect_by(
+        &mut self,
+        socket: TcpStream,
+        local: &Local,
+    ) -> Option<(RawPeer, QpId)> {
+        let peer = RawPeer::connect(socket, local)?;
         let endpoint = self.endpoints.recv_timeout(PATIENCE).unwrap();
         assert!(endpoint.peer_private_data.starts_with(b"raw\0"));
         Some((peer, self.end.fabric.adopt(endpoint).unwrap()))

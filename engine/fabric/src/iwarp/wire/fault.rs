@@ -2,55 +2,32 @@
 //! 8, RFC 6581).
 
 /// An error that ends the stream. Its number is that of the Terminate message: layer and type in four bits each, and code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say it")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "named as in the RFCs")]
 #[repr(u16)]
 pub enum Fault {
-    #[error("RDMAP: local catastrophic error")]
     RdmapCatastrophic = 0x0000,
-    #[error("RDMAP: invalid STag")]
     ReadStag = 0x0100,
-    #[error("RDMAP: base or bounds violation")]
     ReadBounds = 0x0101,
-    #[error("RDMAP: access rights violation")]
     AccessRights = 0x0102,
-    #[error("RDMAP: TO wrap")]
     ReadWrap = 0x0104,
-    #[error("RDMAP: STag cannot be invalidated")]
     CannotInvalidate = 0x0109,
-    #[error("RDMAP: invalid version")]
     RdmapVersion = 0x0205,
-    #[error("RDMAP: unexpected opcode")]
     Opcode = 0x0206,
-    #[error("RDMAP: more Read Requests at a time than were agreed")]
     ReadsExceeded = 0x0207,
-    #[error("RDMAP: malformed message")]
     Malformed = 0x02ff,
-    #[error("DDP: local catastrophic error")]
     DdpCatastrophic = 0x1000,
-    #[error("DDP: invalid STag of a tagged message")]
     TaggedStag = 0x1100,
-    #[error("DDP: base or bounds violation of a tagged message")]
     TaggedBounds = 0x1101,
-    #[error("DDP: TO wrap of a tagged message")]
     TaggedWrap = 0x1103,
-    #[error("DDP: invalid version of a tagged message")]
     TaggedVersion = 0x1104,
-    #[error("DDP: invalid queue number")]
     QueueNumber = 0x1201,
-    #[error("DDP: no buffer for this MSN")]
     NoBuffer = 0x1202,
-    #[error("DDP: MSN out of range")]
     MsnRange = 0x1203,
-    #[error("DDP: invalid MO")]
     MessageOffset = 0x1204,
-    #[error("DDP: message too long for its buffer")]
     MessageTooLong = 0x1205,
-    #[error("DDP: invalid version of an untagged message")]
     UntaggedVersion = 0x1206,
-    #[error("MPA: CRC error")]
     Crc = 0x2002,
-    #[error("MPA: ULPDU length and contents do not match")]
     UlpduLength = 0x2003,
 }
 
@@ -68,11 +45,8 @@ impl Fault {
     }
 }
 
-const LAYERS: [&str; 3] = ["RDMAP", "DDP", "MPA"];
-
 /// Reason in a Terminate message. The peer's may be of any value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{}, error type {kind}, code {code:#04x}", LAYERS.get(usize::from(*layer)).unwrap_or(&"layer unknown"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TerminateCode {
     /// 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,

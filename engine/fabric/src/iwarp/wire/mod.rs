@@ -37,7 +37,7 @@ mod tests;
 pub use fault::{Fault, TerminateCode};
 pub use fpdu::{Crc, FPDU_BYTES_MAX, Parsed, Readable, Trailer};
 pub use rdmap::{ReadRequest, Terminate};
-pub use receive::{Arrival, Event, OrdReached, ReadSink, Receiver};
+pub use receive::{Arrival, Event, ReadSink, Receiver};
 pub use send::{
     Busy, HEADER_BYTES_MAX, Message, ReadResponse, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Segment,
     Sender, Source,

@@ -5,7 +5,7 @@ use super::fpdu;
 use super::rdmap::{
     Opcode, READ_QUEUE, READ_REQUEST_BYTES, SEND_QUEUE, TERMINATE_QUEUE, Terminate,
 };
-use super::{Agreed, Fault, Parsed, ReadRequest, Readable, Rtr, TerminateCode};
+use super::{Agreed, Busy, Fault, Parsed, ReadRequest, Readable, Rtr, TerminateCode};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -63,11 +63,6 @@ pub struct ReadSink {
     pub length: u32,
 }
 
-/// As many Reads are outstanding as ORD allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("as many RDMA Reads are outstanding as the peer takes")]
-pub struct OrdReached;
-
 /// A Send whose last segment has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PartialSend {
@@ -119,9 +114,9 @@ impl Receiver {
     }
 
     /// Notes that a Read Request is about to leave. Responses are taken for such Reads only, in this order.
-    pub fn expect_read(&mut self, sink: ReadSink) -> Result<(), OrdReached> {
+    pub fn expect_read(&mut self, sink: ReadSink) -> Result<(), Busy> {
         if !self.has_read_room() {
-            return Err(OrdReached);
+            return Err(Busy);
         }
         self.reads.push_back(sink);
         Ok(())

@@ -48,9 +48,8 @@ impl From<&ReadRequest> for ReadResponse {
     }
 }
 
-/// The message before it has segments left, or the stream has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message is in progress")]
+/// The message before it has segments left, as many Reads are outstanding as ORD allows, or the stream has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
 /// Origin of a segment's payload.

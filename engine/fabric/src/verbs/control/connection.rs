@@ -12,8 +12,8 @@ use super::address_resolution::{TRY_MIN, next_try};
 use super::machine::{Action, Event, Failure, State, Step};
 use super::qp_objects::Parts;
 use super::{Control, Mailbox};
+use crate::connector_common::identity_of;
 use crate::sys::journal::event;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -219,12 +219,10 @@ impl Connection {
             state: Arc::clone(&self.link),
             control,
         };
-        let mut hasher = DefaultHasher::new();
-        self.peer.ip().hash(&mut hasher);
         Some(Endpoint {
             peer_private_data: std::mem::take(&mut self.peer_private_data),
             peer: Peer::Socket(self.peer),
-            peer_identity: hasher.finish().max(1),
+            peer_identity: identity_of(self.peer),
             reads_max: link.limits.reads_out,
             link: Box::new(link),
         })

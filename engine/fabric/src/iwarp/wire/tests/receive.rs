@@ -233,7 +233,7 @@ fn read_responses_answer_outstanding_reads_in_order() {
     receiver.expect_read(sink(6, 0x100, 8)).unwrap();
     receiver.expect_read(sink(7, 0x200, 0)).unwrap();
     assert!(!receiver.has_read_room());
-    assert_eq!(receiver.expect_read(sink(8, 0, 1)), Err(OrdReached));
+    assert_eq!(receiver.expect_read(sink(8, 0, 1)), Err(Busy));
     let bad = [
         (response(true, 7, 0x200, b""), Fault::TaggedStag),
         (response(false, 6, 0x0ff, b"abcd"), Fault::TaggedBounds),
@@ -261,7 +261,7 @@ fn read_responses_answer_outstanding_reads_in_order() {
 #[test]
 fn a_side_without_reads_takes_neither_requests_nor_responses() {
     let mut receiver = Receiver::new(&Agreed { ird: 0, ord: 0, ..AGREED }, true);
-    assert_eq!(receiver.expect_read(sink(1, 0, 1)), Err(OrdReached));
+    assert_eq!(receiver.expect_read(sink(1, 0, 1)), Err(Busy));
     assert_eq!(fault(&mut receiver, &read_request(1)), Fault::ReadsExceeded);
     assert_eq!(fault(&mut receiver, &tagged(READ_RESPONSE, true, 0, 0, b"")), Fault::Opcode);
 }

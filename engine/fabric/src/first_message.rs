@@ -6,7 +6,7 @@
 //! no bytes for some seconds. Such a Write changes nothing at the peer and is not a message (RFC
 //! 5040 section 5.1). For sockets and for devices.
 
-use super::super::QpId;
+use super::QpId;
 use std::time::{Duration, Instant};
 
 /// Wait for the peer's first message before the first reminder, and twice as long before each
