@@ -22,12 +22,6 @@ fn set(socket: impl AsFd, (level, name): (libc::c_int, libc::c_int), value: u32)
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Limits the segments that the peer may send from now on, if it connects later (tests).
-#[cfg(test)]
-pub(crate) fn limit_segment_bytes(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    set(socket, (libc::IPPROTO_TCP, libc::TCP_MAXSEG), bytes)
-}
-
 /// Asks the kernel for an option of a socket that is an array of words.
 pub(crate) fn option<const WORDS: usize>(
     socket: BorrowedFd<'_>,
@@ -42,4 +36,10 @@ pub(crate) fn option<const WORDS: usize>(
         true => Ok(value),
         false => Err(io::Error::last_os_error()),
     }
+}
+
+/// Announces an MSS to a peer that is connected to later.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn limit_segment_bytes(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    set(socket, (libc::IPPROTO_TCP, libc::TCP_MAXSEG), bytes)
 }
