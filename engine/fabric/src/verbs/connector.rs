@@ -1,5 +1,6 @@
 //! The control plane: makes data planes, connects and listens.
 
+use super::super::address::RdmaAddress;
 use super::super::{
     Acceptor, AnyFabric, ConnectRequest, Connector, Endpoint, FabricError, ListenRequest,
 };
