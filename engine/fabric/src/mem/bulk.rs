@@ -410,7 +410,8 @@ impl Drop for BlockRef {
     }
 }
 
-/// Blocks start at a cache line, and those of a page or more at a multiple of the small page size.
+/// Blocks start at a cache line, and those of a small page or more at a multiple of it, also where pages
+/// are larger.
 fn stride_bytes(block_bytes: usize) -> usize {
     const PAGE_BYTES: usize = 4096;
     let unit = if block_bytes < PAGE_BYTES { LINE_BYTES } else { PAGE_BYTES };

@@ -4,7 +4,7 @@
 use super::RegionHold;
 use super::bulk::BlockRef;
 use super::{Region, RegionId};
-use crate::sync::copy::copy_bytes;
+use crate::sync::arch::copy_bytes;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -26,6 +26,7 @@ pub(super) struct Layout {
     slots: u32,
 }
 
+/// Smallest page of any host. Where pages are larger, parts share one, and the kernel is asked for whole pages.
 const PAGE_WORDS: usize = 4096 / WORD_BYTES;
 const TABLES_AT: usize = PAGE_WORDS;
 const RINGS_AT: usize = TABLES_AT + 2 * TABLE_WORDS;

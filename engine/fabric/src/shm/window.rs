@@ -4,22 +4,20 @@
 //! [`load_block`] and [`store_block`], so that nothing the other side does meanwhile is undefined behaviour here. No
 //! reference to the bytes ever exists.
 
+pub(super) use crate::sync::arch::copy_bytes;
+use crate::sync::arch::{load_block, prefetch, prefetch_write, store_block};
 use crate::sync::atomic::Ordering;
 use crate::sync::atomic::mapped::AtomicU64;
-pub(super) use crate::sync::copy::copy_bytes;
-use crate::sync::copy::{load_block, store_block};
 use crate::sync::ring::Producer;
 use crate::sync::words::{
-    Block, LINE_BLOCKS, LINE_REST_WORDS, LINE_WORDS, SLOT_WORDS, SlotImage, SlotPayload, Slots,
-    WORD_BYTES, Words, head_blocks, tail_of_word, word_of_tail,
+    Block, LINE_BLOCKS, LINE_BYTES, LINE_REST_WORDS, LINE_WORDS, SLOT_WORDS, SlotImage,
+    SlotPayload, Slots, WORD_BYTES, Words, head_blocks, tail_of_word, word_of_tail,
 };
 use crate::sys::mmap::SharedMemory;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-
-const LINE_BYTES: usize = LINE_BLOCKS * size_of::<Block>();
 
 /// Blocks that are copied without a look at how many are left.
 type Line = [Block; LINE_BLOCKS];
@@ -318,41 +316,13 @@ impl Slots for SlotWindow {
 
     #[inline(always)]
     fn prefetch_write<const LINE: usize>(&self, slot: &SlotWords) {
-        prefetch_write::<LINE>(slot.as_ptr());
+        prefetch_write::<LINE>(slot.as_ptr().addr());
     }
 
     #[inline(always)]
     fn prefetch(&self, slot: &SlotWords, line: usize) {
         prefetch(slot.as_ptr().wrapping_add(line * LINE_WORDS));
     }
-}
-
-#[inline(always)]
-fn prefetch_write<const LINE: usize>(lines: *const AtomicU64) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which faults on no address and changes nothing.
-    unsafe {
-        std::arch::asm!(
-            "prefetchw [{lines} + {offset}]",
-            lines = in(reg) lines,
-            offset = const LINE * LINE_BYTES,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = lines;
-}
-
-#[inline(always)]
-fn prefetch(line: *const AtomicU64) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which faults on no address and changes nothing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(line.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
 #[cfg(all(test, not(loom)))]

@@ -9,8 +9,10 @@
 #![allow(unsafe_code)]
 
 use super::CachePadded;
+use super::arch::prefetch_write;
 use super::atomic::{AtomicU64, Ordering};
 use super::cache_lines::assert_lines;
+use super::words::LINE_BYTES;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 
@@ -231,7 +233,7 @@ impl<A, B> BoxQueue<A, B> {
             for position in head..head + AHEAD {
                 let word = self.word(position).load(Ordering::Relaxed);
                 if word & !POINTER == self.lap(position) {
-                    prefetch_address((word & POINTER & !KIND) as usize);
+                    prefetch_write::<0>((word & POINTER & !KIND) as usize);
                 }
             }
         }
@@ -253,19 +255,7 @@ impl<A, B> Drop for BoxQueue<A, B> {
 /// Fetches the cache line `line` lines behind the start of a value, to be written to.
 #[inline(always)]
 pub fn prefetch_line<T>(value: &T, line: usize) {
-    prefetch_address(std::ptr::from_ref(value).addr() + 64 * line);
-}
-
-/// Fetches a cache line to be written to. Harmless if the address is not mapped.
-#[inline(always)]
-fn prefetch_address(address: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it touches no memory as the program sees it, and faults nowhere.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    prefetch_write::<0>(std::ptr::from_ref(value).addr() + LINE_BYTES * line);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -5,10 +5,10 @@
 //! at any time; each method documents what that can break. Uses `std` only. `mem`, `fabric` and
 //! `reactor` are the callers. The one lock is separate, for work that is not done per message.
 
+pub(crate) mod arch;
 pub mod atomic;
 pub mod box_queue;
 pub mod cache_lines;
-pub(crate) mod copy;
 pub mod doorbell;
 pub mod free_list;
 pub mod handoff;

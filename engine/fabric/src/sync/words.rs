@@ -1,7 +1,7 @@
 //! Words: a stretch of 64-bit atomics that the other side may read and write at the same time.
 //!
 //! Bytes go in and out by whole words with relaxed loads and stores, or by instructions that the compiler
-//! cannot look into (module `copy`), which is what makes it sound to copy memory that a hostile process
+//! cannot look into (module `arch`), which is what makes it sound to copy memory that a hostile process
 //! rewrites meanwhile: the copy may be torn, never undefined.
 
 use super::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,9 @@ pub type SlotPayload = [u8; (SLOT_WORDS - 1) * WORD_BYTES];
 /// Words of the first line of a slot, without its header.
 pub const LINE_REST_WORDS: usize = LINE_WORDS - 1;
 
-pub const LINE_BLOCKS: usize = LINE_WORDS * WORD_BYTES / BLOCK_BYTES;
+pub const LINE_BYTES: usize = LINE_WORDS * WORD_BYTES;
+
+pub const LINE_BLOCKS: usize = LINE_BYTES / BLOCK_BYTES;
 
 /// Words that destructive interference reaches over: two cache lines, as the adjacent-line
 /// prefetcher pulls them in pairs.

@@ -1,5 +1,6 @@
-//! The time of the data path: the processor's time-stamp counter, or the kernel's clock without one.
+//! The time of the data path: the processor's counter, or the kernel's clock without one.
 
+use crate::sync::arch::{counter_is_usable, read_counter};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -10,8 +11,8 @@ pub struct Ticks(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockSource {
-    /// The processor's time-stamp counter, which runs at one rate in all cores and sleep states.
-    Tsc,
+    /// The processor's counter, which runs at one rate in all cores and sleep states: TSC of x86-64, CNTVCT of Arm.
+    Counter,
     /// CLOCK_MONOTONIC_RAW, a tick being a nanosecond.
     Monotonic,
 }
@@ -43,7 +44,7 @@ impl Clock {
 
     /// A clock from a new measurement, which takes up to 10 ms. Most want [`Clock::shared`].
     pub fn calibrate() -> Self {
-        if !tsc::is_usable() {
+        if !counter_is_usable() {
             return Self::monotonic();
         }
         let start = Sample::best();
@@ -72,7 +73,7 @@ impl Clock {
             return None;
         }
         Some(Self {
-            source: ClockSource::Tsc,
+            source: ClockSource::Counter,
             ticks_per_second: u64::try_from(ticks_per_second).ok()?,
             ns_per_tick: u64::try_from(ns_per_tick).ok()?,
         })
@@ -83,7 +84,7 @@ impl Clock {
     #[inline(always)]
     pub fn now(&self) -> Ticks {
         match self.source {
-            ClockSource::Tsc => Ticks(tsc::read()),
+            ClockSource::Counter => Ticks(read_counter()),
             ClockSource::Monotonic => Ticks(monotonic_ns()),
         }
     }
@@ -92,7 +93,7 @@ impl Clock {
     #[inline(always)]
     pub fn counter(&self) -> Option<Ticks> {
         match self.source {
-            ClockSource::Tsc => Some(Ticks(tsc::read())),
+            ClockSource::Counter => Some(Ticks(read_counter())),
             ClockSource::Monotonic => None,
         }
     }
@@ -131,9 +132,9 @@ impl Sample {
         const TRIES: usize = 16;
         let mut best = (u64::MAX, Self { ticks: 0, ns: 0 });
         for _ in 0..TRIES {
-            let before = tsc::read();
+            let before = read_counter();
             let ns = monotonic_ns();
-            let spread = tsc::read().wrapping_sub(before);
+            let spread = read_counter().wrapping_sub(before);
             if spread < best.0 {
                 best = (spread, Self { ticks: before.wrapping_add(spread / 2), ns });
             }
@@ -146,56 +147,6 @@ fn monotonic_ns() -> u64 {
     // Raw: not slewed by NTP, like the counter.
     let now = clock_gettime(ClockId::MonotonicRaw);
     now.tv_sec as u64 * NS_PER_SECOND + now.tv_nsec as u64
-}
-
-#[cfg(target_arch = "x86_64")]
-mod tsc {
-    use std::arch::x86_64::{__cpuid, _rdtsc};
-
-    /// The counter runs at one rate in all cores, whatever their frequency and sleep state.
-    pub(super) fn is_usable() -> bool {
-        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-        is_trusted(std::fs::read_to_string(path).unwrap_or_default().trim(), is_invariant)
-    }
-
-    /// The kernel watches the counter and leaves it for a slower source when cores disagree; then
-    /// the processor's word ("invariant TSC") counts for nothing. Sources of hypervisors say nothing
-    /// about it.
-    pub(super) fn is_trusted(kernel_source: &str, is_invariant: fn() -> bool) -> bool {
-        match kernel_source {
-            "tsc" => true,
-            "hpet" | "acpi_pm" | "refined-jiffies" | "jiffies" => false,
-            _ => is_invariant(),
-        }
-    }
-
-    #[allow(unused_unsafe, reason = "unsafe to call in the oldest Rust we build with only")]
-    fn is_invariant() -> bool {
-        const EXTENDED: u32 = 0x8000_0000;
-        const POWER_MANAGEMENT: u32 = 0x8000_0007;
-        const INVARIANT_TSC: u32 = 1 << 8;
-        // SAFETY: CPUID exists on every x86-64 processor and has no other effect.
-        let (highest, power) = unsafe { (__cpuid(EXTENDED), __cpuid(POWER_MANAGEMENT)) };
-        highest.eax >= POWER_MANAGEMENT && power.edx & INVARIANT_TSC != 0
-    }
-
-    #[inline]
-    pub(super) fn read() -> u64 {
-        // SAFETY: RDTSC exists on every x86-64 processor and has no other effect.
-        unsafe { _rdtsc() }
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod tsc {
-    pub(super) fn is_usable() -> bool {
-        false
-    }
-
-    #[inline]
-    pub(super) fn read() -> u64 {
-        0
-    }
 }
 
 #[cfg(test)]
@@ -229,16 +180,6 @@ mod tests {
         keeps_time(Clock::shared());
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn a_counter_that_the_kernel_gave_up_is_not_used() {
-        let (yes, no) = (|| true, || false);
-        assert!(tsc::is_trusted("tsc", no));
-        assert!(tsc::is_trusted("kvm-clock", yes) && !tsc::is_trusted("kvm-clock", no));
-        assert!(!tsc::is_trusted("hpet", yes));
-        assert!(tsc::is_trusted("", yes));
-    }
-
     #[test]
     fn the_shared_clock_is_calibrated_once() {
         let rate = Clock::shared().ticks_per_second();
@@ -249,7 +190,7 @@ mod tests {
     fn ticks_and_time_convert() {
         let clock = clock_of(20_000_000, 8_000_000).unwrap();
         assert_eq!(clock.ticks_per_second(), 2_500_000_000);
-        assert_eq!(clock.source(), ClockSource::Tsc);
+        assert_eq!(clock.source(), ClockSource::Counter);
         assert!(clock.to_ns(2_500_000_000).abs_diff(1_000_000_000) <= 1);
         assert_eq!(clock.from_duration(Duration::from_micros(2)), 5_000);
         assert_eq!(clock.from_duration(Duration::MAX), u64::MAX);

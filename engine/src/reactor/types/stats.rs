@@ -62,7 +62,7 @@ counters! {
     polls,
     /// Turns that found nothing to do.
     empty_polls,
-    /// TSC ticks spent in turns that did something.
+    /// Clock ticks spent in turns that did something.
     busy_ticks,
     /// Times the core slept.
     parks,

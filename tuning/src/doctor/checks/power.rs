@@ -101,7 +101,7 @@ pub(super) fn clock(input: &CheckInput<'_>) -> Finding {
     let of_engine = input.tried.and_then(|tried| tried.clock);
     let finding = match (source, of_engine) {
         ("hpet" | "acpi_pm" | "refined-jiffies" | "jiffies", _) => given_up(source),
-        (_, Some(ClockSource::Tsc)) | ("tsc", None) => {
+        (_, Some(ClockSource::Counter)) | ("tsc" | "arch_sys_counter", None) => {
             Finding::ok("the engine uses the processor's counter")
         }
         (_, Some(ClockSource::Monotonic)) => Finding::info(format!(
