@@ -109,7 +109,7 @@ impl Exposures {
         self.window.store(entry + OFFSET, offset, Ordering::Relaxed);
         self.window.store(entry + LENGTH, u64::from(length), Ordering::Relaxed);
         self.window.store(entry + MEMORY, number, Ordering::Relaxed);
-        // Release pairs with the Acquire of `PeerTable::check`: offset and length are there before
+        // Release pairs with the Acquire of `PeerTable::find`: offset and length are there before
         // the key. They reach the peer with the message that names the key, at the latest.
         self.window.store(entry + STATE, state_word(handle, access), Ordering::Release);
         let exposed = Some(Exposed { access, memory, home: None });
@@ -158,8 +158,8 @@ impl Exposures {
             return false;
         };
         self.window.store(self.entry(self.keys.index_of(handle)) + STATE, 0, Ordering::Relaxed);
-        // The fence pairs with the one in `PeerTable::check`: a thread that reads what the next owner of
-        // the place writes sees that this key is dead.
+        // The fence pairs with those in `PeerTable::find` and `read`: a thread that reads what the next owner of
+        // the place or of the memory writes sees that this key is dead.
         fence(Ordering::Release);
         // Only now may others have the memory.
         drop(exposed);
@@ -283,6 +283,19 @@ impl PeerTable {
         self.place(&found, access).ok_or(WrError::RemoteAccess)
     }
 
+    /// Has `read` copy bytes of `slice`. Fails if the key died meanwhile: the memory may have had another owner by then.
+    pub(super) fn read(
+        &self,
+        slice: RemoteSlice,
+        read: impl FnOnce(NonNull<u8>),
+    ) -> Result<(), WrError> {
+        read(self.check(slice, Access::RemoteRead)?);
+        // Pairs with the fence of `Exposures::kill`: a thread that has read what the next owner wrote sees that the key
+        // is dead.
+        fence(Ordering::Acquire);
+        self.check(slice, Access::RemoteRead).map(drop)
+    }
+
     /// Slabs are there for reading only, whatever the peer's table says.
     fn place(&self, found: &Found, access: Access) -> Option<NonNull<u8>> {
         let Found { memory, offset, bytes } = *found;
@@ -303,7 +316,7 @@ impl PeerTable {
         let offset = self.window.load(entry + OFFSET, Ordering::Relaxed);
         let length = self.window.load(entry + LENGTH, Ordering::Relaxed);
         let memory = self.window.load(entry + MEMORY, Ordering::Relaxed);
-        // Pairs with the fence of `revoke`: if the place was used again, the key is dead by now.
+        // Pairs with the fence of `Exposures::kill`: if the place was used again, the key is dead by now.
         fence(Ordering::Acquire);
         if self.window.load(entry + STATE, Ordering::Relaxed) != state {
             return None;
@@ -388,6 +401,15 @@ mod tests {
             words.store(entry + STATE, 0, Ordering::Relaxed);
             assert!(peer.check(slice(0, 8), exposed).is_err());
         }
+    }
+
+    #[test]
+    fn a_key_that_dies_during_a_read_fails_it() {
+        let (peer, words) = peer(0, 8, Access::RemoteRead);
+        assert_eq!(peer.read(slice(0, 8), |_| ()), Ok(()));
+        let entry = TABLE + (HANDLE as usize % EXPOSURES_MAX) * ENTRY_WORDS;
+        let kill = |_| words.store(entry + STATE, 0, Ordering::Relaxed);
+        assert_eq!(peer.read(slice(0, 8), kill), Err(WrError::RemoteAccess));
     }
 
     #[test]

@@ -507,16 +507,20 @@ impl QueuePair {
         if remote.length as usize != local.len() {
             return Err(WrError::Length);
         }
-        let there = self.peer_table.check(remote, access)?;
         let step = local.len().min(*budget);
         let here = local.as_ptr();
         match access {
-            // SAFETY: `check` has found `remote.length` mapped bytes at `there`; the lease vouches
-            // for as many at `here`, to which there is no reference while it is out. Different
-            // mappings cannot overlap.
-            Access::RemoteWrite => unsafe { copy_bytes(here, there, step) },
+            Access::RemoteWrite => {
+                let there = self.peer_table.check(remote, access)?;
+                // SAFETY: `check` has found `remote.length` mapped bytes at `there`; the lease vouches
+                // for as many at `here`, to which there is no reference while it is out. Different
+                // mappings cannot overlap.
+                unsafe { copy_bytes(here, there, step) };
+            }
             // SAFETY: as above; and the lease may be written to.
-            Access::RemoteRead if local.writable() => unsafe { copy_bytes(there, here, step) },
+            Access::RemoteRead if local.writable() => {
+                self.peer_table.read(remote, |there| unsafe { copy_bytes(there, here, step) })?
+            }
             Access::RemoteRead => return Err(WrError::RemoteAccess),
         }
         *budget -= step;
