@@ -517,10 +517,10 @@ impl QueuePair {
                 // mappings cannot overlap.
                 unsafe { copy_bytes(here, there, step) };
             }
-            // SAFETY: as above; and the lease may be written to.
-            Access::RemoteRead if local.writable() => {
-                self.peer_table.read(remote, |there| unsafe { copy_bytes(there, here, step) })?
-            }
+            Access::RemoteRead if local.writable() => self.peer_table.read(remote, |there| {
+                // SAFETY: as above; and the lease may be written to.
+                unsafe { copy_bytes(there, here, step) };
+            })?,
             Access::RemoteRead => return Err(WrError::RemoteAccess),
         }
         *budget -= step;
