@@ -180,6 +180,18 @@ impl RdmaAddress {
         }
     }
 
+    /// Asks the kernel's connection manager whether an RDMA device of this host leads there, or, for an address of this
+    /// host, has it. Blocks as [`resolve`](Self::resolve).
+    ///
+    /// # Errors
+    /// None does; the reason of the resolver or of the kernel. Always, without the feature `verbs`.
+    pub fn find_device(&self) -> io::Result<()> {
+        #[cfg(feature = "verbs")]
+        return super::verbs::leads_to(self);
+        #[cfg(not(feature = "verbs"))]
+        Err(io::Error::new(io::ErrorKind::Unsupported, "built without the feature verbs"))
+    }
+
     /// The address of this host, with port 0, by which packets leave for that one, by the kernel's routes; the same one if
     /// it is of this host. Blocks as [`resolve`](Self::resolve).
     ///

@@ -1,8 +1,6 @@
 //! Selects the driver for an address.
 
 use crate::config::Driver;
-#[cfg(feature = "verbs")]
-use crate::fabric::verbs::leads_to;
 use crate::fabric::{Address, AddressError, RdmaAddress, Transport};
 use crate::sys::journal::event;
 
@@ -37,16 +35,11 @@ pub fn driver_of(address: &str) -> Result<Driver, AddressError> {
 }
 
 fn any_driver(address: &RdmaAddress) -> Driver {
-    match leads_to(address) {
+    match address.find_device() {
         Ok(()) => Driver::Verbs,
         Err(reason) => {
             event!(INFO, %address, %reason, "a TCP socket is used: no RDMA device leads there");
             Driver::Iwarp
         }
     }
-}
-
-#[cfg(not(feature = "verbs"))]
-fn leads_to(_: &RdmaAddress) -> Result<(), &'static str> {
-    Err("the program was built without the feature verbs")
 }

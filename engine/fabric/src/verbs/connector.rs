@@ -119,12 +119,8 @@ fn with_another_port<T>(
     connect(deadline)
 }
 
-/// Asks the connection manager whether an RDMA device of this host leads to `address`, or, for one of this host, has it.
-/// Blocks as [`RdmaAddress::resolve`].
-///
-/// # Errors
-/// None does; the reason of the resolver or of the kernel.
-pub fn leads_to(address: &RdmaAddress) -> io::Result<()> {
+/// See [`RdmaAddress::find_device`].
+pub(crate) fn leads_to(address: &RdmaAddress) -> io::Result<()> {
     let local = address.local_address()?;
     CmId::new(&Arc::new(EventChannel::new()?), 0)?.bind(local)?;
     // A wildcard takes no device.

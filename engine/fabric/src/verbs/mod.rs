@@ -29,7 +29,8 @@ mod work_id;
 
 pub use crate::setting::SettingError as VerbsConfigError;
 pub use config::{Registration, VerbsConfig};
-pub use connector::{VerbsConnector, leads_to};
+pub use connector::VerbsConnector;
+pub(crate) use connector::leads_to;
 pub use device::{DeviceCaps, DeviceInfo, devices};
 pub use driver::VerbsFabric;
 pub use short_endpoint::VerbsEnds;
