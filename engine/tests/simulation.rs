@@ -5,7 +5,6 @@
 #[path = "../examples/sim/harness/mod.rs"]
 mod harness;
 
-use harness::oracle::Seen;
 use harness::progress::Progress;
 use harness::run_seed;
 use spinrpc::config::{ConfigRole, CoreList, Host, Protection, RawConfig, Versions, Want};
@@ -46,7 +45,7 @@ fn the_bug_that_is_planted_in_protection_is_found() {
 #[cfg(not(any(feature = "canary", feature = "gss-canary")))]
 #[test]
 fn no_seed_breaks_a_rule() {
-    let (mut seen, mut succeeded) = (Seen::default(), 0);
+    let (mut seen, mut succeeded) = (harness::oracle::Seen::default(), 0);
     for seed in 0..SEEDS {
         let outcome = run_seed(seed, false);
         assert!(

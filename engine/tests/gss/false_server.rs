@@ -1,13 +1,14 @@
 //! Servers that answer a client with a context as no server should, or tell it little.
 
 use crate::common::caller::{Caller, run_core};
-use crate::common::raw::NOMSG;
-use crate::common::wait_until;
-use crate::hostile::{FalseServer, HEADER_BYTES, Spoils, accepted, opaque, seal};
-use crate::{ECHO, WHO};
+use crate::common::raw::{NOMSG, RawListener, Said};
+use crate::common::{unique_address, wait_until};
+use crate::hostile::{ENCTYPE, FalseServer, HEADER_BYTES, Spoils, accepted, follow, opaque, seal};
+use crate::{ECHO, WHO, asked, keys, options};
 use spinrpc::gss::Enctype;
-use spinrpc::{Backpressure, CallError, CallSpec, Token};
+use spinrpc::{Backpressure, CallError, CallSpec, Reconnect, Resend, Token};
 use spinrpc_gss::sealed_bytes;
+use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::events::PeerMisbehaved;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rpc::GssService;
@@ -79,6 +80,57 @@ fn a_client_stays_within_the_window_that_it_is_told() {
     }
     run_core(&mut client.core, "replies", || client.heard.borrow().replies.len() == 3);
     assert!(client.heard.borrow().replies.iter().all(|(_, reply)| reply.is_ok()));
+}
+
+impl FalseServer {
+    /// Runs the client until it has sent a message, which stays to be heard.
+    fn await_message(&mut self, client: &mut Caller<Vec<u8>>) {
+        if let Said::Message(message) = follow(client, || self.peer.poll()) {
+            self.peer.unhear(message);
+        }
+    }
+}
+
+/// The calls of a lost connection are sent one after the other, within the window. One that is denied meanwhile waits for another
+/// context, and those behind it do not.
+#[test]
+fn a_call_that_is_denied_while_others_are_sent_again_does_not_go_before_them() {
+    let (address, service) = (unique_address(), GssService::Integrity);
+    let listener = RawListener::at(&address);
+    let with = options(keys(ENCTYPE, "alice"), service).reconnect(Reconnect::default());
+    let of = (ENCTYPE, service, 64, Alignment::NONE);
+    let (mut client, mut server) =
+        FalseServer::raise(&listener, asked(&address, &with), of, Spoils::Nothing);
+    let xids = [0, 1].map(|token| {
+        let mut spec = CallSpec::short().resend(Resend::AtLeastOnce);
+        client.client.call(WHO, Token(token), &mut spec, |args| args.opaque(b"")).unwrap();
+        client.core.poll_once();
+        server.hear_call().0
+    });
+    server.peer.close();
+    drop(server);
+    let peer = follow(&mut client, || listener.try_accept());
+    let mut server = FalseServer::of(peer);
+    server.window = 1;
+    let answer = |client: &mut Caller<Vec<u8>>, server: &mut FalseServer| {
+        server.await_message(client);
+        server.answer(service, Spoils::Nothing);
+    };
+    // The NULL call, and the context.
+    answer(&mut client, &mut server);
+    answer(&mut client, &mut server);
+    server.await_message(&mut client);
+    assert_eq!(server.hear_call().0, xids[0]);
+    server.deny(xids[0]);
+    server.await_message(&mut client);
+    let (xid, sequence, _) = server.hear_call();
+    assert_eq!(xid, xids[1], "the denied call under the context that has gone");
+    server.answer_data(xid, sequence, service, Spoils::Nothing);
+    // Another context, and the call that was denied.
+    answer(&mut client, &mut server);
+    answer(&mut client, &mut server);
+    let replies = client.replies(2);
+    assert!(replies.iter().all(|(_, reply)| reply.is_ok()), "{replies:?}");
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

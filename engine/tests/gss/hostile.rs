@@ -481,10 +481,22 @@ pub(crate) struct FalseServer {
     pub(crate) context: Option<Context>,
     enctype: Enctype,
     /// The window that it tells.
-    window: u32,
+    pub(crate) window: u32,
     destroyed: usize,
     /// Padding of its replies under RPCSEC_GSS, if they have any.
     pub(crate) alignment: Alignment,
+}
+
+/// Runs the client until `next` finds something.
+pub(crate) fn follow<T>(client: &mut Caller<Vec<u8>>, mut next: impl FnMut() -> Option<T>) -> T {
+    let began = std::time::Instant::now();
+    loop {
+        if let Some(found) = next() {
+            return found;
+        }
+        assert!(began.elapsed() < LIMIT, "the client does not go on");
+        pause_after(client.core.poll_once().events);
+    }
 }
 
 impl FalseServer {
@@ -530,17 +542,11 @@ impl FalseServer {
         (enctype, service, window, alignment): (Enctype, GssService, u32, Alignment),
         spoils: Spoils,
     ) -> (Caller<Vec<u8>>, Self) {
-        let mut peer = None;
+        let peer = follow(&mut client, || listener.try_accept());
+        let mut server = Self { enctype, window, alignment, ..Self::of(peer) };
         let began = std::time::Instant::now();
-        let check = || assert!(began.elapsed() < LIMIT, "the client does not come up");
-        while peer.is_none() {
-            check();
-            pause_after(client.core.poll_once().events);
-            peer = listener.try_accept();
-        }
-        let mut server = Self { enctype, window, alignment, ..Self::of(peer.unwrap()) };
         while !client.client.is_up() {
-            check();
+            assert!(began.elapsed() < LIMIT, "the client does not come up");
             pause_after(client.core.poll_once().events);
             if let Some(Said::Message(message)) = server.peer.poll() {
                 server.peer.unhear(message);
@@ -585,7 +591,7 @@ impl FalseServer {
         self.peer.send(&transport(call[0], NOMSG, &[&[0, 0], &claimed[..]].concat()));
     }
 
-    fn answer(&mut self, service: GssService, spoils: Spoils) {
+    pub(crate) fn answer(&mut self, service: GssService, spoils: Spoils) {
         let Said::Message(message) = self.peer.hear() else { panic!("the client has gone") };
         let view = HeaderView::new_checked(&message, &Limits::DEFAULT).unwrap();
         let stream = &message[view.header_bytes()..];
@@ -664,6 +670,14 @@ impl FalseServer {
         let mut bytes = [0; 600];
         let length = header.emit(&mut bytes);
         self.peer.send(&[&transport(xid.0, MSG, &[0; 3]), &bytes[..length], body].concat());
+    }
+
+    /// Answers a call as one whose context it has forgotten.
+    pub(crate) fn deny(&mut self, xid: Xid) {
+        let status = RejectStatus::AuthError(AuthStat::GssCredProblem);
+        let mut bytes = [0; 100];
+        let length = ReplyHeader { xid, body: ReplyBody::Denied(status) }.emit(&mut bytes);
+        self.peer.send(&[&transport(xid.0, MSG, &[0; 3]), &bytes[..length]].concat());
     }
 }
 

@@ -357,7 +357,7 @@ impl Reactor {
         match self.send_waiting(conn, slot) {
             Ok(()) => true,
             // Of a connection that goes down it is sent again, or ends, with all others.
-            Err(refused) if refused.is_transient() || refused == Backpressure::Down => false,
+            Err(refused) if may_pass(&refused) => false,
             Err(refused) => {
                 event!(WARN, %refused, "a call that was sealed cannot be sent");
                 self.end_waiting(conn, slot, CallEnd::Failed(CallFailure::NoMemory));
@@ -415,5 +415,18 @@ impl CoreCell {
         if gss.is_some_and(|gss| std::mem::take(&mut gss.has_denied)) {
             reactor.resend_held(conn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Backpressure, may_pass};
+
+    #[test]
+    fn what_an_application_may_retry_is_waited_for_and_so_is_a_connection() {
+        use Backpressure::{Connecting, Down, InlineOnly, NoBuffer, NoCredit, NoReplyRoom};
+        assert!([NoCredit, NoBuffer, NoReplyRoom, Connecting, Down].iter().all(may_pass));
+        let lasting = [InlineOnly, Backpressure::TooLarge { needed_bytes: 1 }];
+        assert!(!lasting.iter().any(may_pass));
     }
 }

@@ -258,10 +258,15 @@ pub(crate) fn take_all(buffers: &mut [Option<Bulk>]) -> [Option<Bulk>; ITEMS_MAX
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;
     use crate::mem::{BulkClass, BulkPool, Region};
     use crate::reactor::types::encoded_stream::EncodedStream;
+    #[cfg(feature = "gss")]
+    use crate::{reactor::types::kept::Renamed, sys::mmap::SharedMemory};
+    #[cfg(feature = "gss")]
+    use spinrpc_proto::events::SlotId;
 
     const KEY: u32 = 7;
 
@@ -300,19 +305,51 @@ mod tests {
         assert_eq!(call(Some(0)).take_results(&placed(0)), Some(0));
     }
 
-    /// A reply whose rest is still to be fetched when the connection is lost.
-    #[test]
-    #[allow(clippy::unwrap_used, reason = "a test ends here")]
-    fn a_result_that_came_home_stays_for_when_the_call_is_sent_again() {
-        let classes = [BulkClass { block_bytes: 4096, count: 1 }];
-        let bytes = BulkPool::region_bytes(&classes).unwrap() + 64;
-        let pool = BulkPool::new(Region::from_boxed(vec![0; bytes].into()), &classes).unwrap();
-        let mut call = call(Some(8));
+    fn pool(region: Region) -> BulkPool {
+        BulkPool::new(region, &[BulkClass { block_bytes: 4096, count: 1 }]).unwrap()
+    }
+
+    /// Keeps a call that may be sent again.
+    fn keep(call: &mut Outgoing) {
+        let pool = pool(Region::from_boxed(vec![0; 8192].into()));
         let terms = Terms { resend: Resend::AtLeastOnce, ..Terms::default() };
         call.kept = Kept::new(&pool, &EncodedStream::plain(&[0; 40]), 0, terms, &call.results);
+    }
+
+    /// A reply whose rest is still to be fetched when the connection is lost.
+    #[test]
+    fn a_result_that_came_home_stays_for_when_the_call_is_sent_again() {
+        let mut call = call(Some(8));
+        keep(&mut call);
         assert_eq!(call.take_results(&placed(6)), Some(0));
         assert!(call.lose(false, 1) && call.kept.as_ref().unwrap().is_unknown());
         assert_eq!(call.missing_results(), [None; ITEMS_MAX]);
         assert_eq!(call.results[0].as_ref().map(Bulk::len), Some(8));
+    }
+
+    /// Only what was lent to the peer of the lost connection gets new memory.
+    #[test]
+    fn a_result_that_was_lent_is_missing_and_that_of_a_sealed_call_stays() {
+        for (is_sealed, missing) in [(false, Some(8)), (true, None)] {
+            let mut call = call(None);
+            (call.is_sealed, call.lent) = (is_sealed, Lent::default());
+            keep(&mut call);
+            assert!(call.lose(false, 1));
+            assert_eq!(call.missing_results()[0], missing);
+        }
+    }
+
+    /// Its results may be memory that the peer of the lost connection has mapped.
+    #[cfg(feature = "gss")]
+    #[test]
+    fn exposed_results_of_a_denied_call_are_missing_and_others_stay() {
+        let memory = std::sync::Arc::new(SharedMemory::create("test", 8192).unwrap().0);
+        let slot = SlotId { index: 0, generation: 0 };
+        let mut call = call(None);
+        call.results[1] = pool(Region::from_shared(memory)).take(8);
+        keep(&mut call);
+        call.kept = call.kept.take().map(|kept| kept.denied(Renamed { from: slot, to: slot }));
+        assert!(call.lose(false, 1));
+        assert_eq!(call.missing_results()[..2], [None, Some(8)]);
     }
 }
