@@ -22,10 +22,10 @@ pub mod rpcbind;
 pub use api::gss;
 pub use api::{
     Answer, AnswerQueue, Call, CallEnded, CallError, Client, ClientHandle, ConnectError,
-    ConnectOptions, ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Deferred,
-    Directory, Encoder, Engine, EngineError, ExposedData, Failure, HostError, ListenOptions,
-    OnAnswer, PendingCall, Reconnect, Reply, ReplyHandler, ReverseOptions, Running, Service, Token,
-    Work, blocking, driver_of, spawn_helper,
+    ConnectOptions, ConnectionEvent, ConnectionId, Core, CoreContext, Data, Decoder, Directory,
+    Encoder, Engine, EngineError, ExposedData, Failure, HostError, ListenOptions, OnAnswer,
+    PendingCall, Reconnect, Reply, ReplyHandler, ReverseOptions, Running, Service, Token, Work,
+    blocking, driver_of, spawn_helper,
 };
 #[cfg(feature = "async")]
 pub use api::{
@@ -86,8 +86,8 @@ pub use mem::SlabLayout;
 #[doc(inline)]
 pub use mem::{Bulk, ExposedBulk, SharedBulk};
 pub use reactor::{
-    Backpressure, CallId, CallSpec, HandlerKind, HandlerPanic, Negotiated, NoReverse, Progress,
-    ReplyData, Resend, StatsSnapshot,
+    Backpressure, CallId, CallSpec, Deferred, HandlerKind, HandlerPanic, Negotiated, NoReverse,
+    Progress, ReplyData, Resend, StatsSnapshot,
 };
 #[doc(inline)]
 pub use spinrpc_fabric as fabric;

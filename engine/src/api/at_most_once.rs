@@ -87,12 +87,12 @@ impl ServeOnce {
             Verdict::Execute(ticket) => self.execute(&call, ticket),
             Verdict::Answered => state.outcome.set(Some(CallOutcome::Done)),
             Verdict::Running => match call.try_defer() {
-                Ok(deferred) => client.wait(key, deferred.into_ticket()),
+                Ok(deferred) => client.wait(key, deferred),
                 Err(call) => drop_repeated(&call),
             },
             Verdict::Superseded => call.reject(AcceptStatus::SystemErr),
             Verdict::Full => {
-                state.ops().count_full();
+                state.ops().count(|stats| stats.reply_cache_full += 1);
                 self.inner.too_many(call);
             }
         }
@@ -101,7 +101,7 @@ impl ServeOnce {
     /// Sends a kept reply: through the chunks of this call, if it has any.
     fn answer(&self, state: &CallState<'_>, stored: &Stored<'_>) {
         let ops = state.ops();
-        ops.count_replay();
+        ops.count(|stats| stats.replies_replayed += 1);
         let Some(to) = state.target() else { return };
         match stored.reply(|bytes| self.pool.take(bytes)) {
             Ok((data, draft)) => ops.answer_with(&to, data, &draft),

@@ -5,14 +5,13 @@ use super::identity::Identity;
 use super::reverse::Reverse;
 use super::service::ConnectionId;
 use crate::mem::Bulk;
-use crate::reactor::ReplyData;
-use crate::reactor::in_flight::deferred::DeferTicket;
 use crate::reactor::in_flight::reply_cache::Ticket;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::types::encoded_stream::{EncodeOnce, once};
 use crate::reactor::types::rfc5666::Padded;
+use crate::reactor::{Deferred, ReplyData};
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthStat, CallHeader, OpaqueAuth, RejectStatus};
 use spinrpc_proto::xdr::Reader;
@@ -284,7 +283,7 @@ impl<'a> Call<'a> {
             deferred.keep_by(ticket);
         }
         self.0.outcome.set(Some(CallOutcome::Deferred));
-        Ok(Deferred(deferred))
+        Ok(deferred)
     }
 }
 
@@ -301,73 +300,5 @@ impl std::fmt::Debug for Call<'_> {
         let mut shown = f.debug_struct("Call");
         shown.field("called", &self.0.called).field("credential", &self.credential());
         shown.finish_non_exhaustive()
-    }
-}
-
-/// A call that is answered later, from any thread. Dropping it unanswered sends SYSTEM_ERR. An answer to a connection
-/// that has gone down is discarded and counted (`stale`).
-///
-/// ```
-/// use spinrpc::Deferred;
-/// use std::time::Duration;
-///
-/// /// Answers a call whose turn has come after `waited` in a queue.
-/// fn answer(call: Deferred, waited: Duration, at_most: Duration) {
-///     if call.is_unheard() {
-///         return; // The caller's connection has gone.
-///     }
-///     match waited > at_most {
-///         true => call.too_late(), // It was not executed.
-///         false => call.reply(|results| results.string("done")),
-///     }
-/// }
-/// # let _ = answer;
-/// ```
-pub struct Deferred(DeferTicket);
-
-impl Deferred {
-    /// Answers with results. `encode` writes them on this thread; it runs once.
-    pub fn reply(self, encode: impl FnOnce(&mut Encoder<'_>)) {
-        self.reply_with(ReplyData::new(), encode);
-    }
-
-    /// Answers with results and registered data items, as [`Call::reply_with`].
-    pub fn reply_with(self, data: ReplyData, encode: impl FnOnce(&mut Encoder<'_>)) {
-        self.0.reply(data, &mut once(encode));
-    }
-
-    /// Registered memory of the core for the results of this call, as [`Call::bulk`].
-    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        self.0.bulk(bytes)
-    }
-
-    /// Answers with an RPC error.
-    pub fn reject(self, status: AcceptStatus) {
-        self.0.reject(status);
-    }
-
-    /// Answers a call that was not executed because it had waited for too long here. The caller gets SYSTEM_ERR, because the
-    /// protocol has no such answer; [`StatsSnapshot::calls_late`](crate::StatsSnapshot) counts it.
-    pub fn too_late(self) {
-        self.0.too_late();
-    }
-
-    /// Returns true once the caller's connection has ended: the answer would be discarded, and work that was not
-    /// begun can be skipped. This is a hint, free to query at any time and from any thread; it may lag by one turn of
-    /// the core. Always false for a call that is [served once](crate::Engine::serve_once), whose caller may ask for
-    /// its answer on another connection. Cancelled calls are not reported: no version of the protocol has a message
-    /// for cancellation.
-    pub fn is_unheard(&self) -> bool {
-        self.0.is_unheard()
-    }
-
-    pub(super) fn into_ticket(self) -> DeferTicket {
-        self.0
-    }
-}
-
-impl std::fmt::Debug for Deferred {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Deferred").field("slot", &self.0.slot()).finish_non_exhaustive()
     }
 }

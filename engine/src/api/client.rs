@@ -12,11 +12,11 @@ use crate::reactor::types::header_bytes::NESTED;
 use crate::reactor::types::rfc5666::Padded;
 use crate::reactor::types::rfc5666::PulledChunks;
 use crate::reactor::{Backpressure, CallSpec, Resend};
+#[cfg(feature = "gss")]
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::rpc::{AUTH_BODY_MAX_BYTES, AuthFlavor, AuthSys, OpaqueAuth};
-#[cfg(feature = "gss")]
-use spinrpc_proto::{events::SlotId, ids::Xid};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub(super) struct Link {
     pub(super) is_closed: Cell<bool>,
     /// The call that destroys its security context; the answer is ignored.
     #[cfg(feature = "gss")]
-    pub(super) destroying: Cell<Option<(SlotId, Xid)>>,
+    pub(super) destroying: Cell<Option<Xid>>,
     route: RefCell<Route>,
     pub(super) failure: RefCell<Option<ConnectError>>,
     pub(super) was_up: Cell<bool>,

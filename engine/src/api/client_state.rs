@@ -178,19 +178,11 @@ impl ClientEntry {
         self.securing.as_ref().is_some_and(|securing| securing.protects_bodies())
     }
 
-    /// The call that destroys its context, or its previous context, has this slot.
+    /// The call that destroys its context, or its previous context, has this XID.
     #[cfg(feature = "gss")]
-    pub(super) fn destroys_context(&self, slot: SlotId) -> bool {
-        let is_last = self.securing.as_ref().is_some_and(|securing| securing.is_last_word(slot));
-        is_last || self.link.destroying.get().is_some_and(|(destroying, _)| destroying == slot)
-    }
-
-    /// This is the reply to that call.
-    #[cfg(feature = "gss")]
-    pub(super) fn answers_destroy(&self, xid: Xid) -> bool {
-        let is_last =
-            self.securing.as_ref().is_some_and(|securing| securing.answers_last_word(xid));
-        is_last || self.link.destroying.get().is_some_and(|(_, destroying)| xid == destroying)
+    pub(super) fn destroys_context(&self, xid: Xid) -> bool {
+        let last_words = self.securing.as_ref().and_then(|securing| securing.last_words());
+        last_words == Some(xid) || self.link.destroying.get() == Some(xid)
     }
 
     fn instance(&self) -> Instance {

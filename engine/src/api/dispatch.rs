@@ -27,6 +27,8 @@ use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{
     Admitted, CallEnd, CallOutcome, ReplyFrame, ReplyTarget, RpcRefusal, SlotToken,
 };
+#[cfg(feature = "gss")]
+use crate::reactor::types::header_bytes::is_under_gss;
 use crate::reactor::types::rfc5666::Padded;
 use crate::reactor::{Negotiated, Progress};
 use crate::sys::random::Random;
@@ -348,13 +350,6 @@ impl Dispatch {
     }
 }
 
-/// The credential of this call is of flavor RPCSEC_GSS.
-#[cfg(feature = "gss")]
-fn is_under_gss(stream: &[u8]) -> bool {
-    CallHeader::parse(stream)
-        .is_ok_and(|(header, _)| header.credential.flavor == rpc::AuthFlavor::Gss)
-}
-
 impl Upcalls for Dispatch {
     #[inline(always)]
     fn polls(&self) -> bool {
@@ -449,12 +444,16 @@ impl Upcalls for Dispatch {
     #[cold]
     fn on_event(&mut self, event: CoreEvent<'_>) {
         match event {
-            CoreEvent::Orders => self.on_orders(),
+            CoreEvent::Orders => {
+                self.handles.attach();
+                self.polls = true;
+            }
             #[cfg(feature = "gss")]
             CoreEvent::Context => self.take_outcomes(),
             #[cfg(feature = "gss")]
             CoreEvent::Opened(finished) => self.take_opened(finished.take()),
-            CoreEvent::Measure(is_on) => self.on_measure(is_on),
+            // Measured calls go where those go that follow a call of another program: the common case asks nothing.
+            CoreEvent::Measure(is_on) => (self.is_measuring, self.called) = (is_on, NO_SERVICE),
             CoreEvent::Leave => (self.is_leaving, self.called) = (true, NO_SERVICE),
             CoreEvent::CallFailed(conn, call, end) => self.on_call_failed(conn, call, end),
             CoreEvent::Connected(request, result) => self.on_connected(request, result),
@@ -473,20 +472,10 @@ impl Upcalls for Dispatch {
 
 /// Events.
 impl Dispatch {
-    fn on_orders(&mut self) {
-        self.handles.attach();
-        self.polls = true;
-    }
-
-    fn on_measure(&mut self, is_on: bool) {
-        // Measured calls go where those go that follow a call of another program: the common case asks nothing.
-        (self.is_measuring, self.called) = (is_on, NO_SERVICE);
-    }
-
     fn on_call_failed(&mut self, conn: ConnId, call: SlotToken, end: CallEnd) {
         let Some(entry) = self.client_of_calls(conn) else { return };
         #[cfg(feature = "gss")]
-        if entry.destroys_context(call.slot) {
+        if entry.destroys_context(call.slot.xid()) {
             return;
         }
         let error = match end {
@@ -549,7 +538,7 @@ impl Dispatch {
         #[cfg(feature = "gss")]
         if let Some(securing) = &mut entry.securing {
             securing.connected_to(peer);
-            entry.link.ops.require_context(conn);
+            entry.link.ops.set_context(conn, None);
         }
         entry.up = Some((peer, negotiated));
         entry.offer_version(conn);
@@ -576,7 +565,9 @@ impl Dispatch {
         }
         let Some(mut entry) = entry else { return };
         if entry.starts_over {
-            return self.start_over(entry);
+            // At once, because the server failed at what this one began with.
+            (entry.conn, entry.starts_over, entry.failed_calls) = (None, false, 0);
+            return self.request_connection(entry);
         }
         if let Some(error) = entry.passing.take() {
             return self.retry_or_fail(entry, error);
@@ -615,8 +606,9 @@ impl Dispatch {
         let Some(entry) = self.client(conn) else { return };
         if entry.link.state.get() == LinkState::Resending(conn) {
             entry.go_up(conn);
+            // Some of the calls that were sent again may have been denied meanwhile.
             #[cfg(feature = "gss")]
-            self.after_resending(conn);
+            Self::attend_context(entry, conn);
         }
     }
 

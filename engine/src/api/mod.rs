@@ -44,7 +44,7 @@ mod workers;
 pub use asynchronous::{
     AsyncService, CallStream, IncomingCall, KeptArguments, Results, WithData, async_service,
 };
-pub use call::{Call, Deferred};
+pub use call::Call;
 pub use client::{CallEnded, Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder, ExposedData, Span};
 pub use core::{Core, CoreContext, Work};

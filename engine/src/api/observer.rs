@@ -80,12 +80,11 @@ impl Observed {
     }
 }
 
-/// Reads the counters of security contexts, by name.
+/// Reads the counters of security contexts, by name; none in a build without RPCSEC_GSS.
 pub(super) type ReadContexts = Box<dyn Fn() -> Vec<(&'static str, u64)> + Send>;
 
 pub(super) struct Observer {
-    /// `None` in a build without RPCSEC_GSS.
-    contexts: Option<ReadContexts>,
+    contexts: ReadContexts,
     metrics: Metrics,
     config: Config,
     directory: Directory,
@@ -112,7 +111,7 @@ impl Observer {
     pub(super) fn new(
         config: Config,
         directory: Directory,
-        (contexts, metrics): (Option<ReadContexts>, Metrics),
+        (contexts, metrics): (ReadContexts, Metrics),
         cores: Vec<Observed>,
     ) -> Self {
         // Each core has one letter at most, which finds room.
@@ -145,7 +144,7 @@ impl Observer {
             inside,
         };
         let cores = self.cores.iter().zip(inside).zip(cpus).map(facts).collect();
-        let contexts = self.contexts.as_ref().map_or_else(Vec::new, |contexts| contexts());
+        let contexts = (self.contexts)();
         let (uptime, application) = (self.started.elapsed(), self.metrics.read());
         Seen { at: Instant::now(), uptime, cores, contexts, application }
     }

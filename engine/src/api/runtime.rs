@@ -14,9 +14,7 @@ use super::handle::pool::Pool;
 use super::helper_thread::run_journal;
 use super::listening::ListenOptions;
 use super::metrics::Metrics;
-#[cfg(feature = "gss")]
-use super::observer::ReadContexts;
-use super::observer::{Observed, Observer, Served};
+use super::observer::{Observed, Observer, ReadContexts, Served};
 use super::reconnect::ConnectOptions;
 use super::rfc5666::{Asking, ConfigService, SERVED_AS};
 use super::served_programs::Directory;
@@ -148,10 +146,10 @@ impl Runtime {
         let (directory, metrics) = (Directory::default(), Metrics::default());
         #[cfg(feature = "gss")]
         let gss = GssShared::new(threads != Threads::Own, &config);
-        #[cfg(feature = "gss")]
-        let contexts = Some(Self::read_contexts(&gss));
         #[cfg(not(feature = "gss"))]
-        let contexts = None;
+        let contexts: ReadContexts = Box::new(Vec::new);
+        #[cfg(feature = "gss")]
+        let contexts = Self::read_contexts(&gss);
         let observed = cores.iter().map(CorePlace::observed).collect();
         let shown = (contexts, metrics.clone());
         let observer = Observer::new(config.clone(), directory.clone(), shown, observed);
@@ -199,10 +197,10 @@ impl Runtime {
     /// An additional observer that belongs to no control socket.
     #[cfg(test)]
     pub(super) fn observer(&self) -> Observer {
-        #[cfg(feature = "gss")]
-        let contexts = Some(Self::read_contexts(&self.gss));
         #[cfg(not(feature = "gss"))]
-        let contexts = None;
+        let contexts: ReadContexts = Box::new(Vec::new);
+        #[cfg(feature = "gss")]
+        let contexts = Self::read_contexts(&self.gss);
         let observed = self.cores.iter().map(CorePlace::observed).collect();
         let shown = (contexts, self.metrics.clone());
         Observer::new(self.config.clone(), self.directory.clone(), shown, observed)
@@ -247,7 +245,7 @@ impl Runtime {
 
     /// Ends calls by other threads, once no core runs.
     pub(super) fn close_calls(&self) {
-        self.cores.iter().for_each(|core| core.calls.close());
+        self.cores.iter().for_each(|core| core.calls.close(|| {}));
     }
 
     /// A core's services: the application's programs, followed by the engine's own, so that an application's program
@@ -467,7 +465,7 @@ impl Runtime {
             drop(core.inbox.post(Mail::Shutdown));
             // A core that has not started answers no call.
             if !core.taken.load(Ordering::Relaxed) {
-                core.calls.close();
+                core.calls.close(|| {});
             }
         }
     }
@@ -504,7 +502,7 @@ struct Unstarted(Option<Arc<Pool>>);
 impl Drop for Unstarted {
     fn drop(&mut self) {
         if let Some(calls) = &self.0 {
-            calls.close();
+            calls.close(|| {});
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame, ReplyTarget};
 use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::fast_path_flags::FastPath;
-use crate::reactor::types::header_bytes::{is_plain, version_of};
+use crate::reactor::types::header_bytes::{is_plain, version_of, xid_of};
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_proto::events::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::ids::Xid;
@@ -343,7 +343,7 @@ impl CoreCell {
     #[cold]
     fn on_first_plain_reply(&self, conn: ConnId, token: u64, short: &Short, up: &mut impl Upcalls) {
         let stream = short.behind::<MSG_HEADER_BYTES>().unwrap_or_default();
-        let call = (token, xid_in(short.bytes()).unwrap_or(Xid(0)));
+        let call = (token, xid_of(short.bytes()));
         up.on_reply(ReplyFrame::short(conn, call, stream, &[0; ITEMS_MAX]));
     }
 
@@ -377,8 +377,9 @@ impl CoreCell {
         match outcome {
             CallOutcome::Replied
                 if let Some(ends) = ends
-                    && let Some(xid) = xid_in(message) =>
+                    && let Some(xid) = message.first_chunk() =>
             {
+                let xid = Xid(u32::from_be_bytes(*xid));
                 self.reactor().end_plain_call(conn, slot);
                 let mut memory = self.lane().reply().borrow_mut();
                 if let Some(bytes) = self.emit_short_reply(lane, ends, xid, memory.short_mut()) {
@@ -517,11 +518,6 @@ impl From<ReplyHead> for LineHead {
         let (first, pairs) = reply.emit();
         Self::new(first, pairs)
     }
-}
-
-/// The transaction id of a message.
-fn xid_in(message: &[u8]) -> Option<Xid> {
-    message.first_chunk().map(|xid| Xid(u32::from_be_bytes(*xid)))
 }
 
 impl Reactor {

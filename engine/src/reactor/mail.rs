@@ -1,6 +1,7 @@
 //! Letters to a core, and the connections that come by them. Called by the turn.
 
 use crate::fabric::{ConnId, DownCause, Endpoint, FabricError, Peer};
+use crate::reactor::in_flight::drain::Leaving;
 use crate::reactor::in_flight::mailbox::{Mail, Requested};
 use crate::reactor::in_flight::roles::Roles;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
@@ -24,7 +25,7 @@ impl CoreCell {
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
                 Mail::Orders => up.on_event(CoreEvent::Orders),
                 #[cfg(feature = "gss")]
-                Mail::Context => up.on_event(CoreEvent::Context),
+                Mail::GssProgress => up.on_event(CoreEvent::Context),
                 Mail::Observe(observation) => self.reactor().observe(observation),
                 Mail::Measure(latencies) => {
                     let is_on = self.reactor().measure(&latencies);
@@ -33,7 +34,7 @@ impl CoreCell {
                 }
                 Mail::Leave(request) => {
                     up.on_event(CoreEvent::Leave);
-                    self.reactor().leave(request);
+                    self.reactor().leaving = Some(Leaving::new(request));
                 }
                 Mail::Close(conn) => self.reactor().begin_close(conn, DownCause::Local),
                 Mail::Shutdown => {

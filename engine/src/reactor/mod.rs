@@ -51,6 +51,7 @@ pub(crate) mod state;
 pub(crate) mod turn;
 pub(crate) mod types;
 
+pub use in_flight::deferred::Deferred;
 pub use in_flight::latency::PROCEDURES_MEASURED;
 pub use in_flight::panic_log::{HandlerKind, HandlerPanic};
 pub use in_flight::roles::NoReverse;

@@ -5,13 +5,14 @@ use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 #[cfg(feature = "gss")]
 use crate::mem::BulkPool;
-use crate::reactor::in_flight::deferred::DeferTicket;
+use crate::reactor::in_flight::deferred::Deferred;
 use crate::reactor::in_flight::roles::NoReverse;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::types::calls::{Backpressure, ReplyTarget, RpcRefusal};
+use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::negotiate::Settled;
+use crate::reactor::types::stats::StatsSnapshot;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::{Negotiation, TransportVersion};
@@ -19,11 +20,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 impl CoreCell {
-    /// A call that was refused for this reason waits in the engine: the application was not refused anything.
-    pub(crate) fn uncount(&self, refused: Backpressure) {
-        if refused == Backpressure::NoCredit {
-            self.reactor().stats().credit_stalls -= 1;
-        }
+    /// Changes the statistics.
+    pub(crate) fn count(&self, change: impl FnOnce(&mut StatsSnapshot)) {
+        change(self.reactor().stats());
     }
 
     /// The core's own registered memory.
@@ -41,7 +40,7 @@ impl CoreCell {
         };
         match conns.find(conn) {
             Some(c) => Some(count(&c.lane.proto().requester)),
-            None => Some(count(core.interrupted().calls_of(conn)?.0)),
+            None => Some(count(core.interrupted.calls_of(conn)?.0)),
         }
     }
 
@@ -100,7 +99,7 @@ impl CoreCell {
     pub(crate) fn set_alarm(&self, after: Duration) {
         let mut reactor = self.reactor();
         let at = Instant(reactor.turn_time().0.saturating_add(reactor.ticks(after)));
-        let alarm = &mut reactor.interrupted().alarm;
+        let alarm = &mut reactor.interrupted.alarm;
         *alarm = Some(alarm.map_or(at, |earlier| earlier.min(at)));
         reactor.wake_by(at);
     }
@@ -108,7 +107,7 @@ impl CoreCell {
     /// Ends the held calls of a lost connection, then `CoreEvent::Gone`.
     pub(crate) fn give_up(&self, lost: ConnId, cause: DownCause) {
         let mut reactor = self.reactor();
-        if let Some(client) = reactor.interrupted().find(lost) {
+        if let Some(client) = reactor.interrupted.find(lost) {
             client.give_up(cause);
             reactor.wake_by(Instant(0));
         }
@@ -142,23 +141,13 @@ impl CoreCell {
     }
 
     /// Ticket to answer this call later; `None` when too many calls are deferred.
-    pub(crate) fn defer(&self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
+    pub(crate) fn defer(&self, to: &ReplyTarget<'_>) -> Option<Deferred> {
         self.reactor().defer_call(to)
     }
 
     /// Memory of the core for the results of a call of this connection, counted in its share.
     pub(crate) fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         self.reactor().charged_bulk(conn, bytes)
-    }
-
-    /// Counts a call that is answered with a kept reply.
-    pub(crate) fn count_replay(&self) {
-        self.reactor().stats().replies_replayed += 1;
-    }
-
-    /// Counts a call that is not executed because no place for its reply is free.
-    pub(crate) fn count_full(&self) {
-        self.reactor().stats().reply_cache_full += 1;
     }
 }
 

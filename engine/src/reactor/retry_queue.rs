@@ -2,8 +2,8 @@
 //! whose half continues with it. Called by the turn.
 
 use crate::fabric::{ConnId, WrError, WrId};
+use crate::reactor::in_flight::deadlines::Waiting;
 use crate::reactor::in_flight::read_ids::ReadOwner;
-use crate::reactor::in_flight::retry_entry::Waiting;
 use crate::reactor::in_flight::upcalls::{CallFrame, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use spinrpc_proto::events::SlotId;
@@ -21,7 +21,7 @@ impl CoreCell {
     pub(super) fn resume(&self, up: &mut impl Upcalls) {
         let waiting = {
             let reactor = self.reactor();
-            reactor.waiting().min(reactor.config().poll_budget())
+            reactor.waiting.len().min(reactor.config().poll_budget())
         };
         for _ in 0..waiting {
             let resumed = self.reactor().resume_next();
@@ -41,19 +41,17 @@ impl CoreCell {
 
 impl Reactor {
     fn resume_next(&mut self) -> Option<Arrived> {
-        let (conn, what) = self.next_waiting()?;
-        match what {
-            Waiting::Message(message) => {
-                self.conn(conn)?.wait_of(message)?.is_queued = false;
-                match message {
-                    ReadOwner::Call(slot) => self.resume_call(conn, slot).map(Arrived::Call),
-                    ReadOwner::Reply(slot) => Some(Arrived::Reply(conn, slot)),
-                }
-            }
-            answer => {
-                self.resume_answer(conn, answer);
-                None
-            }
+        let (conn, what) = self.waiting.pop_front()?;
+        let c = self.conn(conn)?;
+        let Waiting::Message(message) = what else {
+            c.answers_owed = c.answers_owed.saturating_sub(1);
+            self.answer(conn, what);
+            return None;
+        };
+        c.wait_of(message)?.is_queued = false;
+        match message {
+            ReadOwner::Call(slot) => self.resume_call(conn, slot).map(Arrived::Call),
+            ReadOwner::Reply(slot) => Some(Arrived::Reply(conn, slot)),
         }
     }
 

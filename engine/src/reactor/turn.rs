@@ -391,7 +391,7 @@ impl CoreCell {
         let verdict = gone.lane.proto().requester.verdict();
         let mut is_wanted = false;
         up.on_event(CoreEvent::Ending { conn, verdict, wants_another: &mut is_wanted });
-        if is_wanted && !self.reactor().is_ending() {
+        if is_wanted && !self.reactor().ending {
             return self.suspend(*gone, &cause, up);
         }
         // Those that were still being sealed.
@@ -535,10 +535,7 @@ impl Reactor {
         invalidated: Option<u32>,
     ) -> bool {
         let Some((c, core)) = self.conn_and_core(conn) else { return true };
-        #[cfg(feature = "gss")]
-        if let (Some(gss), Some(slot)) = (c.gss_mut(), slot) {
-            gss.forget(slot.xid());
-        }
+        slot.into_iter().for_each(|slot| c.forget_sent(slot));
         let call = slot.and_then(|slot| c.end_call(slot, core.fabric_mut()));
         let own = |handle| call.as_ref().is_some_and(|call| call.lent.handles().contains(&handle));
         let allowed = invalidated.is_none_or(own);
@@ -551,7 +548,7 @@ impl Reactor {
     fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
         let mut gone = self.conns().remove(conn)?;
         let (origin, caller) = (gone.origin(), gone.take_caller());
-        self.origins().leave(origin, caller);
+        self.origins.leave(origin, caller);
         self.stats().connections_closed += 1;
         Some(gone)
     }

@@ -1,12 +1,13 @@
 //! A call handed to another thread: its state, in recycled memory.
 
 use super::stream::Shared;
-use crate::api::call::{Arguments, Call, CallState, Deferred};
+use crate::api::call::{Arguments, Call, CallState};
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::identity::Identity;
 use crate::api::rfc5666::KeptPadding;
 use crate::api::service::ConnectionId;
 use crate::mem::Bulk;
+use crate::reactor::Deferred;
 use crate::reactor::ReplyData;
 use spinrpc_proto::ids::{Procedure, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, OpaqueAuth};

@@ -2,10 +2,11 @@
 
 use super::ready::{Ready, SLOTS_MAX};
 use super::slots::{OpenCall, Slots};
-use crate::api::call::{Call, Deferred};
+use crate::api::call::Call;
 use crate::api::codec::Encoder;
 use crate::api::core::CoreContext;
 use crate::api::service::{ConnectionEvent, ConnectionId, Service};
+use crate::reactor::Deferred;
 use crate::reactor::types::memory::DEFERRED_MAX;
 use crate::reactor::{Progress, ReplyData};
 use spinrpc_proto::ids::Procedure;

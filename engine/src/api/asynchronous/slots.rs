@@ -1,8 +1,8 @@
 //! Places for handlers that have not finished, all made at the start: a call allocates nothing.
 
 use super::ready::Ready;
-use crate::api::call::Deferred;
 use crate::api::service::ConnectionId;
+use crate::reactor::Deferred;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -17,12 +17,6 @@ impl Dispatch {
         self.connecting.push(entry);
     }
 
-    /// Makes another connection at once, because the server failed at what the last one began with.
-    pub(super) fn start_over(&mut self, mut entry: ClientEntry) {
-        (entry.conn, entry.starts_over, entry.failed_calls) = (None, false, 0);
-        self.request_connection(entry);
-    }
-
     /// The connection of a client is lost: schedules another attempt, or gives up.
     pub(super) fn retry_or_give_up(&mut self, mut entry: ClientEntry) {
         let (Some(lost), Some(comeback)) = (entry.conn, &mut entry.comeback) else { return };

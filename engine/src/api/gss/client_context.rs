@@ -27,7 +27,6 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::journal::event;
 use spinrpc_gss::Role;
 use spinrpc_gss::mechanism::{GoOn, Negotiation};
-use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Instant, Procedure, Program, Version, Xid};
 use spinrpc_proto::rpc::{
     AcceptStatus, AuthFlavor, AuthStat, GssCredential, GssInitResult, GssProcedure, GssService,
@@ -91,7 +90,7 @@ pub(in crate::api) struct GssClientState {
     /// Contexts before, until no call in flight is under them: then the server is told that it may forget them.
     replaced: Vec<Arc<ClientContext>>,
     /// The call that says so, whose answer means nothing.
-    last_words: Option<(SlotId, Xid)>,
+    last_words: Option<Xid>,
     /// The result of the thread is needed: false for a closed connection.
     wanted: Arc<AtomicBool>,
 }
@@ -188,14 +187,9 @@ impl GssClientState {
         self.replaced.drain(..beyond);
     }
 
-    /// The call with which a context that was replaced ends has this slot.
-    pub(in crate::api) fn is_last_word(&self, slot: SlotId) -> bool {
-        self.last_words.is_some_and(|(last, _)| last == slot)
-    }
-
-    /// This is the reply to that call.
-    pub(in crate::api) fn answers_last_word(&self, xid: Xid) -> bool {
-        self.last_words.is_some_and(|(_, last)| xid == last)
+    /// XID of the call with which a context that was replaced ends.
+    pub(in crate::api) fn last_words(&self) -> Option<Xid> {
+        self.last_words
     }
 
     /// Has the thread begin, after this time. What it was to do before is not wanted any more.
@@ -285,8 +279,8 @@ impl GssClientState {
             None => "the mechanism",
         };
         let late = move || tell_late(Err(format!("{busy} has not returned in {ms} ms")));
-        let run = self.core.shared.initiate(after, &self.wanted, job, late);
-        run.map_err(|_| "there is no thread for contexts".to_owned())
+        let runs = self.core.shared.initiate(after, &self.wanted, job, late);
+        runs.then_some(()).ok_or_else(|| "there is no thread for contexts".to_owned())
     }
 }
 
@@ -497,9 +491,9 @@ impl Dispatch {
         if let Err(reason) = Self::call_with_token(entry, conn) {
             Self::fail_securing(entry, conn, reason);
         }
-        if entry.answers_destroy(xid) {
+        if entry.destroys_context(xid) {
             if let Some(securing) = &mut entry.securing {
-                securing.last_words.take_if(|(_, last)| *last == xid);
+                securing.last_words.take_if(|last| *last == xid);
             }
             Self::end_replaced(entry, conn);
             return;
@@ -598,14 +592,8 @@ impl Dispatch {
         Self::attend_context(entry, conn);
     }
 
-    /// The calls of a connection before have been sent again: of those some may have been denied meanwhile.
     #[cold]
-    pub(in crate::api) fn after_resending(&mut self, conn: ConnId) {
-        let Some(entry) = self.client_of_calls(conn) else { return };
-        Self::attend_context(entry, conn);
-    }
-
-    fn attend_context(entry: &mut ClientEntry, conn: ConnId) {
+    pub(in crate::api) fn attend_context(entry: &mut ClientEntry, conn: ConnId) {
         if entry.link.state.get() != LinkState::Up(conn) || entry.link.is_closed.get() {
             return;
         }

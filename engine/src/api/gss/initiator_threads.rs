@@ -1,7 +1,7 @@
 //! Steps of clients' mechanisms, which begin when they are due, and are late when their time is over (`Config::gss_mechanism_time`).
 
-use super::threads::{Busy, Job, run_job};
-use crate::api::workers::{Entry, Kind, Workers};
+use super::threads::run_job;
+use crate::api::workers::{Entry, Job, Kind, State, Workers};
 use crate::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,17 +13,6 @@ const THREADS_MAX: usize = 4;
 /// can only be steps that had been accepted before, of which each client has one.
 const DROPS_MAX: usize = 256;
 
-pub(super) struct Task {
-    /// It does not begin before.
-    pub(super) due: Instant,
-    /// It is late then, whether or not it has begun.
-    pub(super) deadline: Instant,
-    /// False once its client no longer waits for it.
-    pub(super) wanted: Arc<AtomicBool>,
-    pub(super) job: Job,
-    pub(super) late: Job,
-}
-
 pub(super) struct Initiating(Workers);
 
 impl Default for Initiating {
@@ -33,17 +22,21 @@ impl Default for Initiating {
 }
 
 impl Initiating {
-    pub(super) fn run(&self, Task { due, deadline, wanted, job, late }: Task) -> Result<(), Busy> {
+    /// Begins `job` when it is due, and runs `late` at the deadline, unless `wanted` is false by then: its client does not wait
+    /// any longer. Returns false if as many jobs wait as may, or there is no thread.
+    pub(super) fn run(
+        &self,
+        (due, deadline): (Instant, Instant),
+        wanted: Arc<AtomicBool>,
+        (job, late): (Job, Job),
+    ) -> bool {
         // Each step is of an owner of its own.
         let kind = Kind::Of(Arc::as_ptr(&wanted).addr() as u64);
         let step = Entry { kind, due, wanted: Some(Arc::clone(&wanted)), job };
         let late = Entry { kind: Kind::Quick, due: deadline, wanted: Some(wanted), job: late };
         let is_drop = |kind| kind == Kind::Drop;
-        let is_accepted = self
-            .0
-            .shared()
-            .add([step, late], |state| state.waiting(is_drop) + state.running(is_drop) < DROPS_MAX);
-        is_accepted.then_some(()).ok_or(Busy)
+        let has_room = |state: &State| state.waiting(is_drop) + state.running(is_drop) < DROPS_MAX;
+        self.0.shared().add([step, late], has_room)
     }
 
     pub(super) fn forget_unwanted(&self) {
@@ -78,8 +71,7 @@ mod tests {
 
     fn run(initiating: &Initiating, after: Duration, wanted: &Arc<AtomicBool>, job: Job) {
         let (due, wanted) = (Instant::now() + after, Arc::clone(wanted));
-        let task = Task { due, deadline: due + HOUR, wanted, job, late: Box::new(|| {}) };
-        assert!(initiating.run(task).is_ok());
+        assert!(initiating.run((due, due + HOUR), wanted, (job, Box::new(|| {}))));
     }
 
     /// A step that is wanted runs.
@@ -139,19 +131,12 @@ mod tests {
         dropped.recv_timeout(LIMIT).unwrap();
         let begin = || {
             let (due, wanted) = (Instant::now(), Arc::new(AtomicBool::new(true)));
-            let task = Task {
-                due,
-                deadline: due + HOUR,
-                wanted,
-                job: Box::new(|| {}),
-                late: Box::new(|| {}),
-            };
-            initiating.run(task)
+            initiating.run((due, due + HOUR), wanted, (Box::new(|| {}), Box::new(|| {})))
         };
-        assert!(begin().is_err(), "{DROPS_MAX} steps wait to be dropped");
+        assert!(!begin(), "{DROPS_MAX} steps wait to be dropped");
         give.send(()).unwrap();
         let ends = Instant::now() + LIMIT;
-        while begin().is_err() {
+        while !begin() {
             assert!(Instant::now() < ends, "none is accepted any more");
             std::thread::yield_now();
         }

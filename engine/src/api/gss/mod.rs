@@ -91,7 +91,6 @@
 //!   are being processed are dumped. Of a key of a context these have the inner half of an HMAC and never a key of AES.
 
 mod acceptor;
-mod acceptor_threads;
 mod client_context;
 mod initiator;
 mod initiator_threads;

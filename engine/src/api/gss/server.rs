@@ -3,7 +3,7 @@
 use super::acceptor::{Acceptor, Answered};
 use super::stats::GssCounts;
 use crate::api::call::{Arguments, BesideArguments, CallState, Called, GssCaller};
-use crate::api::dispatch::Dispatch;
+use crate::api::dispatch::{Dispatch, refusal};
 use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
@@ -146,8 +146,9 @@ impl Dispatch {
         let Some(acceptor) = self.acceptor(serving) else {
             return self.deny(serving, AuthStat::BadCred);
         };
-        let Ok((header, at)) = CallHeader::parse(message.bytes()) else {
-            return self.answer_fault(serving, GssFault::Body);
+        let (header, at) = match CallHeader::parse(message.bytes()) {
+            Ok(parsed) => parsed,
+            Err(error) => return self.refuse(serving, &refusal(&error)),
         };
         let (has_chunks, called) = (!beside.0.is_empty(), Called::of(serving.xid(), &header));
         let whole = (message.bytes(), &header, at);
@@ -412,10 +413,10 @@ impl Dispatch {
                 ticket.protect(Protection { context, service, sequence }, crypto);
             }
             let write = |stream: &mut StreamWriter<'_>| answered.result().write(stream.xdr());
-            ticket.reply(ReplyData::new(), &mut once(write));
+            ticket.reply(write);
         };
         // Where it does not run, the ticket is dropped: SYSTEM_ERR.
-        drop(self.gss.shared.take_token(host, job));
+        self.gss.shared.take_token(host, job);
         CallOutcome::Deferred
     }
 

@@ -1,16 +1,16 @@
-//! The threads on which contexts are established, a few for those of clients (`initiator_threads`) and a few for those of servers
-//! (`acceptor_threads`): mechanisms may block for half a minute (a key distribution center that does not answer), so they never run
+//! The threads on which contexts are established, a few for those of clients (`initiator_threads`) and a few for those of
+//! servers: mechanisms may block for half a minute (a key distribution center that does not answer), so they never run
 //! on a core, and the contexts that a process asks for do not wait for those that others ask of it. Jobs come from all
 //! cores. Those of clients are as many as there are clients; those of servers are bounded, and for each host.
 
 use super::acceptor::{Acceptor, GssAcceptor};
-use super::acceptor_threads::Accepting;
 use super::client_context::Outcome;
-use super::initiator_threads::{Initiating, Task};
+use super::initiator_threads::Initiating;
 use super::keys::clear_stack;
 use super::stats::{GssCounts, GssStats};
 use crate::api::errors::EngineError;
 use crate::api::helper_thread::spawn_helper;
+use crate::api::workers::{Entry, Job, Kind, Shared, Workers};
 use crate::config::Config;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
 use crate::reactor::state::core::CoreCell;
@@ -21,16 +21,28 @@ use crate::sync::lock;
 use crate::sys::journal::event;
 use crossbeam::queue::SegQueue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// Something that may block.
-pub(super) type Job = Box<dyn FnOnce() + Send>;
+/// Tokens that wait for a thread at most, and those of one host.
+const TOKENS_MAX: usize = 256;
+const HOST_TOKENS_MAX: usize = 64;
+
+/// Tokens that threads work on at a time.
+const THREADS_MAX: usize = 8;
+
+/// So often contexts that have ended are forgotten, with their keys, also when no other comes.
+const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 pub(in crate::api) struct GssShared {
     pub(super) acceptor: OnceLock<Arc<Acceptor>>,
     initiating: Initiating,
-    accepting: Accepting,
+    /// Tokens of clients, for each of which a mechanism may ask name services that block for long. One host has at most half of
+    /// the threads that the others leave, so that a name service that does not answer for the users of a few hosts does not
+    /// hold up the next one.
+    accepting: Workers,
+    /// Contexts that have ended are forgotten from time to time.
+    is_swept: AtomicBool,
     /// There are no threads: a simulation, whose mechanism does not block.
     runs_at_once: bool,
     unused: Duration,
@@ -48,15 +60,16 @@ pub(in crate::api) struct GssCore {
     inbox: Arc<Inbox>,
 }
 
-/// As many jobs wait as may, or there is no thread.
-pub(super) struct Busy;
-
 impl GssShared {
     pub(in crate::api) fn new(runs_at_once: bool, config: &Config) -> Arc<Self> {
         Arc::new(Self {
             acceptor: OnceLock::new(),
             initiating: Initiating::default(),
-            accepting: Accepting::default(),
+            // 4, 2, 1 and 1 of 8 for hosts whose tokens all block.
+            accepting: Workers::new("spin-gss-accept", run_job, |running, own| {
+                own + running < THREADS_MAX
+            }),
+            is_swept: AtomicBool::new(false),
             runs_at_once,
             unused: config.gss_unused(),
             patience: config.gss_mechanism_time(),
@@ -89,22 +102,23 @@ impl GssShared {
     }
 
     /// Has a thread of clients do something after this time, or does it now where there is none. If it has not returned in
-    /// the time that mechanisms have, `late` is run. Nothing is done, or kept, once it is not `wanted`.
+    /// the time that mechanisms have, `late` is run. Nothing is done, or kept, once it is not `wanted`. Returns false if as many
+    /// jobs wait as may, or there is no thread.
     pub(super) fn initiate(
         &self,
         after: Duration,
         wanted: &Arc<AtomicBool>,
         job: impl FnOnce() + Send + 'static,
         late: impl FnOnce() + Send + 'static,
-    ) -> Result<(), Busy> {
+    ) -> bool {
         if self.runs_at_once {
             job();
-            return Ok(());
+            return true;
         }
         let due = Instant::now() + after;
-        let (job, late) = (Box::new(job), Box::new(late));
-        let (deadline, wanted) = (due + self.patience, Arc::clone(wanted));
-        self.initiating.run(Task { due, deadline, wanted, job, late })
+        let (times, jobs) =
+            ((due, due + self.patience), (Box::new(job) as Job, Box::new(late) as Job));
+        self.initiating.run(times, Arc::clone(wanted), jobs)
     }
 
     /// The connection of a client has gone: its next step is not kept until it is due.
@@ -119,18 +133,36 @@ impl GssShared {
         !self.runs_at_once
     }
 
-    /// Has a thread of servers take a token of this host.
-    pub(super) fn take_token(
-        self: &Arc<Self>,
-        host: u64,
-        job: impl FnOnce() + Send + 'static,
-    ) -> Result<(), Busy> {
+    /// Has a thread of servers take a token of this host, unless as many wait as may, or there is no thread.
+    pub(super) fn take_token(self: &Arc<Self>, host: u64, job: impl FnOnce() + Send + 'static) {
         if self.runs_at_once {
-            job();
-            return Ok(());
+            return job();
         }
-        self.accepting.run(host, Box::new(job), Arc::downgrade(self))
+        let (workers, kind) = (self.accepting.shared(), Kind::Of(host));
+        let token = Entry { kind, due: Instant::now(), wanted: None, job: Box::new(job) };
+        let is_accepted = workers.add([token], |state| {
+            let is_token = |kind| matches!(kind, Kind::Of(_));
+            let own = state.waiting(|other| other == kind);
+            state.waiting(is_token) < TOKENS_MAX && own < HOST_TOKENS_MAX
+        });
+        if is_accepted && !self.is_swept.swap(true, Ordering::Relaxed) {
+            sweep_later(workers, Arc::downgrade(self));
+        }
     }
+}
+
+fn sweep_later(workers: &Arc<Shared>, shared: Weak<GssShared>) {
+    let again = Arc::downgrade(workers);
+    let job = Box::new(move || {
+        if let Some(acceptor) = shared.upgrade().as_ref().and_then(|shared| shared.acceptor.get()) {
+            acceptor.table.sweep(now());
+        }
+        if let Some(workers) = again.upgrade() {
+            sweep_later(&workers, shared);
+        }
+    });
+    let due = Instant::now() + SWEEP_PAUSE;
+    workers.add([Entry { kind: Kind::Quick, due, wanted: None, job }], |_| true);
 }
 
 pub(super) fn run_job(job: Job) {
@@ -159,7 +191,7 @@ impl GssCore {
 
     pub(super) fn tell(&self, outcome: Outcome) {
         self.outcomes.push(outcome);
-        let mut mail = Mail::Context;
+        let mut mail = Mail::GssProgress;
         while let Err(back) = self.inbox.post(mail) {
             mail = back;
             std::thread::yield_now();

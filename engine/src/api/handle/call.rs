@@ -181,14 +181,10 @@ impl HandleCall {
             self.arrived.clear();
             self.answer = Stored::Short(0);
         }
-        if self.is_answered_here() {
+        if matches!(self.to, Destination::Holder) {
             self.ticket.answer.reset();
         }
         self.to = Destination::Holder;
-    }
-
-    fn is_answered_here(&self) -> bool {
-        matches!(self.to, Destination::Holder)
     }
 
     /// Ends it with this answer, on the core, or on whichever thread finds that the core has ended.

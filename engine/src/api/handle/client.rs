@@ -38,7 +38,7 @@ pub(in crate::api) struct Connection {
 }
 
 #[derive(Clone, Default)]
-enum State {
+pub(super) enum State {
     #[default]
     Connecting,
     /// Another attempt follows.
@@ -50,26 +50,6 @@ enum State {
 }
 
 impl Connection {
-    pub(super) fn go_up(&self, memory: Option<BulkPool>) {
-        self.change(State::Up(memory));
-    }
-
-    pub(super) fn go_down(&self) {
-        self.change(State::Down);
-    }
-
-    pub(super) fn lose(&self) {
-        self.change(State::Connecting);
-    }
-
-    pub(super) fn retry(&self, error: ConnectError) {
-        self.change(State::Retrying(error));
-    }
-
-    pub(super) fn fail(&self, error: ConnectError) {
-        self.change(State::Failed(error));
-    }
-
     fn failure(&self) -> Option<ConnectError> {
         match &*lock(&self.state) {
             State::Retrying(error) | State::Failed(error) => Some(error.clone()),
@@ -77,7 +57,7 @@ impl Connection {
         }
     }
 
-    fn change(&self, state: State) {
+    pub(super) fn change(&self, state: State) {
         // Relaxed: a caller can always ask too early or too late.
         self.is_up.store(matches!(state, State::Up(_)), Ordering::Relaxed);
         self.is_over.store(matches!(state, State::Failed(_) | State::Down), Ordering::Relaxed);
@@ -192,7 +172,7 @@ impl ClientHandle {
         memory: Option<BulkPool>,
     ) -> Self {
         let connection = Arc::<Connection>::default();
-        connection.go_up(memory);
+        connection.change(State::Up(memory));
         pool.order(Order::Reverse(number, Box::new((conn, called, Arc::clone(&connection)))));
         Self::new(number, pool, connection)
     }

@@ -1,7 +1,7 @@
 //! The core's side of handles: executes the orders of other threads, and delivers the answers.
 
 use super::call::{Destination, HandleCall, give_back};
-use super::client::Connection;
+use super::client::{Connection, State};
 use super::pool::{self, Called, Order, Ordered, Pool, When};
 use super::queue::Queued;
 use crate::api::client::{Client, Link, LinkState, Reply, ReplyHandler, Token};
@@ -260,7 +260,7 @@ impl HandleCore {
         let is_there = self.ops.lane_of(conn).is_some();
         if !is_there {
             link.lose(LinkState::Down);
-            connection.go_down();
+            connection.change(State::Down);
         }
         let outlives_handle = Some(Rc::default());
         let handler = self.open(number, (&link, connection), None, outlives_handle);
@@ -431,7 +431,7 @@ impl HandleCore {
     fn lose_all(&mut self) {
         let clients = self.clients.iter_mut().flatten();
         let waiting = clients.flat_map(|client| {
-            client.connection.go_down();
+            client.connection.change(State::Down);
             client.waiting.drain(..).filter_map(Waiting::call)
         });
         let in_flight = self.in_flight.take();
@@ -448,7 +448,7 @@ impl HandleCore {
 impl Drop for HandleCore {
     fn drop(&mut self) {
         self.deliver();
-        Arc::clone(&self.pool).close_after(|| self.lose_all());
+        Arc::clone(&self.pool).close(|| self.lose_all());
     }
 }
 
@@ -484,7 +484,10 @@ impl HandleClient {
                 Ok(())
             }
             Err(refused) if refused.is_transient() => {
-                self.client.0.ops.uncount(refused);
+                // The application was not refused anything.
+                if refused == Backpressure::NoCredit {
+                    self.client.0.ops.count(|stats| stats.credit_stalls -= 1);
+                }
                 self.refusal.set(refused);
                 Err(call)
             }
@@ -553,16 +556,6 @@ struct ReverseTeardown {
     number: u32,
 }
 
-impl Replies {
-    /// Later in this turn, with others.
-    #[inline]
-    fn put_into_queue(&self, call: Box<HandleCall>) {
-        // Those that come after the handles were polled are delivered in the next turn. That follows at once: a core with
-        // handles does not sleep after a turn that attended to anything.
-        self.answered.borrow_mut().push(call);
-    }
-}
-
 impl ReplyHandler for Replies {
     fn on_reply(&mut self, Token(number): Token, reply: Result<Reply<'_>, CallError>) {
         let place = usize::try_from(number).unwrap_or(usize::MAX);
@@ -571,7 +564,9 @@ impl ReplyHandler for Replies {
         if let Some((call, _)) = call {
             self.started.set(self.started.get() - 1);
             if let Some(call) = call.finish_later(reply) {
-                self.put_into_queue(call);
+                // Later in this turn, with others. Those that come after the handles were polled are delivered in the next turn.
+                // That follows at once: a core with handles does not sleep after a turn that attended to anything.
+                self.answered.borrow_mut().push(call);
             }
         }
     }
@@ -579,13 +574,17 @@ impl ReplyHandler for Replies {
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
             ConnectionEvent::Up { connection, .. } => {
-                self.connection.go_up(self.ops.exposed_memory(connection.0));
+                self.connection.change(State::Up(self.ops.exposed_memory(connection.0)));
             }
-            ConnectionEvent::Reconnecting { .. } => self.connection.lose(),
-            ConnectionEvent::Retrying { error, .. } => self.connection.retry(error.clone()),
-            ConnectionEvent::ConnectFailed { error } => self.connection.fail(error.clone()),
+            ConnectionEvent::Reconnecting { .. } => self.connection.change(State::Connecting),
+            ConnectionEvent::Retrying { error, .. } => {
+                self.connection.change(State::Retrying(error.clone()))
+            }
+            ConnectionEvent::ConnectFailed { error } => {
+                self.connection.change(State::Failed(error.clone()))
+            }
             ConnectionEvent::Down { .. } => {
-                self.connection.go_down();
+                self.connection.change(State::Down);
                 if let Some(left) = &self.left
                     && left.has_no_handle.get()
                 {

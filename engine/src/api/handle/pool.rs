@@ -1,7 +1,7 @@
 //! Memory of calls, and orders, shared by the threads that call and their core. Both are bounded, and lock-free.
 
 use super::call::{HandleCall, give_back};
-use super::client::Connection;
+use super::client::{Connection, State};
 use crate::api::client_state::ConnectTo;
 use crate::config::Config;
 use crate::fabric::ConnId;
@@ -298,13 +298,9 @@ impl Pool {
         self.queues.get().map_or(0, |queues| queues.orders.pop(most, each))
     }
 
-    /// The core ends, or will never begin: all orders, earlier and later ones, are refused.
-    pub(in crate::api) fn close(&self) {
-        self.close_after(|| {});
-    }
-
-    /// Closes it, too; `earlier` refuses orders that the core has already taken.
-    pub(super) fn close_after(&self, earlier: impl FnOnce()) {
+    /// The core ends, or will never begin: all orders, earlier and later ones, are refused; `earlier` refuses those that the
+    /// core has already taken.
+    pub(in crate::api) fn close(&self, earlier: impl FnOnce()) {
         self.is_closed.store(true, Ordering::Relaxed);
         let is_refuser = self.begin_refusing();
         earlier();
@@ -372,8 +368,8 @@ pub(super) fn refuse(order: Ordered) {
     match order {
         Item::Main(call) => call.lose(false),
         Item::Other(order) => match *order {
-            Order::Connect(_, order) => order.1.go_down(),
-            Order::Reverse(_, order) => order.2.go_down(),
+            Order::Connect(_, order) => order.1.change(State::Down),
+            Order::Reverse(_, order) => order.2.change(State::Down),
             Order::Credential { .. } | Order::Close { .. } => {}
         },
         Item::Number(_) => {}
@@ -449,6 +445,6 @@ mod tests {
             assert_eq!((calls, others, numbers), (4, 6, 8));
             handles.into_iter().for_each(|number| pool.give_handle(number));
         }
-        pool.close();
+        pool.close(|| {});
     }
 }

@@ -373,8 +373,9 @@ impl CoreCell {
         up: &mut impl Upcalls,
     ) {
         self.reactor().repost(conn, message);
-        #[cfg(feature = "gss")]
-        self.forget_sent(conn, call.slot.xid());
+        if let Some(c) = self.reactor().conn(conn) {
+            c.forget_sent(call.slot);
+        }
         up.on_event(CoreEvent::CallFailed(conn, call, CallEnd::Failed(failure)));
     }
 }

@@ -5,16 +5,17 @@
 use crate::fabric::ConnId;
 use crate::reactor::in_flight::call_table::CallTable;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
-use crate::reactor::state::core::{CoreCell, EndedCalls, Reactor};
+use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, CallId, SlotToken};
 use spinrpc_proto::events::{CallFailure, Output, SlotId};
 use spinrpc_proto::ids::Instant;
+use std::collections::VecDeque;
 
 /// Collects the calls of one connection that are given up.
 struct GiveUp<'a> {
     conn: ConnId,
     calls: &'a mut CallTable,
-    ended: &'a mut EndedCalls,
+    ended: &'a mut VecDeque<(ConnId, SlotToken, CallEnd)>,
 }
 
 impl Output for GiveUp<'_> {
@@ -40,7 +41,7 @@ impl CoreCell {
         #[cfg(feature = "canary")]
         self.reactor().free_given_up();
         loop {
-            let ended = self.reactor().ended().pop_front();
+            let ended = self.reactor().ended.pop_front();
             let Some((conn, call, end)) = ended else { return };
             #[cfg(feature = "gss")]
             if let Some(gss) = self.reactor().conn(conn).and_then(|c| c.gss_mut()) {
@@ -55,7 +56,7 @@ impl CoreCell {
         let slot = call.slot();
         let mut reactor = self.reactor();
         let (conns, core) = reactor.split();
-        let (interrupted, ended) = core.interrupted_and_ended();
+        let (interrupted, ended) = (&mut core.interrupted, &mut core.ended);
         let found = match conns.find(conn) {
             Some(c) => Some((&mut c.lane.proto().requester, &mut c.calls)),
             None => interrupted.calls_of(conn),
@@ -70,7 +71,7 @@ impl CoreCell {
         });
         // A call whose reply is opened has no slot any more; its memory is private.
         #[cfg(feature = "gss")]
-        if !is_requested && let Some(token) = core.gss_work().take_opening(conn, slot) {
+        if !is_requested && let Some(token) = core.gss_work.take_opening(conn, slot) {
             let end = CallEnd::Failed(CallFailure::Cancelled);
             core.end_call(conn, SlotToken { slot, token }, end);
             return true;
@@ -102,7 +103,7 @@ impl Reactor {
         failure: CallFailure,
     ) {
         let Some((c, core)) = self.conn_and_core(conn) else { return };
-        let mut sink = GiveUp { conn, calls: &mut c.calls, ended: core.ended() };
+        let mut sink = GiveUp { conn, calls: &mut c.calls, ended: &mut core.ended };
         c.lane.proto().requester.give_up_pull(slot, failure, &mut sink);
     }
 }
@@ -112,17 +113,17 @@ impl Reactor {
     /// connections, but it runs only when a deadline was reached.
     pub(in crate::reactor) fn expire_calls(&mut self, now: Instant) {
         let (conns, core) = self.split();
-        let before = core.ended().len();
+        let before = core.ended.len();
         for c in conns.iter_mut() {
-            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, ended: core.ended() };
+            let mut sink = GiveUp { conn: c.id, calls: &mut c.calls, ended: &mut core.ended };
             c.lane.proto().requester.on_time(now, &mut sink);
             core.wake_by(c.lane.proto().requester.next_deadline());
         }
-        let (interrupted, ended) = core.interrupted_and_ended();
+        let (interrupted, ended) = (&mut core.interrupted, &mut core.ended);
         for (conn, requester, calls) in interrupted.all() {
             requester.on_time(now, &mut GiveUp { conn, calls, ended });
         }
-        let timeouts = core.ended().len() - before;
+        let timeouts = core.ended.len() - before;
         core.stats().timeouts += timeouts as u64;
     }
 }

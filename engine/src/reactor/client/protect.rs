@@ -40,12 +40,8 @@ enum ContextState {
 const NOT_SIGNED: Backpressure = Backpressure::Misuse("a call that cannot be protected");
 
 impl CoreCell {
-    /// From now on the calls of a connection need a context, except those that prepare the connection.
-    pub(crate) fn require_context(&self, conn: ConnId) {
-        self.set_context(conn, None);
-    }
-
-    /// Sets the context of calls from now on; `None` while another one is established.
+    /// Sets the context that the calls of a connection need from now on, except those that prepare it; `None` while one is
+    /// established.
     pub(crate) fn set_context(&self, conn: ConnId, context: Option<Arc<ClientContext>>) {
         if let Some(c) = self.reactor().conn(conn) {
             c.set_context(context);
@@ -54,11 +50,7 @@ impl CoreCell {
 
     /// Tells the server of a connection that is about to close that its context is no longer needed. Does not wait
     /// for the answer, and does nothing if there is no room for the call: the server forgets idle contexts.
-    pub(crate) fn destroy_context(
-        &self,
-        conn: ConnId,
-        called: (Program, Version),
-    ) -> Option<(SlotId, Xid)> {
+    pub(crate) fn destroy_context(&self, conn: ConnId, called: (Program, Version)) -> Option<Xid> {
         let mut reactor = self.reactor();
         let ContextState::Context(context) = reactor.under(conn) else { return None };
         reactor.conn(conn)?.set_context(None);
@@ -76,7 +68,7 @@ impl CoreCell {
         conn: ConnId,
         context: &Arc<ClientContext>,
         called: (Program, Version),
-    ) -> Result<Option<(SlotId, Xid)>, InUse> {
+    ) -> Result<Option<Xid>, InUse> {
         let mut reactor = self.reactor();
         let gss = reactor.conn(conn).and_then(|c| c.gss());
         match gss.is_some_and(|gss| gss.is_used(context)) {
@@ -97,13 +89,6 @@ impl CoreCell {
         let lasting = reactor.conn(conn).and_then(|c| c.calls.lasting.as_ref());
         lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone())
     }
-
-    /// A call ended without a checked reply: its protection is no longer needed.
-    pub(in crate::reactor) fn forget_sent(&self, conn: ConnId, xid: Xid) {
-        if let Some(gss) = self.reactor().conn(conn).and_then(|c| c.gss_mut()) {
-            gss.forget(xid);
-        }
-    }
 }
 
 impl Reactor {
@@ -113,7 +98,7 @@ impl Reactor {
         conn: ConnId,
         context: &ClientContext,
         (program, version): (Program, Version),
-    ) -> Result<Option<(SlotId, Xid)>, InUse> {
+    ) -> Result<Option<Xid>, InUse> {
         let not_now = |refused| match refused {
             Backpressure::NoCredit => Err(InUse),
             _ => Ok(None),
@@ -130,9 +115,9 @@ impl Reactor {
         let mut spec = CallSpec::short();
         spec.open();
         match self.send_call(conn, 0, &mut spec, &EncodedStream::plain(&bytes[..length])) {
-            Ok(call) => {
+            Ok(_) => {
                 context.context.take_sequence(sequence);
-                Ok(Some((call.slot(), xid)))
+                Ok(Some(xid))
             }
             Err(refused) => not_now(refused),
         }
@@ -253,7 +238,7 @@ impl Reactor {
             return Ok(slot);
         }
         let (secured, body) = ((&context.context, context.service), &mut message.bytes_mut()[at..]);
-        let sealed = seal(secured, body, sequence, self.gss_work().crypto());
+        let sealed = seal(secured, body, sequence, self.gss_work.crypto());
         sealed.map_err(|why| self.not_protected(why))?;
         call.sealed = Some(message);
         self.place_sealed_call(conn, start, call).inspect_err(|_| drop(call.sealed.take()))
@@ -269,7 +254,7 @@ impl Reactor {
             && reply_bytes <= config.write_list_bytes_max()
             && longest <= config.chunk_bytes_max().min(longest_block_bytes(config));
         may_be_chunks
-            && self.gss_work().takes(conn, call_bytes)
+            && self.gss_work.takes(conn, call_bytes)
             && self.conn(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
     }
 

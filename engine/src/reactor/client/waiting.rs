@@ -60,7 +60,7 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn end_given_up_clients(&self, up: &mut impl Upcalls) {
         loop {
-            let gone = self.reactor().interrupted().take_given_up();
+            let gone = self.reactor().interrupted.take_given_up();
             let Some(client) = gone else { return };
             let DetachedClient { lost, cause, mut requester, calls, .. } = client;
             requester.on_down(|slot, token| {
@@ -78,11 +78,11 @@ impl CoreCell {
     pub(in crate::reactor) fn attend_interrupted(&self, up: &mut impl Upcalls) {
         self.end_given_up_clients(up);
         let now = Instant(self.reactor().turn_time().0);
-        let alarm = self.reactor().interrupted().alarm.take_if(|at| *at <= now);
+        let alarm = self.reactor().interrupted.alarm.take_if(|at| *at <= now);
         if alarm.is_some() {
             up.on_event(CoreEvent::Alarm);
         }
-        let resending = self.reactor().interrupted().resending.clone();
+        let resending = self.reactor().interrupted.resending.clone();
         for conn in resending {
             if self.resend_held(conn) {
                 up.on_event(CoreEvent::Resent(conn));
@@ -122,7 +122,7 @@ impl Reactor {
         }
         self.wake_by(requester.next_deadline());
         let (cause, is_given_up) = (cause.clone(), false);
-        self.interrupted().push(DetachedClient {
+        self.interrupted.push(DetachedClient {
             lost,
             requester,
             calls,
@@ -135,7 +135,7 @@ impl Reactor {
 
     /// Moves the client that lost a connection to this one.
     pub(in crate::reactor) fn take_over(&mut self, lost: ConnId, conn: ConnId) {
-        let Some(client) = self.interrupted().take(lost) else { return };
+        let Some(client) = self.interrupted.take(lost) else { return };
         let Some(c) = self.conn(conn) else { return };
         let remembers = client.server.remembers_for(c.negotiated.peer());
         (c.lane.proto().requester, c.calls) = (client.requester, client.calls);
@@ -160,7 +160,7 @@ impl Reactor {
 
     /// The core ends: no client gets another connection.
     pub(in crate::reactor) fn give_up_all(&mut self) {
-        if self.interrupted().give_up_all() {
+        if self.interrupted.give_up_all() {
             self.wake_by(Instant(0));
         }
     }
@@ -173,7 +173,7 @@ impl Reactor {
             match self.send_waiting(conn, slot) {
                 Ok(()) => self.stats().calls_resent += 1,
                 Err(refused) if may_pass(&refused) => {
-                    self.interrupted().begin_resending(conn);
+                    self.interrupted.begin_resending(conn);
                     let pause_ends = self.pause_ends();
                     self.wake_by(pause_ends);
                     return false;
@@ -188,7 +188,7 @@ impl Reactor {
                 }
             }
         }
-        self.interrupted().end_resending(conn);
+        self.interrupted.end_resending(conn);
         true
     }
 
@@ -269,10 +269,7 @@ impl Reactor {
     /// Ends a call that waits in its slot and cannot be sent.
     fn end_waiting(&mut self, conn: ConnId, slot: SlotId, end: CallEnd) {
         let Some(c) = self.conn(conn) else { return };
-        #[cfg(feature = "gss")]
-        if let Some(gss) = c.gss_mut() {
-            gss.forget(slot.xid());
-        }
+        c.forget_sent(slot);
         let released = c.lane.proto().requester.release_held(slot);
         // One that has ended meanwhile has no slot: another call may have it.
         let Some(token) = released else { return };
@@ -321,18 +318,18 @@ impl Reactor {
         if let Some(call) = c.and_then(|c| c.calls.call(slot)) {
             call.sealed = message;
         }
-        self.gss_work().push_sealed((conn, slot));
+        self.gss_work.push_sealed((conn, slot));
     }
 
     /// Sends the first call that is sealed and finds room: one in a turn, as it may be copied, and is long. The others wait.
     pub(in crate::reactor) fn go_on_with_sealed(&mut self) {
-        let count = self.gss_work().sealed();
+        let count = self.gss_work.sealed();
         let goes_on = (0..count).any(|_| {
-            let next = self.gss_work().take_sealed();
+            let next = self.gss_work.take_sealed();
             let waits = next.filter(|(conn, slot)| !self.send_sealed(*conn, *slot));
-            waits.map(|waits| self.gss_work().push_sealed(waits)).is_none()
+            waits.map(|waits| self.gss_work.push_sealed(waits)).is_none()
         });
-        if self.gss_work().sealed() > 0 {
+        if self.gss_work.sealed() > 0 {
             // What they wait for, such as the end of another call, need not be a message.
             let pause_ends = if goes_on { Instant(0) } else { self.pause_ends() };
             self.wake_by(pause_ends);
@@ -345,9 +342,7 @@ impl Reactor {
         let Some(c) = self.conn(conn) else { return true };
         if !c.lane.proto().requester.is_reserved(slot) {
             // It has ended meanwhile: its number holds up no later ones.
-            if let Some(gss) = c.gss_mut() {
-                gss.forget(slot.xid());
-            }
+            c.forget_sent(slot);
             return true;
         }
         // The timers end it.

@@ -21,7 +21,7 @@ impl Reactor {
     /// that a thread that has seen one end can rely on it.
     #[cold]
     pub(in crate::reactor) fn go_on_leaving(&mut self) {
-        if self.leaving().is_none() {
+        if self.leaving.is_none() {
             return;
         }
         self.fabric_mut().flush();
@@ -44,7 +44,7 @@ impl Reactor {
                 done.push(id);
             }
         }
-        let Some(leaving) = self.leaving() else { return };
+        let Some(leaving) = &mut self.leaving else { return };
         leaving.tell(unfinished);
         if is_over && unfinished == 0 {
             leaving.end();
@@ -58,7 +58,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn close_all(&mut self) {
-        self.begin_ending();
+        self.ending = true;
         for conn in self.conns().ids() {
             self.begin_close(conn, DownCause::Local);
         }

@@ -7,4 +7,3 @@ pub(crate) mod panics;
 pub(crate) mod pulls;
 pub(crate) mod sends;
 mod shares;
-mod stalled;

@@ -15,7 +15,7 @@ impl Reactor {
     /// Answers; the next request of the same letter continues behind the connections already seen.
     #[cold]
     pub(in crate::reactor) fn observe(&mut self, mut to: Box<Observation>) {
-        (to.deferred, to.put_off) = (self.deferred(), self.waiting());
+        (to.deferred, to.put_off) = (self.deferred(), self.waiting.len());
         to.memory.clear();
         to.memory.extend(self.arena().classes().take(CLASSES_MAX));
         to.rows.clear();

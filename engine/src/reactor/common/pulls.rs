@@ -3,9 +3,9 @@
 //! now is deferred and retried in whole turns; their number is bounded by the calls in progress.
 
 use crate::fabric::ConnId;
+use crate::reactor::in_flight::deadlines::Waiting;
 use crate::reactor::in_flight::read_buffers::SinkPools;
 use crate::reactor::in_flight::read_ids::{ReadOwner, ReadSink};
-use crate::reactor::in_flight::retry_entry::Waiting;
 use crate::reactor::state::connection::{Conn, Protocol};
 use crate::reactor::state::core::Reactor;
 use spinrpc_proto::ids::Instant;
@@ -113,7 +113,7 @@ impl Reactor {
     pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, what: ReadOwner) {
         let wait = self.conn(conn).and_then(|c| c.wait_of(what));
         if wait.is_some_and(|wait| !std::mem::replace(&mut wait.is_queued, true)) {
-            self.wait(conn, Waiting::Message(what));
+            self.waiting.push_back((conn, Waiting::Message(what)));
         }
     }
 }

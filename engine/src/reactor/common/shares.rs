@@ -22,15 +22,15 @@ impl Reactor {
         let (conns, core) = self.split();
         let (now, ticks) = (core.turn_time(), core.ticks(COUNT_EVERY));
         let held = conns.iter().map(|c| (c.origin(), c.sends_promised));
-        core.origins().count(now, ticks, held);
+        core.origins.count(now, ticks, held);
         let own = conns.find(conn)?;
         let fitting = core.arena().classes().filter(|class| class.block_bytes >= bytes);
         let blocks: usize = fitting.map(|class| class.free).sum();
         let free = blocks.min(core.deferred_room());
-        let of_origin = *core.origins().deferred(own.origin())?;
+        let of_origin = *core.origins.deferred(own.origin())?;
         let is_admitted = DeferredPlaces::admit(own.sends_promised, of_origin, free);
         let stage = is_admitted.then(|| core.arena().take(bytes)).flatten()?;
-        *core.origins().deferred(own.origin())? += 1;
+        *core.origins.deferred(own.origin())? += 1;
         Some(stage)
     }
 

@@ -12,7 +12,7 @@ use crate::reactor::types::calls::RpcRefusal;
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::encode_buffer::{EncodeError, check};
-use crate::reactor::types::encoded_stream::{EncodeOnce, EncodedStream, ItemOffsets};
+use crate::reactor::types::encoded_stream::{EncodeOnce, EncodedStream, ItemOffsets, once};
 use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::Protection;
@@ -28,8 +28,26 @@ use std::sync::Arc;
 
 const REFUSAL: DeferredAnswer = DeferredAnswer::Refused(SYSTEM_ERR);
 
-/// Lets a call be answered once, from any thread. Dropped unanswered it sends SYSTEM_ERR.
-pub(crate) struct DeferTicket {
+/// A call that is answered later, from any thread. Dropping it unanswered sends SYSTEM_ERR. An answer to a connection
+/// that has gone down is discarded and counted (`stale`).
+///
+/// ```
+/// use spinrpc::Deferred;
+/// use std::time::Duration;
+///
+/// /// Answers a call whose turn has come after `waited` in a queue.
+/// fn answer(call: Deferred, waited: Duration, at_most: Duration) {
+///     if call.is_unheard() {
+///         return; // The caller's connection has gone.
+///     }
+///     match waited > at_most {
+///         true => call.too_late(), // It was not executed.
+///         false => call.reply(|results| results.string("done")),
+///     }
+/// }
+/// # let _ = answer;
+/// ```
+pub struct Deferred {
     caller: Arc<Caller>,
     /// `None` once it is answered.
     reply: Option<Box<DeferredReply>>,
@@ -71,33 +89,37 @@ impl Caller {
 
 /// State that encoding a reply outside of its core needs.
 pub(in crate::reactor) struct Room {
-    pool: BulkPool,
+    pub(in crate::reactor) pool: BulkPool,
     /// The share of the connection.
-    share: Share,
-    stage: Bulk,
-    plan: ReplyPlan,
+    pub(in crate::reactor) share: Share,
+    pub(in crate::reactor) stage: Bulk,
+    pub(in crate::reactor) plan: ReplyPlan,
     /// Protection of the reply, if its call came under RPCSEC_GSS, and where its sealing is counted.
     #[cfg(feature = "gss")]
-    protection: Option<(Protection, Arc<CryptoCounts>)>,
+    pub(in crate::reactor) protection: Option<(Protection, Arc<CryptoCounts>)>,
     /// Longest reply that the answering thread seals.
     #[cfg(feature = "gss")]
-    at_once_bytes: usize,
+    pub(in crate::reactor) at_once_bytes: usize,
 }
 
-impl DeferTicket {
+impl Deferred {
     pub(in crate::reactor) fn new(caller: Arc<Caller>, reply: Box<DeferredReply>) -> Self {
         Self { caller, reply: Some(reply), keep: None }
     }
 
-    /// Returns true if the answer would be discarded: the connection has gone, and the reply is not stored for the
-    /// same call on another.
-    pub(crate) fn is_unheard(&self) -> bool {
+    /// Returns true once the caller's connection has ended: the answer would be discarded, and work that was not
+    /// begun can be skipped. This is a hint, free to query at any time and from any thread; it may lag by one turn of
+    /// the core. Always false for a call that is [served once](crate::Engine::serve_once), whose caller may ask for
+    /// its answer on another connection. Cancelled calls are not reported: no version of the protocol has a message
+    /// for cancellation.
+    pub fn is_unheard(&self) -> bool {
         // Relaxed: as in `Caller::go`.
         self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
     }
 
-    /// Answers with SYSTEM_ERR and counts the call as late.
-    pub(crate) fn too_late(mut self) {
+    /// Answers a call that was not executed because it had waited for too long here. The caller gets SYSTEM_ERR, because the
+    /// protocol has no such answer; [`StatsSnapshot::calls_late`](crate::StatsSnapshot) counts it.
+    pub fn too_late(mut self) {
         if let Some(keep) = self.keep.take() {
             keep.refuse(SYSTEM_ERR);
         }
@@ -112,18 +134,22 @@ impl DeferTicket {
         }
     }
 
-    /// The call that it answers.
-    pub(crate) fn slot(&self) -> Option<SlotId> {
-        self.reply.as_ref().map(|reply| reply.slot)
-    }
-
     /// Sets the ticket that stores the reply.
     pub(crate) fn keep_by(&mut self, ticket: Ticket) {
         self.keep = Some(ticket);
     }
 
-    /// Answers with results.
-    pub(crate) fn reply(mut self, mut data: ReplyData, encode: EncodeOnce<'_>) {
+    /// Answers with results. `encode` writes them on this thread; it runs once.
+    pub fn reply(self, encode: impl FnOnce(&mut StreamWriter<'_>)) {
+        self.reply_with(ReplyData::new(), encode);
+    }
+
+    /// Answers with results and registered data items, as [`Call::reply_with`](crate::Call::reply_with).
+    pub fn reply_with(self, data: ReplyData, encode: impl FnOnce(&mut StreamWriter<'_>)) {
+        self.encode(data, &mut once(encode));
+    }
+
+    fn encode(mut self, mut data: ReplyData, encode: EncodeOnce<'_>) {
         let (keep, data) = (self.keep.take(), &mut data);
         let inbox = &self.caller.inbox;
         if let Some(DeferredReply { room: Some(room), answer, .. }) = self.reply.as_deref_mut() {
@@ -145,11 +171,11 @@ impl DeferTicket {
     }
 
     /// Answers with an RPC error.
-    pub(crate) fn reject(mut self, status: AcceptStatus) {
+    pub fn reject(mut self, status: AcceptStatus) {
         self.refuse(RpcRefusal::Accepted(status));
     }
 
-    /// Encodes a stored reply, to be sent by [`DeferTicket::send`].
+    /// Encodes a stored reply, to be sent by [`Deferred::send`].
     pub(in crate::reactor) fn set_answer(&mut self, stored: &Stored<'_>) {
         let answer = match stored.reply(|bytes| self.bulk(bytes)) {
             Ok((data, draft)) => self.room().map_or(REFUSAL, |room| room.encode(data, &draft)),
@@ -165,8 +191,8 @@ impl DeferTicket {
         self.post();
     }
 
-    /// Memory for the data items of a reply.
-    pub(crate) fn bulk(&self, bytes: usize) -> Option<Bulk> {
+    /// Registered memory of the core for the results of this call, as [`Call::bulk`](crate::Call::bulk).
+    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         let Room { pool, share, .. } = self.reply.as_ref()?.room.as_ref()?;
         let has_share = pool.admits(bytes, share);
         has_share.then(|| pool.take(bytes)).flatten().inspect(|block| pool.charge(block, share))
@@ -193,12 +219,19 @@ impl DeferTicket {
     }
 }
 
-impl Drop for DeferTicket {
+impl Drop for Deferred {
     fn drop(&mut self) {
         // Also when an encoder panicked: the call must not keep its slot forever.
         if self.reply.is_some() {
             self.refuse(SYSTEM_ERR);
         }
+    }
+}
+
+impl std::fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let slot = self.reply.as_ref().map(|reply| reply.slot);
+        f.debug_struct("Deferred").field("slot", &slot).finish_non_exhaustive()
     }
 }
 
@@ -244,34 +277,6 @@ impl DeferredReply {
 }
 
 impl Room {
-    pub(in crate::reactor) fn new(
-        pool: BulkPool,
-        share: Share,
-        stage: Bulk,
-        plan: ReplyPlan,
-    ) -> Self {
-        Self {
-            pool,
-            share,
-            stage,
-            plan,
-            #[cfg(feature = "gss")]
-            protection: None,
-            #[cfg(feature = "gss")]
-            at_once_bytes: usize::MAX,
-        }
-    }
-
-    /// Sets the protection of the reply, and up to which length the answering thread seals it.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn under(
-        self,
-        protection: Option<(Protection, Arc<CryptoCounts>)>,
-        at_once_bytes: usize,
-    ) -> Self {
-        Self { protection, at_once_bytes, ..self }
-    }
-
     /// Runs an encoder, and stores its results with `keep`.
     fn encode_once(
         &mut self,

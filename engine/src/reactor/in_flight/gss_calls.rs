@@ -71,11 +71,6 @@ impl GssCalls {
         number - self.lowest.min(number) < window
     }
 
-    /// The call ended without a reply to be checked.
-    pub(in crate::reactor) fn forget(&mut self, xid: Xid) {
-        drop(self.take(xid));
-    }
-
     pub(in crate::reactor) fn note(
         &mut self,
         (slot, sequence): (SlotId, u32),

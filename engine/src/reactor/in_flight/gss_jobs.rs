@@ -56,23 +56,14 @@ pub(crate) enum Purpose {
     Send { slot: SlotId, context: Arc<ClientContext>, sequence: u32 },
 }
 
-/// Use of a body, without what it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PurposeKind {
-    Serve,
-    Deliver,
-    Reply,
-    Send,
-}
-
 /// A body that is finished, and the place of arguments or results in it if it was opened.
 pub(crate) type Finished = (Body, Result<Range<usize>, ProtectError>);
 
 /// The unfinished bodies of a core.
 pub(crate) struct GssWork {
     threads: BodyThreads,
-    /// The connections and uses of the bodies that the threads have.
-    out: Vec<(ConnId, PurposeKind)>,
+    /// The connections of the bodies that the threads have.
+    out: Vec<ConnId>,
     /// Bodies of replies that threads open, by the slots and tokens of their calls; absent once cancelled.
     opening: Vec<(ConnId, SlotToken)>,
     /// Bodies back from the threads.
@@ -151,7 +142,7 @@ impl GssWork {
     pub(in crate::reactor) fn has_room(&self, conn: ConnId) -> bool {
         let back = self.finished.iter().map(|(body, _)| body.conn);
         let sealed = self.sealed.iter().map(|(conn, _)| *conn);
-        let all = self.out.iter().map(|(conn, _)| *conn).chain(back).chain(sealed);
+        let all = self.out.iter().copied().chain(back).chain(sealed);
         let (count, own) =
             all.fold((0, 0), |(count, own), other| (count + 1, own + usize::from(other == conn)));
         count < self.bodies_max && own < self.bodies_max.div_ceil(CONN_SHARE)
@@ -159,7 +150,7 @@ impl GssWork {
 
     /// Leaves a body to a thread, which seals or opens it. Returns true if it is finished, as without threads.
     pub(in crate::reactor) fn push(&mut self, body: Body) -> bool {
-        self.out.push((body.conn, body.then.kind()));
+        self.out.push(body.conn);
         self.opening.extend(body.then.opens().map(|call| (body.conn, call)));
         self.crypto.count_long();
         self.threads.process(body)
@@ -181,20 +172,19 @@ impl GssWork {
     pub(in crate::reactor) fn wait_for(
         &mut self,
         conn: Option<ConnId>,
-        kind: PurposeKind,
+        is_meant: fn(&Purpose) -> bool,
     ) -> Option<Finished> {
-        let is_meant =
-            |of: (ConnId, PurposeKind)| conn.is_none_or(|conn| conn == of.0) && of.1 == kind;
+        let is_of = |of: ConnId| conn.is_none_or(|conn| conn == of);
         loop {
             self.collect();
-            let is_next = |(body, _): &Finished| is_meant((body.conn, body.then.kind()));
+            let is_next = |(body, _): &Finished| is_of(body.conn) && is_meant(&body.then);
             while let Some(index) = self.finished.iter().position(is_next) {
                 let finished = self.finished.remove(index)?;
                 if self.is_wanted(&finished) {
                     return Some(finished);
                 }
             }
-            if !self.out.iter().any(|of| is_meant(*of)) {
+            if !self.out.iter().any(|of| is_of(*of)) {
                 return None;
             }
             std::thread::yield_now();
@@ -207,8 +197,7 @@ impl GssWork {
             return;
         }
         while let Some((body, end)) = self.threads.take_done() {
-            let of = (body.conn, body.then.kind());
-            let index = self.out.iter().position(|other| *other == of);
+            let index = self.out.iter().position(|other| *other == body.conn);
             index.map(|index| self.out.swap_remove(index));
             self.finished.push_back((body, end));
         }
@@ -242,13 +231,8 @@ impl Purpose {
         }
     }
 
-    fn kind(&self) -> PurposeKind {
-        match self {
-            Self::Serve { .. } => PurposeKind::Serve,
-            Self::Deliver { .. } => PurposeKind::Deliver,
-            Self::Reply { .. } => PurposeKind::Reply,
-            Self::Send { .. } => PurposeKind::Send,
-        }
+    pub(in crate::reactor) fn is_reply(&self) -> bool {
+        matches!(self, Self::Reply { .. })
     }
 
     /// The call whose reply this opens.
@@ -356,7 +340,7 @@ mod tests {
             }
             assert!(!work.has_room(ConnId::new(2, 0)), "beyond all places");
             let mut seen = HashSet::new();
-            while let Some(finished) = work.wait_for(None, PurposeKind::Reply) {
+            while let Some(finished) = work.wait_for(None, Purpose::is_reply) {
                 assert!(seen.insert(index(&finished)));
             }
             assert_eq!((seen.len(), work.is_empty()), (BODIES, true));
@@ -373,11 +357,11 @@ mod tests {
         }
         assert!(!work.has_room(one) && work.has_room(other));
         work.push(reply(&pool, other, 9));
-        assert_eq!(index(&work.wait_for(Some(other), PurposeKind::Reply).unwrap()), 9);
-        assert!(work.wait_for(Some(other), PurposeKind::Reply).is_none());
+        assert_eq!(index(&work.wait_for(Some(other), Purpose::is_reply).unwrap()), 9);
+        assert!(work.wait_for(Some(other), Purpose::is_reply).is_none());
         assert!(
-            work.wait_for(Some(one), PurposeKind::Send).is_none(),
-            "those of other uses are not waited for"
+            work.wait_for(Some(one), |then| !then.is_reply()).is_none(),
+            "those of other uses are not taken"
         );
         assert_eq!(index(&work.next_finished().unwrap()), 0);
     }

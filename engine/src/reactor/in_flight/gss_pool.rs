@@ -126,7 +126,7 @@ impl Queue {
     /// A body is done: its core looks for it when it reads its mail.
     fn tell(&self) {
         // A mailbox that is full is read soon, and bodies are looked for behind that. The core may wait for this thread.
-        drop(self.inbox.post(Mail::Context));
+        drop(self.inbox.post(Mail::GssProgress));
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum Mail<E = Endpoint> {
     Orders,
     /// A thread has advanced a security context of the api, or sealed or opened a body.
     #[cfg(feature = "gss")]
-    Context,
+    GssProgress,
     /// Report the state of the core; returns with the answer.
     Observe(Box<Observation>),
     /// Start or stop measuring latencies, as these request, and count them there.

@@ -21,7 +21,6 @@ pub(crate) mod read_buffers;
 pub(crate) mod read_ids;
 pub(crate) mod reconnecting;
 pub(crate) mod reply_cache;
-pub(crate) mod retry_entry;
 pub(crate) mod rfc5666;
 pub(crate) mod roles;
 pub(crate) mod server_call;

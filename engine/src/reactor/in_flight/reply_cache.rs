@@ -43,7 +43,7 @@ mod results;
 
 use crate::config::Config;
 use crate::fabric::{LimitScope, Peer};
-use crate::reactor::in_flight::deferred::DeferTicket;
+use crate::reactor::in_flight::deferred::Deferred;
 use crate::reactor::types::calls::RpcRefusal;
 use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
@@ -321,7 +321,7 @@ impl Attached {
     }
 
     /// Waits for the reply of the same call; if that has arrived meanwhile, it is sent at once.
-    pub(crate) fn wait(&self, call: CallKey, mut waiting: DeferTicket) {
+    pub(crate) fn wait(&self, call: CallKey, mut waiting: Deferred) {
         let mut state = self.part.lock();
         let found = self.find(&state, self.hash(call.xid), &call);
         let Some(index) = found.filter(|index| state[*index].call.is_same(&call)) else {
@@ -371,7 +371,7 @@ impl Ticket {
         self.finish(|state, index| state.keep_refusal(index, refusal));
     }
 
-    fn finish(&mut self, keep: impl FnOnce(&mut State, u32) -> Vec<DeferTicket>) {
+    fn finish(&mut self, keep: impl FnOnce(&mut State, u32) -> Vec<Deferred>) {
         let Some(part) = self.part.take() else { return };
         let mut state = part.lock();
         if state[self.index].generation != self.generation {
@@ -381,7 +381,7 @@ impl Ticket {
         let mut waiting = keep(&mut state, self.index);
         state.answer_for(self.index, &mut waiting);
         drop(state);
-        waiting.into_iter().for_each(DeferTicket::send);
+        waiting.into_iter().for_each(Deferred::send);
     }
 }
 

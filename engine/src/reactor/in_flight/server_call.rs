@@ -3,7 +3,7 @@
 use crate::fabric::ConnId;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget};
 use crate::reactor::types::encode_buffer::MessageMemory;
-use crate::reactor::types::header_bytes::version_of;
+use crate::reactor::types::header_bytes::{version_of, xid_of};
 use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::Xid;
@@ -52,7 +52,7 @@ impl<'a> Serving<'a> {
 
     /// The XID of the transport header.
     pub(crate) fn xid(&self) -> Xid {
-        Xid(self.message.first_chunk().map_or(0, |word| u32::from_be_bytes(*word)))
+        xid_of(self.message)
     }
 
     /// The slot that it has now.

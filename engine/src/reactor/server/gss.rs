@@ -2,9 +2,9 @@
 //! that no reply leaves without it. Called where replies are sent.
 
 use crate::fabric::{ConnId, Peer};
-use crate::mem::{Buf, Bulk};
+use crate::mem::Bulk;
 use crate::reactor::in_flight::deferred::DeferredReply;
-use crate::reactor::in_flight::gss_jobs::{Body, Purpose, PurposeKind};
+use crate::reactor::in_flight::gss_jobs::{Body, Purpose};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::server_call::Serving;
@@ -72,7 +72,7 @@ impl CoreCell {
         let laid_out = protection.lay_out(&pool, &data, draft);
         let mut reactor = self.reactor();
         match laid_out {
-            Ok(reply) if reactor.gss_work().takes(to.conn, reply.message.len()) => {
+            Ok(reply) if reactor.gss_work.takes(to.conn, reply.message.len()) => {
                 if let Some(c) = reactor.conn(to.conn) {
                     c.serves.of(to.slot).is_sealing = true;
                 }
@@ -102,7 +102,7 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: Option<ConnId>) {
         loop {
-            let finished = self.reactor().gss_work().wait_for(conn, PurposeKind::Reply);
+            let finished = self.reactor().gss_work.wait_for(conn, Purpose::is_reply);
             let Some((sealed, end)) = finished else { return };
             self.finish_sealed(sealed, end.is_ok());
         }
@@ -113,18 +113,10 @@ impl CoreCell {
         else {
             return;
         };
-        let mut reactor = self.reactor();
-        let Some(message) = reactor.take_deferred(conn, slot) else { return };
-        let timer = reactor.conn(conn).and_then(|c| c.serves.of(slot).timer.take());
-        if let Some(timer) = timer {
-            reactor.count_duration(timer);
-        }
-        let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
-        match is_sealed {
-            true => reactor.place_sealed(&to, reply, data),
-            false => reactor.refuse(&to, &SYSTEM_ERR),
-        }
-        reactor.repost(conn, message);
+        self.reactor().answer_deferred(conn, slot, |reactor, to| match is_sealed {
+            true => reactor.place_sealed(to, reply, data),
+            false => reactor.refuse(to, &SYSTEM_ERR),
+        });
     }
 
     /// A number for the host at the other end, by which its contexts are counted.
@@ -150,7 +142,7 @@ impl Reactor {
         mut reply: LaidOut,
         data: ReplyData,
     ) {
-        match protection.seal(&mut reply, self.gss_work().crypto()) {
+        match protection.seal(&mut reply, self.gss_work.crypto()) {
             Ok(()) => self.place_sealed(to, reply.message, data),
             Err(why) => self.refuse_unsealed(to, why),
         }
@@ -172,20 +164,13 @@ impl Reactor {
     pub(in crate::reactor) fn try_offload_seal(&mut self, reply: &mut DeferredReply) -> bool {
         let (conn, slot) = (reply.conn(), reply.slot());
         let is_long = matches!(reply.answer(), DeferredAnswer::Unsealed { .. });
-        if !is_long || !self.gss_work().has_room(conn) {
+        if !is_long || !self.gss_work.has_room(conn) {
             return false;
         }
         if let DeferredAnswer::Unsealed { protection, reply, data } = reply.take_answer() {
             self.process_body(Body::reply((conn, slot), protection, reply, data));
         }
         true
-    }
-
-    /// The message of a call that is answered now, if it is still there.
-    pub(in crate::reactor) fn take_deferred(&mut self, conn: ConnId, slot: SlotId) -> Option<Buf> {
-        let message = self.conn(conn).and_then(|c| c.take_deferred(slot));
-        self.stats().stale += u64::from(message.is_none());
-        message
     }
 
     /// A call whose reply is being sealed counts as one that is answered later.

@@ -25,7 +25,8 @@ impl Reactor {
 
     /// Fetches the chunks of a call: as many as may be now.
     fn pull(&mut self, conn: ConnId, slot: SlotId) {
-        if self.peer_takes_no_reads(conn) {
+        // It may state that zero RDMA Reads may be active at it (RFC 5666 section 6.2).
+        if self.conn(conn).is_some_and(|c| c.negotiated.reads_max() == 0) {
             return self.refuse_pull(conn, slot);
         }
         match self.fetch(conn, ReadOwner::Call(slot)) {
@@ -50,11 +51,6 @@ impl Reactor {
             UnfetchedCall::Hidden => return self.refuse_pull(conn, slot),
         }
         self.refuse_unread(conn, slot, &SYSTEM_ERR);
-    }
-
-    /// The peer has stated that zero RDMA Reads may be active at it (RFC 5666 section 6.2).
-    fn peer_takes_no_reads(&mut self, conn: ConnId) -> bool {
-        self.conn(conn).is_some_and(|c| c.negotiated.reads_max() == 0)
     }
 
     /// The Read chunks of this call can never be fetched: ERR_CHUNK. RDMA Reads posted earlier complete first, so

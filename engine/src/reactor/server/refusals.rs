@@ -4,7 +4,7 @@
 
 use crate::fabric::ConnId;
 use crate::reactor::common::sends::Posted;
-use crate::reactor::in_flight::retry_entry::Waiting;
+use crate::reactor::in_flight::deadlines::Waiting;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
@@ -61,15 +61,13 @@ impl Reactor {
         let Some(c) = self.conn(conn) else { return };
         if c.answers_owed < c.serves.slots().max(1) {
             c.answers_owed += 1;
-            self.wait(conn, answer);
+            self.waiting.push_back((conn, answer));
         }
     }
 
     /// Tries again to send an answer that found no buffer.
     #[cold]
-    pub(in crate::reactor) fn resume_answer(&mut self, conn: ConnId, answer: Waiting) {
-        let Some(c) = self.conn(conn) else { return };
-        c.answers_owed = c.answers_owed.saturating_sub(1);
+    pub(in crate::reactor) fn answer(&mut self, conn: ConnId, answer: Waiting) {
         match answer {
             Waiting::Error(xid, version, error) => self.emit_error(conn, xid, version, error),
             Waiting::Refusal(xid, version, why) => self.emit_refusal(conn, xid, version, &why),

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr};
 use crate::mem::{Buf, Bulk};
 use crate::reactor::common::sends::Posted;
-use crate::reactor::in_flight::deferred::{DeferTicket, DeferredReply, Room};
+use crate::reactor::in_flight::deferred::{Deferred, DeferredReply, Room};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::read_ids::ReadOwner;
@@ -12,7 +12,6 @@ use crate::reactor::in_flight::reply_cache::Ticket;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::server::pulls::may_take;
 use crate::reactor::server::rfc5666::exports::Exported;
-use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::types::encode_buffer::EncodeError;
@@ -465,7 +464,7 @@ impl Reactor {
 
     /// The ticket with which another thread answers a call; `None` when the connection or its origin has its share of
     /// the places for deferred calls, or no memory for the reply is left.
-    pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<DeferTicket> {
+    pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<Deferred> {
         let (c, core) = self.conn_and_core(to.conn)?;
         let caller = Arc::clone(c.caller()?);
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
@@ -478,18 +477,22 @@ impl Reactor {
             Some(stage) => stage,
             None => self.reply_block_from_own_share(to.conn, bytes)?,
         };
-        let room = Room::new(self.arena().clone(), share, stage, plan);
-        #[cfg(feature = "gss")]
-        let room = room.under(
-            protection.map(|protection| (protection, Arc::clone(self.gss_work().crypto()))),
-            self.gss_work().at_once_bytes(),
-        );
+        let room = Room {
+            pool: self.arena().clone(),
+            share,
+            stage,
+            plan,
+            #[cfg(feature = "gss")]
+            protection: protection.map(|it| (it, Arc::clone(self.gss_work.crypto()))),
+            #[cfg(feature = "gss")]
+            at_once_bytes: self.gss_work.at_once_bytes(),
+        };
         if let Some(timer) = self.take_timer() {
             self.conn(to.conn)?.serves.of(to.slot).timer = Some(timer);
         }
         let mut reply = self.deferred_replies().take()?;
         reply.begin(to.conn, to.slot, room);
-        Some(DeferTicket::new(caller, reply))
+        Some(Deferred::new(caller, reply))
     }
 
     /// The answer of a deferred call arrived by mail.
@@ -505,34 +508,54 @@ impl Reactor {
         if self.try_offload_seal(reply) {
             return;
         }
-        let deferred =
-            |c: &mut Conn| Some((c.take_deferred(slot)?, c.serves.of(slot).timer.take()));
-        let Some((message, timer)) = self.conn(conn).and_then(deferred) else {
+        self.answer_deferred(conn, slot, |reactor, to| {
+            // In front of the others: a large answer is moved to be taken.
+            if matches!(reply.answer(), DeferredAnswer::Plain) {
+                return reactor.place_plain_encoded(to, reply);
+            }
+            match reply.take_answer() {
+                DeferredAnswer::Results(mut results) => {
+                    results.stream = results.stream.or_else(|| reply.take_stage());
+                    reactor.send_encoded(to, &mut results);
+                }
+                #[cfg(feature = "gss")]
+                DeferredAnswer::Unsealed { protection, reply, data } => {
+                    reactor.seal_now(to, &protection, reply, data);
+                }
+                DeferredAnswer::Plain => {}
+                DeferredAnswer::Refused(why) => reactor.refuse(to, &why),
+            }
+        });
+    }
+
+    /// Answers a deferred call, if it is still open.
+    #[inline(always)]
+    pub(in crate::reactor) fn answer_deferred(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+        answer: impl FnOnce(&mut Self, &ReplyTarget<'_>),
+    ) {
+        let Some(message) = self.take_deferred(conn, slot) else { return };
+        answer(self, &ReplyTarget { conn, slot, message: message.bytes(), plain: false });
+        self.repost(conn, message);
+    }
+
+    /// The message of a deferred call, whose sinks are emptied and whose time ends, if the call is still open.
+    #[inline]
+    pub(in crate::reactor) fn take_deferred(&mut self, conn: ConnId, slot: SlotId) -> Option<Buf> {
+        let open = self.conn(conn).filter(|c| c.lane.proto().responder.is_delivered(slot));
+        let Some(c) = open else {
             self.stats().stale += 1;
-            return;
+            return None;
         };
+        c.redeem_send();
+        c.serves.clear_sinks(slot);
+        let (message, timer) = (c.serves.take_message(slot), c.serves.of(slot).timer.take());
         if let Some(timer) = timer {
             self.count_duration(timer);
         }
-        let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
-        // In front of the others: a large answer is moved to be taken.
-        if matches!(reply.answer(), DeferredAnswer::Plain) {
-            self.place_plain_encoded(&to, reply);
-            return self.repost(conn, message);
-        }
-        match reply.take_answer() {
-            DeferredAnswer::Results(mut results) => {
-                results.stream = results.stream.or_else(|| reply.take_stage());
-                self.send_encoded(&to, &mut results);
-            }
-            #[cfg(feature = "gss")]
-            DeferredAnswer::Unsealed { protection, reply, data } => {
-                self.seal_now(&to, &protection, reply, data);
-            }
-            DeferredAnswer::Plain => {}
-            DeferredAnswer::Refused(why) => self.refuse(&to, &why),
-        }
-        self.repost(conn, message);
+        message
     }
 
     /// The results are where they were encoded, and are not moved.
@@ -568,18 +591,6 @@ impl Reactor {
             }
             self.send_reply(to, (message, &plan), Ok(reply));
         }
-    }
-}
-
-impl Conn {
-    /// The message of a deferred call, and its sinks emptied, if the call is still open.
-    pub(in crate::reactor) fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
-        if !self.lane.proto().responder.is_delivered(slot) {
-            return None;
-        }
-        self.redeem_send();
-        self.serves.clear_sinks(slot);
-        self.serves.take_message(slot)
     }
 }
 

@@ -18,10 +18,10 @@ use crate::reactor::in_flight::stalls::Outstanding;
 use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::rfc5666::Dialect;
 use crate::reactor::state::serve_table::ServeTable;
+use crate::reactor::types::memory::lazy_pool;
 use crate::reactor::types::negotiate::{Negotiated, Settled, Terms};
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::{ClientContext, Protection};
-use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Connection;
 use spinrpc_proto::events::SlotId;
@@ -226,6 +226,17 @@ impl Conn {
         return true;
     }
 
+    /// A call ended without a checked reply: its protection is no longer needed.
+    #[inline]
+    pub(in crate::reactor) fn forget_sent(&mut self, slot: SlotId) {
+        #[cfg(feature = "gss")]
+        if let Some(gss) = &mut self.gss {
+            drop(gss.take(slot.xid()));
+        }
+        #[cfg(not(feature = "gss"))]
+        let _ = slot;
+    }
+
     /// Releases the send-queue places reserved for a reply.
     #[inline]
     pub(in crate::reactor) fn release(&mut self, slot: SlotId) {
@@ -346,28 +357,13 @@ fn protocol(
     }
 }
 
-/// Buffers of a connection. Buffers without memory of the driver take address space when the connection opens, and
-/// memory as they are used: an idle connection holds almost none. A device is told of them, and pins all of them, with the
-/// first one that is posted.
 fn buffers(
     what: &str,
     bytes: usize,
     count: u64,
     memory: &mut Option<Region>,
 ) -> Result<BufPool, FabricError> {
-    let failed = |reason: String, source: Option<std::io::Error>| FabricError {
-        op: format!("map {count} {what} buffers of {bytes} bytes"),
-        reason,
-        source,
-    };
-    let count = count as usize;
-    let needed = BufPool::region_bytes(bytes, count).map_err(|e| failed(e.to_string(), None))?;
-    if let Some(given) = memory.as_mut().and_then(|memory| memory.split_to(needed)) {
-        return BufPool::new(given, bytes, count).map_err(|e| failed(e.to_string(), None));
-    }
-    let request = PageRequest { huge: HugePages::Off, prefault: false, lock: false, node: None };
-    let mapping =
-        Mapping::anonymous(needed, request).map_err(|e| failed(e.to_string(), Some(e)))?;
-    BufPool::new(Region::from_mapping(mapping), bytes, count)
-        .map_err(|e| failed(e.to_string(), None))
+    let (what, count) = (format!("{count} {what} buffers of {bytes} bytes"), count as usize);
+    let needed = BufPool::region_bytes(bytes, count);
+    lazy_pool(what, needed, memory, |region| BufPool::new(region, bytes, count))
 }

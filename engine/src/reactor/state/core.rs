@@ -7,9 +7,9 @@ use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Endpoint, Ends, FabricError, ShortEnds};
 use crate::mem::{Buf, Bulk, BulkPool};
 use crate::reactor::in_flight::box_pool::BoxPool;
-use crate::reactor::in_flight::deadlines::Overdue;
+use crate::reactor::in_flight::deadlines::{Overdue, Waiting};
 use crate::reactor::in_flight::deferred::{Caller, DeferredReply};
-use crate::reactor::in_flight::drain::{DrainRequest, Leaving};
+use crate::reactor::in_flight::drain::Leaving;
 #[cfg(feature = "gss")]
 use crate::reactor::in_flight::gss_jobs::{Body, GssWork};
 use crate::reactor::in_flight::latency::Latencies;
@@ -17,7 +17,6 @@ use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::in_flight::origins::Origins;
 use crate::reactor::in_flight::panic_log::PanicLog;
 use crate::reactor::in_flight::reconnecting::DetachedClients;
-use crate::reactor::in_flight::retry_entry::Waiting;
 use crate::reactor::in_flight::roles::Roles;
 use crate::reactor::in_flight::stalls::StallTimer;
 use crate::reactor::state::conn_table::ConnTable;
@@ -54,9 +53,6 @@ pub(crate) struct CoreCell {
     pub(crate) crypto: Arc<CryptoCounts>,
 }
 
-/// See [`Core::ended`].
-pub(in crate::reactor) type EndedCalls = VecDeque<(ConnId, SlotToken, CallEnd)>;
-
 /// Everything one core owns. What its connections share is a [`Core`].
 pub(crate) struct Reactor {
     // Dropped first: the driver uses memory of the connections.
@@ -71,7 +67,7 @@ pub(crate) struct Core {
     clock: Clock,
     bulk: BulkPool,
     /// Of `bulk`, for each origin that has connections.
-    origins: Origins,
+    pub(in crate::reactor) origins: Origins,
     inbox: Arc<Inbox>,
     stats: StatsSnapshot,
     next_deadline: Instant,
@@ -79,14 +75,15 @@ pub(crate) struct Core {
     default_timeout_ticks: u64,
     memory_wait_ticks: u64,
     pub(in crate::reactor) stalls: StallTimer,
-    waiting: VecDeque<(ConnId, Waiting)>,
+    /// Messages and answers that wait for memory or room, and are tried again in whole turns.
+    pub(in crate::reactor) waiting: VecDeque<(ConnId, Waiting)>,
     /// Calls that have ended without an answer, in the order in which the application is told.
-    ended: EndedCalls,
-    interrupted: DetachedClients,
+    pub(in crate::reactor) ended: VecDeque<(ConnId, SlotToken, CallEnd)>,
+    pub(in crate::reactor) interrupted: DetachedClients,
     /// Panics of handlers of all cores.
     panics: Arc<PanicLog>,
     /// Lost connections are not replaced any more.
-    ending: bool,
+    pub(in crate::reactor) ending: bool,
     /// Replies of deferred calls. Those of calls whose answers have not arrived by mail are out; each has its place there.
     deferred: BoxPool<DeferredReply>,
     deferred_places: DeferredPlaces,
@@ -110,14 +107,14 @@ pub(crate) struct Core {
     /// New connections are refused.
     is_shut_down: bool,
     /// Set during a graceful shutdown; connections of clients are then refused, too.
-    leaving: Option<Leaving>,
+    pub(in crate::reactor) leaving: Option<Leaving>,
     /// The call that a measured handler is processing and has not deferred.
     timer: Option<CallTimer>,
     /// Counts measured calls; kept when measuring ends, for calls that are still deferred.
     latencies: Option<Arc<Latencies>>,
     /// Bodies that threads seal and open, and calls that wait.
     #[cfg(feature = "gss")]
-    gss_work: GssWork,
+    pub(in crate::reactor) gss_work: GssWork,
 }
 
 impl CoreCell {
@@ -279,6 +276,26 @@ impl Reactor {
             self.core.fabric.close(conn);
         }
     }
+
+    /// Looks at the outstanding requests of each connection, if that is due, and closes the connections with a request that
+    /// has been outstanding for too long.
+    pub(in crate::reactor) fn end_stalled(&mut self, now: Instant) {
+        if !self.stalls.take_due(now) {
+            return;
+        }
+        let (conns, core) = self.split();
+        let mut stalled: Vec<ConnId> = Vec::new();
+        for c in conns.iter_mut().filter(|c| c.closing.is_none()) {
+            core.stalls.begin(now);
+            if c.is_stalled(core.fabric()) {
+                stalled.push(c.id);
+            }
+        }
+        self.stats().connections_stalled += stalled.len() as u64;
+        for conn in stalled {
+            self.begin_close(conn, DownCause::Stalled);
+        }
+    }
 }
 
 impl Core {
@@ -366,40 +383,15 @@ impl Core {
         &mut self.stats
     }
 
-    pub(in crate::reactor) fn origins(&mut self) -> &mut Origins {
-        &mut self.origins
-    }
-
-    pub(in crate::reactor) fn interrupted(&mut self) -> &mut DetachedClients {
-        &mut self.interrupted
-    }
-
-    pub(in crate::reactor) fn interrupted_and_ended(
-        &mut self,
-    ) -> (&mut DetachedClients, &mut EndedCalls) {
-        (&mut self.interrupted, &mut self.ended)
-    }
-
-    /// Calls whose ends the application has not been told yet.
-    pub(in crate::reactor) fn ended(&mut self) -> &mut EndedCalls {
-        &mut self.ended
-    }
-
     /// A call has ended without an answer.
     pub(in crate::reactor) fn end_call(&mut self, conn: ConnId, call: SlotToken, end: CallEnd) {
         self.ended.push_back((conn, call, end));
     }
 
-    #[cfg(feature = "gss")]
-    #[inline]
-    pub(in crate::reactor) fn gss_work(&mut self) -> &mut GssWork {
-        &mut self.gss_work
-    }
-
     /// Has a thread of the core seal or open a body.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) fn process_body(&mut self, body: Body) {
-        if self.gss_work().push(body) {
+        if self.gss_work.push(body) {
             self.wake_by(Instant(0));
         }
     }
@@ -408,22 +400,6 @@ impl Core {
     pub(in crate::reactor) fn private_bulk(&mut self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let is_exposed = self.fabric.memory(conn).arena.is_some_and(BulkPool::is_exposed);
         if is_exposed { self.bulk.take(bytes) } else { self.fabric.bulk(conn, bytes) }
-    }
-}
-
-/// The queue of messages and answers that wait for memory or room, and are tried again in whole turns.
-impl Core {
-    #[cold]
-    pub(in crate::reactor) fn wait(&mut self, conn: ConnId, what: Waiting) {
-        self.waiting.push_back((conn, what));
-    }
-
-    pub(in crate::reactor) fn next_waiting(&mut self) -> Option<(ConnId, Waiting)> {
-        self.waiting.pop_front()
-    }
-
-    pub(in crate::reactor) fn waiting(&self) -> usize {
-        self.waiting.len()
     }
 }
 
@@ -459,29 +435,11 @@ impl Core {
         Ok(conn)
     }
 
-    /// Lost connections are not replaced from now on.
-    pub(in crate::reactor) fn begin_ending(&mut self) {
-        self.ending = true;
-    }
-
-    pub(in crate::reactor) fn is_ending(&self) -> bool {
-        self.ending
-    }
-
     /// New connections are refused from now on. The last report of a graceful shutdown is final: calls are abandoned,
     /// not finished.
     pub(in crate::reactor) fn refuse_connections(&mut self) {
         self.is_shut_down = true;
         self.leaving = None;
-    }
-
-    /// A graceful shutdown begins.
-    pub(in crate::reactor) fn leave(&mut self, request: DrainRequest) {
-        self.leaving = Some(Leaving::new(request));
-    }
-
-    pub(in crate::reactor) fn leaving(&mut self) -> Option<&mut Leaving> {
-        self.leaving.as_mut()
     }
 }
 

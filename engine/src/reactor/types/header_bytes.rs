@@ -53,7 +53,7 @@ pub(crate) const SYSTEM_ERR: RpcRefusal = RpcRefusal::Accepted(AcceptStatus::Sys
 
 /// The credential of this call is of flavor RPCSEC_GSS. Its flavor stands before all counted data (RFC 5531 section 9), so that
 /// padding moves it nowhere.
-pub(in crate::reactor) fn is_under_gss(message: &[u8]) -> bool {
+pub(crate) fn is_under_gss(message: &[u8]) -> bool {
     const FLAVOR_AT: usize = 24;
     message.get(FLAVOR_AT..FLAVOR_AT + 4) == Some(&AuthFlavor::Gss.to_wire().to_be_bytes())
 }

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Want};
 use crate::fabric::FabricError;
-use crate::mem::{BufPool, BulkClass, BulkPool, Region, Slab, SlabLayout};
+use crate::mem::{BufPool, BulkClass, BulkPool, PoolError, Region, Slab, SlabLayout};
 use crate::sys::mmap::{HugePages, Mapping, PageRequest};
 use crate::sys::topology::Topology;
 use std::io;
@@ -82,11 +82,8 @@ pub(crate) fn message_bytes(config: &Config) -> usize {
 /// The private registered memory of a core, for RDMA Read sinks, long replies and the
 /// application's results. Called on the core's own thread, which is pinned already.
 pub(crate) fn core_pool(config: &Config, cpu: usize) -> Result<BulkPool, FabricError> {
-    let failed = |reason: String, source: Option<io::Error>| FabricError {
-        op: format!("map {} MiB of registered memory (mem.arena_mib)", config.arena_bytes() >> 20),
-        reason,
-        source,
-    };
+    let mib = config.arena_bytes() >> 20;
+    let failed = not_mapped(format!("map {mib} MiB of registered memory (mem.arena_mib)"));
     let classes = classes(config.arena_bytes(), config.peer_limits().payload_bytes_max as usize);
     let bytes = BulkPool::region_bytes(&classes).map_err(|e| failed(e.to_string(), None))?;
     let mapping = Mapping::anonymous(bytes, page_request(config, cpu))
@@ -106,13 +103,30 @@ fn page_request(config: &Config, cpu: usize) -> PageRequest {
     }
 }
 
+/// A pool in a part of `given`, or else in address space that takes memory as it is used: an idle connection holds almost none.
+/// A device is told of it, and pins all of it, with the first buffer that is posted.
+pub(in crate::reactor) fn lazy_pool<P>(
+    what: String,
+    bytes: Result<usize, PoolError>,
+    given: &mut Option<Region>,
+    pool: impl FnOnce(Region) -> Result<P, PoolError>,
+) -> Result<P, FabricError> {
+    let failed = not_mapped(format!("map {what}"));
+    let no_pool = |error: PoolError| failed(error.to_string(), None);
+    let bytes = bytes.map_err(no_pool)?;
+    let request = PageRequest { huge: HugePages::Off, prefault: false, lock: false, node: None };
+    let map = || Mapping::anonymous(bytes, request).map(Region::from_mapping);
+    let region = given.as_mut().and_then(|memory| memory.split_to(bytes)).map_or_else(map, Ok);
+    pool(region.map_err(|error| failed(error.to_string(), Some(error)))?).map_err(no_pool)
+}
+
+fn not_mapped(op: String) -> impl Fn(String, Option<io::Error>) -> FabricError {
+    move |reason, source| FabricError { op: op.clone(), reason, source }
+}
+
 /// Memory for the application, near the first core.
 pub(crate) fn slab(config: &Config, layout: SlabLayout) -> Result<Slab, FabricError> {
-    let failed = |reason: String, source: Option<io::Error>| FabricError {
-        op: format!("map a slab of {layout}"),
-        reason,
-        source,
-    };
+    let failed = not_mapped(format!("map a slab of {layout}"));
     let cpu = config.cpus().first().copied().unwrap_or(0);
     let slab = Slab::new(layout, page_request(config, cpu))
         .map_err(|error| failed(why_unmapped(&error, config), Some(error)))?;

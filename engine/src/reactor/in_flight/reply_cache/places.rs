@@ -11,7 +11,7 @@
 
 use super::results::{PLACE_BYTES, REPLY_BYTES_MAX, Results, Stored};
 use super::{CallKey, KIN_PART};
-use crate::reactor::in_flight::deferred::DeferTicket;
+use crate::reactor::in_flight::deferred::Deferred;
 use crate::reactor::types::calls::RpcRefusal;
 use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
@@ -64,7 +64,7 @@ enum Content {
     /// Free, or more of another place's results.
     Nothing,
     /// The call's handler is running, or will answer later. Calls that repeat it wait for the reply.
-    Running(Vec<DeferTicket>),
+    Running(Vec<Deferred>),
     Replied(Results),
     Refused(RpcRefusal),
 }
@@ -251,7 +251,7 @@ impl State {
     }
 
     /// Takes a call out of its place, which is free then. The caller drops the waiting call without holding the lock.
-    pub(super) fn vacate(&mut self, index: u32) -> Vec<DeferTicket> {
+    pub(super) fn vacate(&mut self, index: u32) -> Vec<Deferred> {
         self.unlink(index);
         let content = std::mem::replace(&mut self.place(index).content, Content::Nothing);
         match content {
@@ -354,7 +354,7 @@ impl Place {
 /// Replies.
 impl State {
     /// Keeps the waiting call of a place that is running, until the reply is there.
-    pub(super) fn wait(&mut self, index: u32, call: DeferTicket) {
+    pub(super) fn wait(&mut self, index: u32, call: Deferred) {
         if let Content::Running(waiting) = &mut self.place(index).content {
             waiting.push(call);
         }
@@ -366,17 +366,17 @@ impl State {
         index: u32,
         data: &ReplyData,
         draft: &EncodedStream<'_>,
-    ) -> Vec<DeferTicket> {
+    ) -> Vec<Deferred> {
         let kept = self.store(index, data, draft);
         self.keep(index, kept.map_or(Content::Refused(SYSTEM_ERR), Content::Replied))
     }
 
     /// Keeps an RPC error.
-    pub(super) fn keep_refusal(&mut self, index: u32, refusal: RpcRefusal) -> Vec<DeferTicket> {
+    pub(super) fn keep_refusal(&mut self, index: u32, refusal: RpcRefusal) -> Vec<Deferred> {
         self.keep(index, Content::Refused(refusal))
     }
 
-    fn keep(&mut self, index: u32, reply: Content) -> Vec<DeferTicket> {
+    fn keep(&mut self, index: u32, reply: Content) -> Vec<Deferred> {
         let before = std::mem::replace(&mut self.place(index).content, reply);
         self.kin_at(index).running -= 1;
         self.enqueue(index);
@@ -462,7 +462,7 @@ impl State {
     }
 
     /// Encodes the stored reply for the calls that have waited.
-    pub(super) fn answer_for(&mut self, index: u32, waiting: &mut [DeferTicket]) {
+    pub(super) fn answer_for(&mut self, index: u32, waiting: &mut [Deferred]) {
         if !waiting.is_empty()
             && let Some(stored) = self.stored(index)
         {

@@ -2,8 +2,8 @@
 
 use crate::config::Config;
 use crate::fabric::FabricError;
-use crate::mem::{Buf, BulkClass, BulkPool, PoolError, Region};
-use crate::sys::mmap::{HugePages, Mapping, PageRequest};
+use crate::mem::{Buf, BulkClass, BulkPool};
+use crate::reactor::types::memory::lazy_pool;
 use spinrpc_proto::alignment::Alignment;
 
 /// Tails of a connection for each of its receives: one is posted, and one the application may hold.
@@ -31,7 +31,11 @@ impl ReceiveChains {
         let tail_bytes = config.recv_buffer_bytes().saturating_sub(head_bytes);
         let count = receives as usize * TAILS_PER_RECEIVE;
         let block_bytes = tail_bytes.next_multiple_of(PAGE_BYTES);
-        let tails = block_pool(BulkClass { block_bytes, count })?;
+        let classes = [BulkClass { block_bytes, count }];
+        let what = format!("{count} second receive buffers of {block_bytes} bytes");
+        let bytes = BulkPool::region_bytes(&classes);
+        let pool = |region| BulkPool::new(region, &classes);
+        let tails = lazy_pool(what, bytes, &mut None, pool)?;
         Ok(Self { tails, head_bytes, tail_bytes })
     }
 
@@ -53,18 +57,4 @@ impl ReceiveChains {
         buf.chain(self.head_bytes, tail);
         true
     }
-}
-
-fn block_pool(class: BulkClass) -> Result<BulkPool, FabricError> {
-    let BulkClass { block_bytes, count } = class;
-    let failed = |reason: String, source: Option<std::io::Error>| FabricError {
-        op: format!("map {count} second receive buffers of {block_bytes} bytes"),
-        reason,
-        source,
-    };
-    let no_pool = |error: PoolError| failed(error.to_string(), None);
-    let bytes = BulkPool::region_bytes(&[class]).map_err(no_pool)?;
-    let request = PageRequest { huge: HugePages::Off, prefault: false, lock: false, node: None };
-    let mapping = Mapping::anonymous(bytes, request).map_err(|e| failed(e.to_string(), Some(e)))?;
-    BulkPool::new(Region::from_mapping(mapping), &[class]).map_err(no_pool)
 }
