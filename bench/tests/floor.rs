@@ -12,13 +12,14 @@ fn the_floor_is_a_table_and_a_document() {
     let json = folder.file("r.json");
     let [table, _] =
         spinperf(&["floor", "--duration", "2ms", "--repeats", "3", "--json", &json]).with(0);
-    for limit in ["cache line round trip", "bare ring exchanges", "memcpy, 1 MiB", "kernel"] {
+    for limit in ["cache line round trip", "bare ring exchanges", "memcpy, 1 MiB", "TCP round trip"]
+    {
         assert!(table.contains(limit), "no {limit} in\n{table}");
     }
     let report = report_in(&json);
     assert_eq!(report["schema"], "spinperf/3");
     let floor = report["floor"].as_array().unwrap();
-    assert_eq!(floor.len(), 6);
+    assert_eq!(floor.len(), 7);
     for row in floor {
         assert_eq!(row["values"].as_array().unwrap().len(), 3, "{row}");
         assert!(row["median"].as_f64().unwrap() > 0.0, "{row}");
