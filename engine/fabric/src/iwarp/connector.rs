@@ -96,7 +96,12 @@ impl Connector for IwarpConnector {
         let attempt = Attempt { op: format!("listen {address}") };
         let private_data = attempt.padded(private_data)?;
         let own = attempt.resolve_own(address, true)?;
-        let failed = |error| attempt.failed(format!("{own} cannot be bound"), Some(error));
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                attempt.failed("another server listens there already", Some(error))
+            }
+            _ => attempt.failed(format!("{own} cannot be bound"), Some(error)),
+        };
         let socket = TcpListener::bind(own).map_err(failed)?;
         let (config, hosts) = (self.config.clone(), self.hosts.clone());
         let op = attempt.op.clone();
