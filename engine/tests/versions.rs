@@ -152,6 +152,28 @@ fn a_refused_offer_is_sent_again_in_version_one_on_the_same_connection() {
     }
 }
 
+/// It could not be sent again in version one. The client is refused the call, and does not lose a connection over it.
+#[test]
+fn an_offer_that_no_memory_keeps_is_not_made() {
+    let server = server_of(Versions::One);
+    let engine = Engine::new(valid(client_of(Versions::Both))).unwrap();
+    let mut core = engine.core(0).unwrap();
+    let lengths = (0..20).rev().map(|shift| 1 << shift);
+    let hoard: Vec<Bulk> = lengths
+        .flat_map(|bytes| std::iter::from_fn(|| core.bulk(bytes)).collect::<Vec<_>>())
+        .collect();
+    let refused = common::caller::open(&mut core, &server.address, all_words).err();
+    let why = match refused {
+        Some(ConnectError::FirstCall(CallError::NotStarted(why))) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why.is_transient(), "{why:?}");
+    assert_eq!(server.stats().errors_sent, 0);
+    drop(hoard);
+    let (_, heard) = common::caller::open(&mut core, &server.address, all_words).unwrap();
+    assert_eq!(version_of(&heard.borrow()), ONE);
+}
+
 /// Version two section 5.2: "If the initial negotiation message is lost or dropped".
 #[test]
 fn a_connection_lost_over_the_offer_is_made_anew_in_version_one() {

@@ -126,12 +126,10 @@ impl Reactor {
             ));
         }
         let order = self.stats().calls_sent;
-        call.kept = Kept::new(self.arena(), draft, order, call.terms, &call.results);
+        let kept = Kept::new(self.arena(), draft, order, call.terms, &call.results);
         let longest_bytes = longest_block_bytes(self.config());
-        match call.kept {
-            None if is_lasting => Err(no_block(draft.stream().len(), longest_bytes)),
-            _ => Ok(()),
-        }
+        call.kept = Some(kept.ok_or_else(|| no_block(draft.stream().len(), longest_bytes))?);
+        Ok(())
     }
 
     #[cfg(not(feature = "gss"))]
