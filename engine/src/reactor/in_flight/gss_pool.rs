@@ -1,4 +1,4 @@
-//! The threads that seal and open the long bodies of a core. They start with the first such bodies, and end with the core.
+//! The threads that seal and open the long bodies of a core. They start with the first such body, and end with the core.
 //! Connections take turns, however many bodies one of them has.
 
 use crate::reactor::in_flight::gss_jobs::{Body, Finished};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Threads of one core: with two the next body does not wait for the longest one, and the threads of all cores do not take
 /// many CPUs from others.
-const THREADS_MAX: usize = 2;
+const THREADS: usize = 2;
 
 /// A thread without work looks around so often, although it is woken for work and for the end of its core.
 const REST: Duration = Duration::from_secs(10);
@@ -39,7 +39,6 @@ struct Bodies {
     /// Index of the connection whose body was begun last.
     last: u32,
     threads: usize,
-    resting: usize,
     is_over: bool,
 }
 
@@ -51,7 +50,6 @@ impl BodyThreads {
             done: VecDeque::with_capacity(bodies_max),
             last: u32::MAX,
             threads: 0,
-            resting: 0,
             is_over: false,
         });
         let queue = Queue { bodies, changed: Condvar::new(), inbox, crypto };
@@ -65,12 +63,12 @@ impl BodyThreads {
     /// Has a thread process a body. Without one does so itself, and returns true.
     pub(super) fn process(&self, mut body: Body) -> bool {
         let mut bodies = lock(&self.queue.bodies);
-        if let Some(spawn) = self.spawn
-            && bodies.resting <= bodies.waiting.len()
-            && bodies.threads < THREADS_MAX
-        {
-            let queue = Arc::clone(&self.queue);
-            bodies.threads += usize::from(spawn(Box::new(move || queue.process_bodies())));
+        if let Some(spawn) = self.spawn.filter(|_| bodies.threads == 0) {
+            // All at once: to start one later would allocate among messages.
+            for _ in 0..THREADS {
+                let queue = Arc::clone(&self.queue);
+                bodies.threads += usize::from(spawn(Box::new(move || queue.process_bodies())));
+            }
         }
         if bodies.threads == 0 {
             let end = body.process(&self.queue.crypto);
@@ -104,9 +102,7 @@ impl Queue {
         let mut bodies = lock(&self.bodies);
         while !bodies.is_over {
             let Some(mut body) = bodies.next() else {
-                bodies.resting += 1;
                 bodies = wait_for_change(&self.changed, bodies, &self.bodies, REST);
-                bodies.resting -= 1;
                 continue;
             };
             drop(bodies);
