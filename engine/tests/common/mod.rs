@@ -40,6 +40,15 @@ pub(crate) fn device() -> Option<String> {
     std::env::var(DEVICE_VARIABLE).ok()
 }
 
+/// Expects the end of a peer that was killed. Only shared memory can always tell that from one that left: of a socket or a
+/// device whose bytes had all been read, the system says the same.
+#[track_caller]
+pub(crate) fn expect_killed(cause: Option<&spinrpc::DownCause>) {
+    let is_killed = cause == Some(&spinrpc::DownCause::PeerDied);
+    let is_gone = device().is_some() && cause == Some(&spinrpc::DownCause::Remote);
+    assert!(is_killed || is_gone, "{cause:?}");
+}
+
 /// An address that no other test, and no other run, uses.
 pub(crate) fn unique_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -87,7 +87,7 @@ impl Load {
     #[track_caller]
     fn expect_ended(&self) {
         let (cause, in_flight) = self.state.borrow_mut().down.take().unwrap();
-        assert_eq!(cause, DownCause::PeerDied);
+        crate::common::expect_killed(Some(&cause));
         let state = self.state.borrow();
         assert!(state.in_flight.is_empty(), "never ended: {:?}", state.in_flight);
         assert_eq!((state.disconnected, state.ended), (in_flight as u64, state.next));
@@ -140,7 +140,7 @@ impl Survivor {
         run_core(&mut self.core, "the end", || is_down() && shared.downs() == downs + 1);
         let noticed = killed.elapsed();
         load.expect_ended();
-        assert_eq!(self.shared.last_down(), Some(DownCause::PeerDied));
+        crate::common::expect_killed(self.shared.last_down().as_ref());
         self.answer_nobody();
         noticed
     }
