@@ -62,9 +62,9 @@ wait_for() {
     done
 }
 
-# listening PORT: whether a process, or the kernel, listens there by rdma_cm.
+# listening PORT: whether a process, or the kernel, listens there, by rdma_cm or at a socket.
 listening() {
-    rdma resource show cm_id | grep -q "state LISTEN .*:$1 "
+    rdma resource show cm_id | grep -q "state LISTEN .*:$1 " || ss -Htln "sport = :$1" | grep -q .
 }
 
 # resources: what verbs objects there are on siw0 and rxe0, one line each. At rest siw0 has none, and

@@ -77,13 +77,14 @@ client_said() {
     grep -qEi "$1" /run/client
 }
 
-# job ADDRESS PROFILE KEY=VALUE...: runs of one process, each a line of keys from standard input, with what load has and
+# job ADDRESS|URL PROFILE KEY=VALUE...: runs of one process, each a line of keys from standard input, with what load has and
 # the keys that are the same for all. To start a process takes seconds in emulation.
 job() {
-    local line number=0
+    local line number=0 url=$1
+    [[ $url == *://* ]] || url=rdma://$url:$(port_of "$2")
     {
         printf 'schema = 1\n[defaults]\n'
-        keys address="rdma://$1:$(port_of "$2")" profile="/run/$2.toml" verify=full warmup=0ms duration=120s "${@:3}"
+        keys address="$url" profile="/run/$2.toml" verify=full warmup=0ms duration=120s "${@:3}"
         while read -r line; do
             printf '[[run]]\nname = "run-%d"\n' $((++number))
             # shellcheck disable=SC2086 # keys are words
