@@ -167,9 +167,9 @@ fn receive_set_or_unset_expect_false_and_no_change() {
 fn a_well_known_port_is_found_without_asking() {
     let (nfs, version) = (Program(100_003), Version(3));
     let known = |program, netid| find_service(program, version, netid, How::WellKnown);
-    assert_eq!(known(nfs, Netid::Rdma).unwrap().to_string(), "rdma://0.0.0.0:20049");
-    assert_eq!(known(nfs, Netid::Rdma6).unwrap().to_string(), "rdma://[::]:20049");
-    assert_eq!(known(wire::PROGRAM, Netid::Rdma).unwrap().to_string(), "rdma://0.0.0.0:111");
+    assert_eq!(known(nfs, Netid::Rdma).unwrap().to_string(), "any://0.0.0.0:20049");
+    assert_eq!(known(nfs, Netid::Rdma6).unwrap().to_string(), "any://[::]:20049");
+    assert_eq!(known(wire::PROGRAM, Netid::Rdma).unwrap().to_string(), "any://0.0.0.0:111");
     assert_eq!(known(nfs, Netid::Shm).unwrap().to_string(), NFS_ADDRESS);
     let error = known(PROGRAM, Netid::Shm).unwrap_err();
     assert!(matches!(error, RpcbindError::NotWellKnown { .. }), "{error}");

@@ -72,8 +72,8 @@ pub struct AddressError {
 }
 
 /// Address at which a service listens. `Display` writes the form that
-/// [`Core::connect`](crate::Core::connect) takes: `shm:NAME` or `rdma://HOST:PORT`; and
-/// `tcp://HOST:PORT`, which it does not take.
+/// [`Core::connect`](crate::Core::connect) takes: `shm:NAME` or `any://HOST:PORT`, as netid `rdma` does not tell whether devices or
+/// sockets (iWARP) lead there; and `tcp://HOST:PORT`, which it does not take.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// An IP port of an RDMA network.
@@ -198,7 +198,7 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ip(address) => write!(f, "rdma://{address}"),
+            Self::Ip(address) => write!(f, "any://{address}"),
             Self::Tcp(address) => write!(f, "tcp://{address}"),
             Self::Shm(address) => address.fmt(f),
         }
@@ -287,7 +287,8 @@ mod tests {
         ] {
             let endpoint = Endpoint::resolve(&Address::parse(address).unwrap()).unwrap();
             assert_eq!((endpoint.netid(), endpoint.universal().as_str()), (netid, universal));
-            assert_eq!(Address::parse(&endpoint.to_string()), Address::parse(address));
+            let shown = Address::parse(&endpoint.to_string()).unwrap();
+            assert_eq!(Endpoint::literal(&shown), Some(endpoint));
         }
         let named = Address::parse("rdma://localhost:1").unwrap();
         assert_eq!(Endpoint::literal(&named), None);
@@ -298,7 +299,7 @@ mod tests {
     fn an_unspecified_host_is_the_one_that_was_asked() {
         let asked = IpAddr::from([192, 0, 2, 7]);
         let every = Endpoint::parse(Netid::Rdma, "0.0.0.0.78.81").unwrap();
-        assert_eq!(every.on_host(asked).to_string(), "rdma://192.0.2.7:20049");
+        assert_eq!(every.on_host(asked).to_string(), "any://192.0.2.7:20049");
         let one = Endpoint::parse(Netid::Rdma, "192.0.2.1.78.81").unwrap();
         assert_eq!(one.clone().on_host(asked), one);
     }
@@ -337,7 +338,7 @@ mod tests {
     #[test]
     fn nfs_and_the_portmapper_have_well_known_ports() {
         let nfs = Endpoint::well_known(NFS, Netid::Rdma).unwrap();
-        assert_eq!(nfs.to_string(), "rdma://0.0.0.0:20049");
+        assert_eq!(nfs.to_string(), "any://0.0.0.0:20049");
         let nfs = Endpoint::well_known(NFS, Netid::Rdma6).unwrap();
         assert_eq!(nfs.universal(), "::.78.81");
         for program in [NFS, wire::PROGRAM] {
