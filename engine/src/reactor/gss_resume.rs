@@ -14,12 +14,12 @@ use spinrpc_proto::ids::Instant;
 impl CoreCell {
     /// The core has threads for long bodies.
     pub(crate) fn start_threads_by(&self, spawn: Spawn) {
-        self.reactor().gss_work.start_threads_by(spawn);
+        self.reactor().gss_work().start_threads_by(spawn);
     }
 
     /// Returns true if a body of this length is left to a thread by [`CoreCell::process`].
     pub(crate) fn takes_body(&self, conn: ConnId, bytes: usize) -> bool {
-        self.reactor().gss_work.takes(conn, bytes)
+        self.reactor().gss_work().takes(conn, bytes)
     }
 
     /// Has a thread open a body, which comes back as [`CoreEvent::Opened`].
@@ -30,18 +30,18 @@ impl CoreCell {
     /// Waits for the next reply of a connection that a thread opens.
     pub(crate) fn wait_for_reply(&self, conn: ConnId) -> Option<Finished> {
         let is_reply = |then: &Purpose| matches!(then, Purpose::Deliver { .. });
-        self.reactor().gss_work.wait_for(Some(conn), is_reply)
+        self.reactor().gss_work().wait_for(Some(conn), is_reply)
     }
 
     /// Goes on with the bodies that are finished, and with calls that wait; returns the number of bodies.
     pub(in crate::reactor) fn go_on_with_bodies(&self, up: &mut impl Upcalls) -> usize {
         let mut count = 0;
-        if self.reactor().gss_work.is_empty() {
+        if self.reactor().gss_work().is_empty() {
             return count;
         }
         let budget = self.reactor().config().poll_budget();
         while count < budget {
-            let finished = self.reactor().gss_work.next_finished();
+            let finished = self.reactor().gss_work().next_finished();
             let Some((body, end)) = finished else { break };
             count += 1;
             match body.then {

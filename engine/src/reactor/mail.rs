@@ -1,7 +1,6 @@
 //! Letters to a core, and the connections that come by them. Called by the turn.
 
 use crate::fabric::{ConnId, DownCause, Endpoint, FabricError, Peer};
-use crate::reactor::in_flight::drain::Leaving;
 use crate::reactor::in_flight::mailbox::{Mail, Requested};
 use crate::reactor::in_flight::roles::Roles;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
@@ -34,13 +33,14 @@ impl CoreCell {
                 }
                 Mail::Leave(request) => {
                     up.on_event(CoreEvent::Leave);
-                    self.reactor().leaving = Some(Leaving::new(request));
+                    self.reactor().leave(request);
                 }
                 Mail::Close(conn) => self.reactor().begin_close(conn, DownCause::Local),
                 Mail::Shutdown => {
                     #[cfg(feature = "gss")]
                     self.finish_seals(None);
-                    self.reactor().shut_down();
+                    self.reactor().close_all();
+                    self.reactor().give_up_all();
                 }
             }
         }
@@ -91,7 +91,7 @@ impl Reactor {
             return Err(FabricError { op, reason: "the engine is shut down".into(), source: None });
         }
         let mut conn = self.open(endpoint, roles)?;
-        let (id, agreed) = (conn.id, conn.terms.agreed());
+        let (id, agreed) = (conn.id, conn.negotiated);
         conn.post_receives(self.fabric_mut());
         self.conns().insert(conn);
         if let Some(lost) = lost {

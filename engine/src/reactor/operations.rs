@@ -9,12 +9,11 @@ use crate::reactor::in_flight::deferred::Deferred;
 use crate::reactor::in_flight::roles::NoReverse;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::state::conn_fast_path::ConnFastPath;
-use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::negotiate::Settled;
 use crate::reactor::types::stats::StatsSnapshot;
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::version::{Negotiation, TransportVersion};
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,15 +32,9 @@ impl CoreCell {
 
     /// Calls of `conn` that wait for their replies; `None` when it is down.
     pub(crate) fn in_flight(&self, conn: ConnId) -> Option<usize> {
-        let mut reactor = self.reactor();
-        let (conns, core) = reactor.split();
-        let count = |requester: &Requester<Box<[CallSlot]>>| {
+        self.reactor().with_calls(conn, |requester, _| {
             requester.credits().in_flight() as usize + requester.held().count()
-        };
-        match conns.find(conn) {
-            Some(c) => Some(count(&c.lane.proto().requester)),
-            None => Some(count(core.interrupted.calls_of(conn)?.0)),
-        }
+        })
     }
 
     /// The lane of a connection, which short messages use; `None` when it is down.
@@ -99,16 +92,14 @@ impl CoreCell {
     pub(crate) fn set_alarm(&self, after: Duration) {
         let mut reactor = self.reactor();
         let at = Instant(reactor.turn_time().0.saturating_add(reactor.ticks(after)));
-        let alarm = &mut reactor.interrupted.alarm;
-        *alarm = Some(alarm.map_or(at, |earlier| earlier.min(at)));
+        reactor.interrupted().set_alarm(at);
         reactor.wake_by(at);
     }
 
     /// Ends the held calls of a lost connection, then `CoreEvent::Gone`.
     pub(crate) fn give_up(&self, lost: ConnId, cause: DownCause) {
         let mut reactor = self.reactor();
-        if let Some(client) = reactor.interrupted.find(lost) {
-            client.give_up(cause);
+        if reactor.interrupted().give_up(lost, cause) {
             reactor.wake_by(Instant(0));
         }
     }
@@ -148,14 +139,5 @@ impl CoreCell {
     /// Memory of the core for the results of a call of this connection, counted in its share.
     pub(crate) fn bulk(&self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         self.reactor().charged_bulk(conn, bytes)
-    }
-}
-
-impl Reactor {
-    /// Ends every connection, including those that are still to come.
-    pub(in crate::reactor) fn shut_down(&mut self) {
-        self.refuse_connections();
-        self.close_all();
-        self.give_up_all();
     }
 }

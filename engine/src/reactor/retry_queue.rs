@@ -21,7 +21,7 @@ impl CoreCell {
     pub(super) fn resume(&self, up: &mut impl Upcalls) {
         let waiting = {
             let reactor = self.reactor();
-            reactor.waiting.len().min(reactor.config().poll_budget())
+            reactor.waiting().min(reactor.config().poll_budget())
         };
         for _ in 0..waiting {
             let resumed = self.reactor().resume_next();
@@ -41,17 +41,15 @@ impl CoreCell {
 
 impl Reactor {
     fn resume_next(&mut self) -> Option<Arrived> {
-        let (conn, what) = self.waiting.pop_front()?;
-        let c = self.conn(conn)?;
-        let Waiting::Message(message) = what else {
-            c.answers_owed = c.answers_owed.saturating_sub(1);
-            self.answer(conn, what);
-            return None;
-        };
-        c.wait_of(message)?.is_queued = false;
-        match message {
-            ReadOwner::Call(slot) => self.resume_call(conn, slot).map(Arrived::Call),
-            ReadOwner::Reply(slot) => Some(Arrived::Reply(conn, slot)),
+        match self.next_waiting()? {
+            (conn, Waiting::Message(ReadOwner::Call(slot))) => {
+                self.resume_call(conn, slot).map(Arrived::Call)
+            }
+            (conn, Waiting::Message(ReadOwner::Reply(slot))) => Some(Arrived::Reply(conn, slot)),
+            (conn, answer) => {
+                self.answer(conn, answer);
+                None
+            }
         }
     }
 

@@ -8,10 +8,8 @@ use crate::fabric::{
     CompletionKind, Completions, ConnId, DownCause, Ends, QpId, Received, Short, SingleConnPoll,
 };
 use crate::mem::Buf;
-use crate::reactor::in_flight::call_table::Arrived;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::conn_fast_path::ConnFastPath;
-use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, Progress, SlotToken};
 use crate::reactor::types::receive_event::{Event, EventSink};
@@ -342,14 +340,12 @@ impl CoreCell {
             }
             Event::Reply(reply) => {
                 drop(reactor);
-                let arrived = Arrived { message, reply: *reply, invalidated, is_partial: false };
-                self.arrive_reply(qp, arrived, up);
+                self.arrive_reply(Received { qp, message, invalidated }, (*reply, false), up);
             }
             Event::PullReply => {
                 drop(reactor);
                 let Some(reply) = sink.to_pull else { return };
-                let arrived = Arrived { message, reply, invalidated, is_partial: true };
-                self.arrive_reply(qp, arrived, up);
+                self.arrive_reply(Received { qp, message, invalidated }, (reply, true), up);
             }
             _ => {
                 let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
@@ -391,7 +387,7 @@ impl CoreCell {
         let verdict = gone.lane.proto().requester.verdict();
         let mut is_wanted = false;
         up.on_event(CoreEvent::Ending { conn, verdict, wants_another: &mut is_wanted });
-        if is_wanted && !self.reactor().ending {
+        if is_wanted && !self.reactor().is_shut_down() {
             return self.suspend(*gone, &cause, up);
         }
         // Those that were still being sealed.
@@ -425,7 +421,6 @@ impl CoreCell {
             self.inbox().close();
             reactor.publish(self.lane().counts());
             reactor.close_all();
-            reactor.refuse_connections();
             // Last: a device may take seconds, and no thread may wait for this core meanwhile.
             reactor.fabric_mut().end();
             reactor.drop_conns();
@@ -543,14 +538,6 @@ impl Reactor {
             c.calls.recycle(call);
         }
         allowed
-    }
-
-    fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
-        let mut gone = self.conns().remove(conn)?;
-        let (origin, caller) = (gone.origin(), gone.take_caller());
-        self.origins.leave(origin, caller);
-        self.stats().connections_closed += 1;
-        Some(gone)
     }
 
     /// Ends expired calls, exports of replies, and stalled connections.

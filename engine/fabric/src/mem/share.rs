@@ -87,6 +87,12 @@ impl BulkPool {
         self.admits_all(std::iter::empty(), std::iter::once(bytes), share)
     }
 
+    /// A block that counts in this share, if that admits it.
+    pub fn take_within(&self, share: &Share, bytes: usize) -> Option<Bulk> {
+        let block = self.admits(bytes, share).then(|| self.take(bytes)).flatten();
+        block.inspect(|block| self.charge(block, share))
+    }
+
     /// The same of blocks that a call takes together, in this order, in addition to those that it has, which count in the
     /// share already.
     pub fn admits_all<'a>(

@@ -481,9 +481,8 @@ impl Dispatch {
         let (conn, xid) = (frame.conn, frame.xid);
         let mut sent = self.ops.take_sent(conn, xid);
         let kept = frame.buffers.as_ref().and_then(|buffers| buffers.kept.as_ref());
-        let renamed = kept.and_then(|kept| kept.renamed);
-        if let (Some(sent), Some(renamed)) = (&mut sent, renamed) {
-            sent.slot = renamed.from;
+        if let (Some(sent), Some(slot)) = (&mut sent, kept.and_then(Kept::denied_in)) {
+            sent.slot = slot;
         }
         let pool = self.ops.pool();
         let Some(entry) = self.client_of_calls(conn) else { return };

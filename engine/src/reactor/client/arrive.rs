@@ -4,9 +4,9 @@
 //! section 8.1), so a reply that arrives before that waits, and others overtake it.
 
 use crate::config::BulkView;
-use crate::fabric::ConnId;
+use crate::fabric::{ConnId, Received};
 use crate::mem::{Buf, Bulk, BulkPool, ExposedBulk};
-use crate::reactor::in_flight::call_table::{Arrived, FencedReply};
+use crate::reactor::in_flight::call_table::FencedReply;
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
@@ -96,17 +96,12 @@ impl CoreCell {
         }
         let (mut arguments, mut results): (&mut [Option<Bulk>], &mut [Option<Bulk>]) =
             (&mut [], &mut []);
-        let mut from_chunk: &[u8] = &[];
-        #[cfg(feature = "gss")]
-        let mut kept = &mut None;
+        let (mut from_chunk, mut kept): (&[u8], _) = (&[], &mut None);
         if let Some(call) = call.as_deref_mut() {
-            from_chunk = call.lent.private_reply();
-            (arguments, results) = (&mut call.arguments, &mut call.results);
-            #[cfg(feature = "gss")]
-            {
-                kept = &mut call.kept;
-            }
+            (from_chunk, [arguments, results], kept) = call.answered();
         }
+        #[cfg(not(feature = "gss"))]
+        let _ = kept;
         let mut padded = None;
         let stream = match reply.stream {
             ReplyStream::Inline { header_bytes } => {
@@ -246,35 +241,34 @@ impl CoreCell {
     #[inline]
     pub(in crate::reactor) fn arrive_reply(
         &self,
-        conn: ConnId,
-        arrived: Arrived,
+        received: Received,
+        (reply, is_partial): (DeliveredReply, bool),
         up: &mut impl Upcalls,
     ) {
-        let mut reactor = self.reactor();
+        let (conn, mut reactor) = (received.qp, self.reactor());
         let Some((c, core)) = reactor.conn_and_core(conn) else { return };
-        if arrived.is_partial && c.negotiated.reads_max() == 0 {
+        if is_partial && c.negotiated.reads_max() == 0 {
             // This side has stated that it accepts none (RFC 5666 section 6.2).
             return reactor.close_misbehaving(conn, PeerMisbehaved::ReadListInReply);
         }
-        let call = c.end_call(arrived.reply.slot, core.fabric_mut());
+        let mut call = c.end_call(reply.slot, core.fabric_mut());
         core.stats().replies_received += 1;
-        if call.as_ref().is_some_and(|call| call.lent.is_dying()) {
-            return reactor.fence(conn, FencedReply { arrived, call });
+        if let Some(call) = call.take_if(|call| call.lent.is_dying()) {
+            return reactor.fence(conn, (received, (reply, is_partial), call));
         }
         drop(reactor);
-        self.take_reply(conn, arrived, call, up);
+        self.take_reply(received, (reply, is_partial), call, up);
     }
 
     /// Delivers a reply, or fetches what is missing of it first; none of its call's keys is alive.
     #[inline]
     fn take_reply(
         &self,
-        conn: ConnId,
-        arrived: Arrived,
+        Received { qp: conn, message, invalidated }: Received,
+        (reply, is_partial): (DeliveredReply, bool),
         mut call: Option<Box<Outgoing>>,
         up: &mut impl Upcalls,
     ) {
-        let Arrived { message, reply, invalidated, is_partial } = arrived;
         let mut fetched = Ok(());
         if call.is_some() || invalidated.is_some() {
             let mut reactor = self.reactor();
@@ -295,7 +289,7 @@ impl CoreCell {
     /// A key is dead; a reply may have waited for it.
     #[cold]
     pub(in crate::reactor) fn on_revoked(&self, conn: ConnId, handle: u32, up: &mut impl Upcalls) {
-        let freed = self.reactor().free_fenced(conn, handle);
+        let freed = self.reactor().conn(conn).and_then(|c| c.fenced.key_died(handle));
         if let Some(fenced) = freed {
             self.go_on_with_fenced(conn, fenced, up);
         }
@@ -304,7 +298,7 @@ impl CoreCell {
     /// The queue pair is gone, and all keys with it: waiting replies are delivered.
     pub(in crate::reactor) fn end_fences(&self, conn: ConnId, up: &mut impl Upcalls) {
         loop {
-            let next = self.reactor().conn(conn).and_then(|c| c.fenced.pop_front());
+            let next = self.reactor().conn(conn).and_then(|c| c.fenced.take_first());
             let Some(fenced) = next else { return };
             self.go_on_with_fenced(conn, fenced, up);
         }
@@ -313,11 +307,11 @@ impl CoreCell {
     /// The application gets a whole reply in this turn, and the driver its receive, before any message that the
     /// application sends now is posted.
     fn go_on_with_fenced(&self, conn: ConnId, fenced: FencedReply, up: &mut impl Upcalls) {
-        let FencedReply { arrived, call } = fenced;
-        if let Some(c) = self.reactor().conn(conn).filter(|_| !arrived.is_partial) {
+        let (received, (reply, is_partial), call) = fenced;
+        if let Some(c) = self.reactor().conn(conn).filter(|_| !is_partial) {
             c.lane.proto().requester.release_credit();
         }
-        self.take_reply(conn, arrived, call, up);
+        self.take_reply(received, (reply, is_partial), Some(call), up);
     }
 }
 
@@ -326,23 +320,11 @@ impl Reactor {
     /// anyway, for RDMA_DONE.
     fn fence(&mut self, conn: ConnId, fenced: FencedReply) {
         let Some(c) = self.conn(conn) else { return };
-        if !fenced.arrived.is_partial {
+        let (_, (_, is_partial), _) = fenced;
+        if !is_partial {
             c.lane.proto().requester.keep_credit();
         }
-        if c.fenced.capacity() == 0 {
-            // Most connections have none; the first one takes memory for all that there may be.
-            c.fenced.reserve_exact(c.calls.slots());
-        }
-        c.fenced.push_back(fenced);
-    }
-
-    /// The reply that waited for this key only.
-    fn free_fenced(&mut self, conn: ConnId, handle: u32) -> Option<FencedReply> {
-        let c = self.conn(conn)?;
-        let is_of = |call: &Outgoing| call.lent.handles().contains(&handle);
-        let at = c.fenced.iter().position(|fenced| fenced.call.as_deref().is_some_and(is_of))?;
-        let call = c.fenced[at].call.as_mut()?;
-        if call.lent.key_died() { c.fenced.remove(at) } else { None }
+        c.fenced.push(fenced, c.calls.slots());
     }
 }
 

@@ -57,7 +57,7 @@ impl<'a> ChunkExposure<'a> {
     }
 
     fn offer_results(&mut self, inline_bytes_max: usize) -> Result<(), Backpressure> {
-        let count = if self.call.is_sealed { 0 } else { ITEMS_MAX };
+        let count = if self.call.is_sealed() { 0 } else { ITEMS_MAX };
         for index in 0..count {
             let Some(mut result) = self.call.results[index].take() else { continue };
             let exposed = self.expose_item(&mut result, Access::RemoteWrite);
@@ -69,7 +69,7 @@ impl<'a> ChunkExposure<'a> {
         let write_list_bytes = self.call.write_list_bytes(self.core.config().segment_bytes());
         if let Some(bytes) = self.call.reply_chunk_bytes(write_list_bytes, inline_bytes_max) {
             self.offer_reply(bytes).map_err(|refused| match refused {
-                Backpressure::NoBuffer if self.call.terms.is_reply_assumed => {
+                Backpressure::NoBuffer if self.call.terms().is_reply_assumed() => {
                     Backpressure::NoReplyRoom
                 }
                 refused => refused,

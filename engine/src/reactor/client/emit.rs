@@ -169,7 +169,7 @@ impl Reactor {
         core.stats().copies += call.inlined_items(encoded);
         let stream_bytes = if call.lent.message.is_some() { 0 } else { encoded.stream_bytes };
         let (header, stream) = stage.message.whole_mut().split_at_mut(stage.stream_at);
-        let deadline = call.terms.deadline;
+        let deadline = call.terms().deadline();
         let started = {
             let requester = &mut c.lane.proto().requester;
             let started = match start {

@@ -2,7 +2,6 @@
 //! not know the other half.
 
 pub(crate) mod arrive;
-pub(crate) mod cancel;
 pub(crate) mod chunk_exposure;
 pub(crate) mod emit;
 pub(crate) mod place;

@@ -4,13 +4,12 @@ use crate::fabric::ConnId;
 use crate::mem::{Buf, Bulk};
 use crate::reactor::client::emit::Start;
 use crate::reactor::in_flight::outgoing::Outgoing;
+use crate::reactor::in_flight::roles::ReverseClient;
 use crate::reactor::state::core::Reactor;
-use crate::reactor::types::calls::{
-    Backpressure, CallId, CallSpec, REPLY_HEADER_BYTES_MAX, Resend,
-};
+use crate::reactor::types::calls::{Backpressure, CallId, CallSpec, REPLY_HEADER_BYTES_MAX};
 use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::no_block;
-use crate::reactor::types::kept::{Kept, Terms};
+use crate::reactor::types::kept::Terms;
 use crate::reactor::types::memory::longest_block_bytes;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{Encoded, Item, Placement, StreamWriter};
@@ -115,7 +114,7 @@ impl Reactor {
         draft: &EncodedStream<'_>,
     ) -> Result<(), Backpressure> {
         let Some(c) = self.conn(conn) else { return Err(Backpressure::Down) };
-        let is_lasting = call.terms.resend != Resend::Never && c.calls.lasting.is_some();
+        let is_lasting = c.calls.is_lasting(call);
         let negotiation = *c.lane.proto().requester.negotiation();
         if !is_lasting && negotiation.stage() == Negotiating::Settled {
             return Ok(());
@@ -126,10 +125,10 @@ impl Reactor {
             ));
         }
         let order = self.stats().calls_sent;
-        let kept = Kept::new(self.arena(), draft, order, call.terms, &call.results);
-        let longest_bytes = longest_block_bytes(self.config());
-        call.kept = Some(kept.ok_or_else(|| no_block(draft.stream().len(), longest_bytes))?);
-        Ok(())
+        match call.keep(self.arena(), draft, order) {
+            true => Ok(()),
+            false => Err(no_block(draft.stream().len(), longest_block_bytes(self.config()))),
+        }
     }
 
     #[cfg(not(feature = "gss"))]
@@ -194,7 +193,7 @@ impl Reactor {
     ) -> Result<SlotId, Backpressure> {
         let mut stage = self.stage_call(conn, start, call)?;
         let segment_bytes = self.config().segment_bytes();
-        let mut message = call.sealed.take();
+        let mut message = call.set_sealed(None);
         let bytes = message.as_ref().map_or(&[][..], Bulk::bytes);
         let mut encoded = Encoded::plain(bytes.len());
         let mut is_inline = stage.header_bytes + bytes.len() <= stage.threshold_bytes;
@@ -208,7 +207,7 @@ impl Reactor {
                 .check_reads(&encoded)
                 .and_then(|()| self.emit_call(conn, stage, &encoded, &mut message, start, call)),
         };
-        call.sealed = message.filter(|_| placed.is_err());
+        call.set_sealed(message.filter(|_| placed.is_err()));
         placed
     }
 
@@ -221,10 +220,10 @@ impl Reactor {
             return spec.reply_bytes_max;
         }
         let (known, most) = (spec.reply_bytes_max, self.config().read_bytes_max());
-        let reverse = self.conn(conn).map(|c| c.reverse);
-        let is_unknown = known == usize::MAX;
-        if reverse.is_some_and(|it| it.is_inline || it.has_client && is_unknown) {
-            return 0;
+        match self.conn(conn).map(|c| c.reverse()) {
+            Some(ReverseClient::Inline) => return 0,
+            Some(ReverseClient::Any) if known == usize::MAX => return 0,
+            _ => {}
         }
         match spec.results.iter().flatten().map(|room| room.len()).reduce(usize::saturating_add) {
             None => known.min(most),
@@ -242,11 +241,11 @@ impl Reactor {
         let (stream_at, segment_bytes) =
             (self.config().headroom_bytes(), self.config().segment_bytes());
         let (message, c) = self.take_buffer(conn, start)?;
-        let (negotiated, reverse) = (&c.negotiated, c.reverse);
+        let (negotiated, is_inline) = (&c.negotiated, c.reverse() == ReverseClient::Inline);
         let negotiation = *c.lane.proto().requester.negotiation();
         let version = negotiation.version();
         let lists_bytes = call.lists_bytes(segment_bytes, negotiated.reply_bytes_max(version));
-        if reverse.is_inline && lists_bytes > 0 {
+        if is_inline && lists_bytes > 0 {
             return Err(Backpressure::InlineOnly);
         }
         Ok(Stage {
@@ -257,8 +256,8 @@ impl Reactor {
             header_bytes: version.plain_header_bytes() + lists_bytes,
             alignment: negotiated.alignment(version),
             padded_header_bytes: 0,
-            takes_read_chunks: negotiated.takes_read_chunks() && !reverse.is_inline,
-            is_inline: reverse.is_inline,
+            takes_read_chunks: negotiated.takes_read_chunks() && !is_inline,
+            is_inline,
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::reactor::in_flight::gss_calls::{GssCalls, InUse, SentCall};
 use crate::reactor::in_flight::gss_jobs::{Body, Purpose};
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::types::calls::{Backpressure, CallSpec, Resend};
+use crate::reactor::types::calls::{Backpressure, CallSpec};
 use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::no_block;
 use crate::reactor::types::kept::{Kept, Terms};
@@ -85,9 +85,7 @@ impl CoreCell {
 
     /// Cause of the loss of the previous connection, which may have executed a call.
     pub(crate) fn lost_by(&self, conn: ConnId) -> DownCause {
-        let mut reactor = self.reactor();
-        let lasting = reactor.conn(conn).and_then(|c| c.calls.lasting.as_ref());
-        lasting.map_or(DownCause::Local, |lasting| lasting.lost_by.clone())
+        self.reactor().conn(conn).map_or(DownCause::Local, |c| c.calls.lost_by())
     }
 }
 
@@ -141,11 +139,11 @@ impl Reactor {
         call: &mut Outgoing,
         draft: &EncodedStream<'_>,
     ) -> Result<SlotId, Backpressure> {
-        call.is_sealed = false;
+        call.seal(false);
         let context = match self.under(conn) {
             // One that prepares another context goes without.
-            ContextState::Context(context) if !call.terms.is_opening => context,
-            ContextState::Missing if !call.terms.is_opening => {
+            ContextState::Context(context) if !call.terms().is_opening() => context,
+            ContextState::Missing if !call.terms().is_opening() => {
                 return Err(Backpressure::Connecting);
             }
             _ => return self.place_call(conn, start, call, draft),
@@ -223,25 +221,25 @@ impl Reactor {
         let items = call.arguments().map(Bulk::bytes);
         let laid_out = context.lay_out(memory, (xid, sequence), items, draft);
         let LaidOut { mut message, at } = laid_out.map_err(|why| self.not_protected(why))?;
-        call.is_sealed = true;
+        call.seal(true);
         if let Start::New(token) = start
             && self.leaves_call(conn, call, message.len())
         {
             // What would be refused later is refused now.
             drop(self.stage_call(conn, start, call)?);
             let (c, core) = self.conn_and_core(conn).ok_or(Backpressure::Down)?;
-            let reserved = c.lane.proto().requester.reserve(token, call.terms.deadline);
+            let reserved = c.lane.proto().requester.reserve(token, call.terms().deadline());
             let slot = reserved.map_err(|refused| core.stats().refuse(refused))?;
-            core.wake_by(call.terms.deadline);
+            core.wake_by(call.terms().deadline());
             let then = Purpose::Send { slot, context: Arc::clone(context), sequence };
             self.process_body(Body { conn, message, at, then });
             return Ok(slot);
         }
         let (secured, body) = ((&context.context, context.service), &mut message.bytes_mut()[at..]);
-        let sealed = seal(secured, body, sequence, self.gss_work.crypto());
+        let sealed = seal(secured, body, sequence, self.gss_work().crypto());
         sealed.map_err(|why| self.not_protected(why))?;
-        call.sealed = Some(message);
-        self.place_sealed_call(conn, start, call).inspect_err(|_| drop(call.sealed.take()))
+        call.set_sealed(Some(message));
+        self.place_sealed_call(conn, start, call).inspect_err(|_| drop(call.set_sealed(None)))
     }
 
     /// Returns true if a thread seals a call of this length. One that is not within all limits as a chunk, as its reply is, is
@@ -254,7 +252,7 @@ impl Reactor {
             && reply_bytes <= config.write_list_bytes_max()
             && longest <= config.chunk_bytes_max().min(longest_block_bytes(config));
         may_be_chunks
-            && self.gss_work.takes(conn, call_bytes)
+            && self.gss_work().takes(conn, call_bytes)
             && self.conn(conn).is_some_and(|c| c.negotiated.takes_read_chunks())
     }
 
@@ -297,8 +295,7 @@ impl Reactor {
         draft: &EncodedStream<'_>,
         context: &ClientContext,
     ) {
-        let is_lasting = self.conn(conn).is_some_and(|c| c.calls.lasting.is_some());
-        let is_kept = call.terms.resend != Resend::Never && is_lasting;
+        let is_kept = self.conn(conn).is_some_and(|c| c.calls.is_lasting(call));
         let is_exposed = call.arguments.iter().flatten().any(Bulk::is_exposed);
         let is_new = matches!(start, Start::New(_));
         if is_kept || is_exposed || !is_new || !self.has_room_to_keep(draft.stream().len(), context)
@@ -306,7 +303,7 @@ impl Reactor {
             return;
         }
         let order = self.stats().calls_sent;
-        call.kept = Kept::new(self.arena(), draft, order, call.terms, &call.results);
+        call.keep(self.arena(), draft, order);
     }
 
     fn has_room_to_keep(&self, bytes: usize, context: &ClientContext) -> bool {

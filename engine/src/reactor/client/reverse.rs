@@ -11,7 +11,7 @@
 //! on the next one: that connection has a new client, which decides again if it takes them.
 
 use crate::fabric::ConnId;
-use crate::reactor::in_flight::roles::{NoReverse, ReverseState};
+use crate::reactor::in_flight::roles::NoReverse;
 use crate::reactor::state::core::Reactor;
 use spinrpc_proto::connection::Side;
 use spinrpc_proto::version::Versions;
@@ -35,14 +35,11 @@ impl Reactor {
         if !c.lane.proto().is_two_way() {
             return Err(NoReverse::NotConfigured);
         }
-        if c.reverse.has_client {
-            return Err(NoReverse::Taken);
-        }
         let was_called = is_served || c.lane.proto().responder.was_called();
         if core.config().versions() == Versions::Both && !was_called {
             return Err(NoReverse::NotCalled);
         }
-        c.reverse = ReverseState { has_client: true, is_inline };
+        c.begin_reverse(is_inline)?;
         self.settle_in_reverse(conn);
         Ok(())
     }

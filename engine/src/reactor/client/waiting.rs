@@ -13,18 +13,17 @@ use crate::fabric::{ConnId, DownCause};
 #[cfg(feature = "gss")]
 use crate::mem::Bulk;
 use crate::reactor::client::emit::Start;
+#[cfg(feature = "gss")]
+use crate::reactor::in_flight::gss_calls::GssCalls;
 use crate::reactor::in_flight::outgoing::Outgoing;
-use crate::reactor::in_flight::reconnecting::DetachedClient;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 #[cfg(feature = "gss")]
 use crate::reactor::types::calls::ReplyBuffers;
-use crate::reactor::types::calls::{Backpressure, CallEnd, Resend, SlotToken};
+use crate::reactor::types::calls::{Backpressure, CallEnd, SlotToken};
 use crate::reactor::types::header_bytes::no_block;
 use crate::reactor::types::kept::Kept;
-#[cfg(feature = "gss")]
-use crate::reactor::types::kept::Renamed;
 use crate::reactor::types::memory::longest_block_bytes;
 use crate::sys::journal::event;
 #[cfg(feature = "gss")]
@@ -60,16 +59,11 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn end_given_up_clients(&self, up: &mut impl Upcalls) {
         loop {
-            let gone = self.reactor().interrupted.take_given_up();
-            let Some(client) = gone else { return };
-            let DetachedClient { lost, cause, mut requester, calls, .. } = client;
-            requester.on_down(|slot, token| {
-                if let Some(token) = token {
-                    let end = calls.end_of(slot, false, &cause);
-                    up.on_event(CoreEvent::CallFailed(lost, SlotToken { slot, token }, end));
-                }
-            });
-            up.on_event(CoreEvent::Gone(lost, &cause));
+            let gone = self.reactor().interrupted().take_given_up();
+            let Some(mut client) = gone else { return };
+            let lost = client.lost();
+            client.end_calls(|call, end| up.on_event(CoreEvent::CallFailed(lost, call, end)));
+            up.on_event(CoreEvent::Gone(lost, client.cause()));
         }
     }
 
@@ -78,11 +72,11 @@ impl CoreCell {
     pub(in crate::reactor) fn attend_interrupted(&self, up: &mut impl Upcalls) {
         self.end_given_up_clients(up);
         let now = Instant(self.reactor().turn_time().0);
-        let alarm = self.reactor().interrupted.alarm.take_if(|at| *at <= now);
-        if alarm.is_some() {
+        let is_due = self.reactor().interrupted().take_alarm(now);
+        if is_due {
             up.on_event(CoreEvent::Alarm);
         }
-        let resending = self.reactor().interrupted.resending.clone();
+        let resending = self.reactor().interrupted().resending().clone();
         for conn in resending {
             if self.resend_held(conn) {
                 up.on_event(CoreEvent::Resent(conn));
@@ -99,16 +93,15 @@ fn may_pass(refused: &Backpressure) -> bool {
 /// Lost connections.
 impl Reactor {
     /// Takes the calls out of a lost connection; returns those that end, and their ends.
-    fn suspend(&mut self, gone: Conn, cause: &DownCause) -> Vec<(SlotToken, CallEnd)> {
+    fn suspend(&mut self, mut gone: Conn, cause: &DownCause) -> Vec<(SlotToken, CallEnd)> {
         let (lost, server, mut requester) =
             (gone.id, gone.negotiated.peer(), gone.lane.take_requester());
-        let Conn { mut calls, mut dialect, .. } = gone;
         let (mut ended, unsent) = (Vec::new(), requester.reserved().collect::<Vec<_>>());
         requester.suspend(|slot, token| {
-            if let Some(call) = dialect.take_pull(slot).and_then(|pull| pull.call) {
-                calls.put(slot, call);
+            if let Some(((.., Some(call)), _)) = gone.take_pull(slot) {
+                gone.calls.put(slot, call);
             }
-            let is_unsent = unsent.contains(&slot);
+            let (calls, is_unsent) = (&mut gone.calls, unsent.contains(&slot));
             let is_held = calls.lose(slot, is_unsent) && token.is_some();
             if !is_held {
                 let end = calls.end_of(slot, is_unsent, cause);
@@ -117,31 +110,20 @@ impl Reactor {
             }
             is_held
         });
-        if let Some(lasting) = &mut calls.lasting {
-            lasting.lost_by = cause.clone();
-        }
         self.wake_by(requester.next_deadline());
-        let (cause, is_given_up) = (cause.clone(), false);
-        self.interrupted.push(DetachedClient {
-            lost,
-            requester,
-            calls,
-            server,
-            cause,
-            is_given_up,
-        });
+        self.interrupted().push((lost, cause.clone()), server, (requester, gone.calls));
         ended
     }
 
     /// Moves the client that lost a connection to this one.
     pub(in crate::reactor) fn take_over(&mut self, lost: ConnId, conn: ConnId) {
-        let Some(client) = self.interrupted.take(lost) else { return };
+        let Some(mut client) = self.interrupted().take(lost) else { return };
         let Some(c) = self.conn(conn) else { return };
-        let remembers = client.server.remembers_for(c.negotiated.peer());
-        (c.lane.proto().requester, c.calls) = (client.requester, client.calls);
+        let server = c.negotiated.peer();
+        let remembers = client.move_to(server, (&mut c.lane.proto().requester, &mut c.calls));
         self.stats().reconnects += 1;
         if !remembers {
-            self.fail_at_most_once(conn, &client.cause);
+            self.fail_at_most_once(conn, client.cause());
         }
     }
 
@@ -149,10 +131,9 @@ impl Reactor {
     /// have executed end.
     fn fail_at_most_once(&mut self, conn: ConnId, cause: &DownCause) {
         let Some(c) = self.conn(conn) else { return };
-        let at_most_once =
-            |kept: &Kept| kept.terms.resend == Resend::AtMostOnce && kept.is_unknown();
         let held = c.lane.proto().requester.held().collect::<Vec<SlotId>>();
-        let ended = held.into_iter().filter(|slot| c.calls.kept(*slot).is_none_or(at_most_once));
+        let ended =
+            held.into_iter().filter(|slot| c.calls.kept(*slot).is_none_or(Kept::is_unrepeatable));
         for slot in ended.collect::<Vec<_>>() {
             self.end_waiting(conn, slot, CallEnd::Down(cause.clone()));
         }
@@ -160,7 +141,7 @@ impl Reactor {
 
     /// The core ends: no client gets another connection.
     pub(in crate::reactor) fn give_up_all(&mut self) {
-        if self.interrupted.give_up_all() {
+        if self.interrupted().give_up_all() {
             self.wake_by(Instant(0));
         }
     }
@@ -173,7 +154,7 @@ impl Reactor {
             match self.send_waiting(conn, slot) {
                 Ok(()) => self.stats().calls_resent += 1,
                 Err(refused) if may_pass(&refused) => {
-                    self.interrupted.begin_resending(conn);
+                    self.interrupted().begin_resending(conn);
                     let pause_ends = self.pause_ends();
                     self.wake_by(pause_ends);
                     return false;
@@ -181,14 +162,12 @@ impl Reactor {
                 Err(refused) => {
                     event!(WARN, %refused, "a call cannot be sent again");
                     let Some(c) = self.conn(conn) else { break };
-                    let lost_by = c.calls.lasting.as_ref().map(|lasting| lasting.lost_by.clone());
-                    let cause = lost_by.unwrap_or(DownCause::Local);
-                    let end = c.calls.end_of(slot, false, &cause);
+                    let end = c.calls.end_of(slot, false, &c.calls.lost_by());
                     self.end_waiting(conn, slot, end);
                 }
             }
         }
-        self.interrupted.end_resending(conn);
+        self.interrupted().end_resending(conn);
         true
     }
 
@@ -196,7 +175,7 @@ impl Reactor {
     fn next_held(&mut self, conn: ConnId) -> Option<SlotId> {
         let c = self.conn(conn)?;
         #[cfg(feature = "gss")]
-        let waits = c.gss_mut().is_some_and(|gss| gss.has_denied);
+        let waits = c.gss().is_some_and(GssCalls::has_denied);
         #[cfg(not(feature = "gss"))]
         let waits = false;
         let proto = c.lane.proto();
@@ -226,7 +205,7 @@ impl Reactor {
     ) -> Result<(), Backpressure> {
         let start = Start::Again(slot);
         #[cfg(feature = "gss")]
-        if let Some(message) = &call.sealed {
+        if let Some(message) = call.sealed() {
             // A key of an earlier try to send it may not be dead yet.
             return match message.is_leased() {
                 true => Err(Backpressure::NoBuffer),
@@ -234,19 +213,11 @@ impl Reactor {
             };
         }
         let missing = call.missing_results();
-        let mut kept = call.kept.take().ok_or(Backpressure::Down)?;
+        let kept = call.take_kept().ok_or(Backpressure::Down)?;
         let sent = self
             .find_room(conn, call, &missing)
             .and_then(|()| self.protect_call(conn, start, call, &kept.draft()));
-        match sent {
-            Ok(_) => kept.count_resend(),
-            Err(_) => {
-                for (result, bytes) in call.results.iter_mut().zip(missing) {
-                    result.take_if(|_| bytes.is_some());
-                }
-            }
-        }
-        call.kept = Some(kept);
+        call.end_resend(kept, &missing, sent.is_ok());
         sent.map(drop)
     }
 
@@ -316,20 +287,20 @@ impl Reactor {
         }
         let c = self.conn(conn).filter(|c| c.lane.proto().requester.is_reserved(slot));
         if let Some(call) = c.and_then(|c| c.calls.call(slot)) {
-            call.sealed = message;
+            call.set_sealed(message);
         }
-        self.gss_work.push_sealed((conn, slot));
+        self.gss_work().push_sealed((conn, slot));
     }
 
     /// Sends the first call that is sealed and finds room: one in a turn, as it may be copied, and is long. The others wait.
     pub(in crate::reactor) fn go_on_with_sealed(&mut self) {
-        let count = self.gss_work.sealed();
+        let count = self.gss_work().sealed();
         let goes_on = (0..count).any(|_| {
-            let next = self.gss_work.take_sealed();
+            let next = self.gss_work().take_sealed();
             let waits = next.filter(|(conn, slot)| !self.send_sealed(*conn, *slot));
-            waits.map(|waits| self.gss_work.push_sealed(waits)).is_none()
+            waits.map(|waits| self.gss_work().push_sealed(waits)).is_none()
         });
-        if self.gss_work.sealed() > 0 {
+        if self.gss_work().sealed() > 0 {
             // What they wait for, such as the end of another call, need not be a message.
             let pause_ends = if goes_on { Instant(0) } else { self.pause_ends() };
             self.wake_by(pause_ends);
@@ -346,7 +317,7 @@ impl Reactor {
             return true;
         }
         // The timers end it.
-        if c.calls.call(slot).is_some_and(|call| call.terms.deadline <= now) {
+        if c.calls.call(slot).is_some_and(|call| call.terms().deadline() <= now) {
             return false;
         }
         match self.send_waiting(conn, slot) {
@@ -387,17 +358,16 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(conn) else { return false };
         let Some(mut call) = c.calls.spare() else { return false };
-        let held = c.lane.proto().requester.hold(token, kept.terms.deadline);
+        let held = c.lane.proto().requester.hold(token, kept.terms().deadline());
         let (Some(held), Some(kept)) = (held, place.take()) else {
             c.calls.recycle(call);
             return false;
         };
-        let renamed = Renamed { from: slot, to: held };
-        call.hold_denied(kept.denied(renamed), (arguments, results));
-        let deadline = call.terms.deadline;
+        call.hold_denied(kept.denied(slot, held), (arguments, results));
+        let deadline = call.terms().deadline();
         c.calls.put(held, call);
         if let Some(gss) = c.gss_mut() {
-            gss.has_denied = true;
+            gss.set_denied(true);
         }
         reactor.wake_by(deadline);
         true
@@ -407,7 +377,7 @@ impl CoreCell {
     pub(crate) fn retry_denied(&self, conn: ConnId) {
         let mut reactor = self.reactor();
         let gss = reactor.conn(conn).and_then(|c| c.gss_mut());
-        if gss.is_some_and(|gss| std::mem::take(&mut gss.has_denied)) {
+        if gss.is_some_and(|gss| gss.set_denied(false)) {
             reactor.resend_held(conn);
         }
     }

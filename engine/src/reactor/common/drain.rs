@@ -6,7 +6,6 @@
 //! core checks the progress when it reads its mail and, while calls are left, periodically.
 
 use crate::fabric::DownCause;
-use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::ReplyTarget;
 use spinrpc_proto::connection::Side;
@@ -21,7 +20,7 @@ impl Reactor {
     /// that a thread that has seen one end can rely on it.
     #[cold]
     pub(in crate::reactor) fn go_on_leaving(&mut self) {
-        if self.leaving.is_none() {
+        if self.leaving().is_none() {
             return;
         }
         self.fabric_mut().flush();
@@ -40,11 +39,11 @@ impl Reactor {
             let (id, held) =
                 (c.id, c.replies_held() + usize::from(core.fabric().outstanding(c.id).is_unsent));
             unfinished += held;
-            if !is_client && held == 0 && c.sends_promised == 0 {
+            if !is_client && held == 0 && c.sends_promised() == 0 {
                 done.push(id);
             }
         }
-        let Some(leaving) = &mut self.leaving else { return };
+        let Some(leaving) = self.leaving() else { return };
         leaving.tell(unfinished);
         if is_over && unfinished == 0 {
             leaving.end();
@@ -54,13 +53,6 @@ impl Reactor {
         }
         for id in done {
             self.begin_close(id, DownCause::Local);
-        }
-    }
-
-    pub(in crate::reactor) fn close_all(&mut self) {
-        self.ending = true;
-        for conn in self.conns().ids() {
-            self.begin_close(conn, DownCause::Local);
         }
     }
 }
@@ -74,15 +66,5 @@ impl CoreCell {
             c.release(to.slot);
             core.stats().calls_left += 1;
         }
-    }
-}
-
-impl Conn {
-    /// Replies that wait for more than the send queue: errors wait for a buffer, replies that the client fetches for
-    /// their RDMA_DONE, or for an earlier one.
-    pub(in crate::reactor) fn replies_held(&self) -> usize {
-        self.answers_owed
-            + self.dialect.kept.len()
-            + self.lane.proto().responder.dones_owed() as usize
     }
 }

@@ -2,8 +2,6 @@
 //! Works on the state.
 
 pub(crate) mod drain;
-pub(crate) mod observe;
 pub(crate) mod panics;
 pub(crate) mod pulls;
 pub(crate) mod sends;
-mod shares;

@@ -3,10 +3,9 @@
 //! now is deferred and retried in whole turns; their number is bounded by the calls in progress.
 
 use crate::fabric::ConnId;
-use crate::reactor::in_flight::deadlines::Waiting;
 use crate::reactor::in_flight::read_buffers::SinkPools;
 use crate::reactor::in_flight::read_ids::{ReadOwner, ReadSink};
-use crate::reactor::state::connection::{Conn, Protocol};
+use crate::reactor::state::connection::Protocol;
 use crate::reactor::state::core::Reactor;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::pull::Pull;
@@ -33,12 +32,7 @@ impl Reactor {
         }
         let Some((c, core)) = self.conn_and_core(conn) else { return Ok(()) };
         let room = usize::from(c.reads_room()).min(c.queue_room(core.fabric())) as u16;
-        let mut proto = c.lane.proto();
-        let fetched = match what {
-            ReadOwner::Call(slot) => c.serves.fetched(slot),
-            ReadOwner::Reply(slot) => c.dialect.fetched(slot),
-        };
-        let Some((message, sinks)) = fetched else { return Ok(()) };
+        let Some((message, sinks, mut proto, _)) = c.fetched(what) else { return Ok(()) };
         let limits = *proto.limits();
         let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) else { return Ok(()) };
         let mut sink = ReadSink::new(core.fabric_mut(), conn, what, sinks);
@@ -63,14 +57,8 @@ impl Reactor {
     /// Finds memory for all Read chunks of a message; returns true if it has that.
     fn find_memory(&mut self, conn: ConnId, what: ReadOwner) -> bool {
         let Some((c, core)) = self.conn_and_core(conn) else { return false };
-        let Conn { serves, dialect, share, lane, .. } = c;
-        let proto = lane.proto();
+        let Some((_, sinks, proto, share)) = c.fetched(what) else { return false };
         let Some(plan) = plan_of(&proto, what) else { return false };
-        let fetched = match what {
-            ReadOwner::Call(slot) => serves.fetched(slot),
-            ReadOwner::Reply(slot) => dialect.fetched(slot),
-        };
-        let Some((_, sinks)) = fetched else { return false };
         if sinks.count == plan.chunks().len() {
             return true;
         }
@@ -97,7 +85,7 @@ impl Reactor {
             return Err(NotFetched::TooLong);
         }
         let has_share =
-            what.is_reply() || core.arena().admits_all(empty(), lengths(plan), &c.share);
+            what.is_reply() || core.arena().admits_all(empty(), lengths(plan), c.share());
         let has_own = core.fabric().memory(conn).read_sinks.is_some();
         let waits_for_own = !has_share || (has_own && c.reads_outstanding > 0);
         drop(proto);
@@ -107,14 +95,6 @@ impl Reactor {
             return Ok(());
         }
         Err(NotFetched::Late)
-    }
-
-    /// Defers a message, which is retried in whole turns. It is in the list at most once.
-    pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, what: ReadOwner) {
-        let wait = self.conn(conn).and_then(|c| c.wait_of(what));
-        if wait.is_some_and(|wait| !std::mem::replace(&mut wait.is_queued, true)) {
-            self.waiting.push_back((conn, Waiting::Message(what)));
-        }
     }
 }
 

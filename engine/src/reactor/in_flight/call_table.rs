@@ -1,47 +1,28 @@
 //! The calls of a client that have anything beyond an inline stream, by slot. It outlives the connection together with the
 //! requester.
 
-use crate::fabric::DownCause;
-use crate::mem::Buf;
+use crate::fabric::{DownCause, Received};
 use crate::reactor::in_flight::box_pool::BoxPool;
 use crate::reactor::in_flight::outgoing::Outgoing;
-use crate::reactor::types::calls::CallEnd;
+use crate::reactor::types::calls::{CallEnd, Resend};
 use crate::reactor::types::kept::Kept;
 use spinrpc_proto::events::{DeliveredReply, SlotId};
+use spinrpc_proto::requester::{CallSlot, Requester};
+use std::collections::VecDeque;
 
-/// A reply that has arrived.
-pub(crate) struct Arrived {
-    pub(in crate::reactor) message: Buf,
-    pub(in crate::reactor) reply: DeliveredReply,
-    /// The key that the peer invalidated with it.
-    pub(in crate::reactor) invalidated: Option<u32>,
-    /// It has a Read list: there is more to fetch.
-    pub(in crate::reactor) is_partial: bool,
-}
-
-/// A reply that has arrived while keys of its call are being killed.
-pub(crate) struct FencedReply {
-    pub(in crate::reactor) arrived: Arrived,
-    pub(in crate::reactor) call: Option<Box<Outgoing>>,
-}
-
-/// Terms under which the calls of a client outlive its connections.
-pub(crate) struct Lasting {
-    pub(in crate::reactor) resends_max: u8,
-    /// Cause of the loss of the last connection.
-    pub(in crate::reactor) lost_by: DownCause,
-}
+/// The requester of a connection.
+pub(in crate::reactor) type ConnRequester = Requester<Box<[CallSlot]>>;
 
 /// See the module.
 pub(crate) struct CallTable {
     calls: Box<[Option<Box<Outgoing>>]>,
     /// Boxes for the calls that need them.
     spare: BoxPool<Outgoing>,
-    /// Set if the client's calls may outlive the connection.
-    pub(in crate::reactor) lasting: Option<Lasting>,
+    /// How often calls may be sent again, and the cause of the loss of the last connection, if they may outlive it.
+    lasting: Option<(u8, DownCause)>,
     /// Ended calls whose responders may still use their memory.
     #[cfg(feature = "canary")]
-    pub(in crate::reactor) canary: Vec<SlotId>,
+    canary: Vec<SlotId>,
 }
 
 impl CallTable {
@@ -59,8 +40,24 @@ impl CallTable {
 
     /// Calls may outlive the connection from now on, and be sent again so often.
     pub(in crate::reactor) fn make_lasting(&mut self, resends_max: u8) {
-        let none = || Lasting { resends_max, lost_by: DownCause::Local };
-        self.lasting.get_or_insert_with(none).resends_max = resends_max;
+        self.lasting = Some((resends_max, self.lost_by()));
+    }
+
+    /// Returns true if calls may outlive the connection, and this one may be sent again on another.
+    pub(in crate::reactor) fn is_lasting(&self, call: &Outgoing) -> bool {
+        self.lasting.is_some() && call.terms().resend() != Resend::Never
+    }
+
+    /// The connection is lost.
+    pub(in crate::reactor) fn note_loss(&mut self, cause: &DownCause) {
+        if let Some((_, lost_by)) = &mut self.lasting {
+            *lost_by = cause.clone();
+        }
+    }
+
+    /// Cause of the loss of the last connection.
+    pub(in crate::reactor) fn lost_by(&self) -> DownCause {
+        self.lasting.as_ref().map_or(DownCause::Local, |(_, lost_by)| lost_by.clone())
     }
 
     /// Number of calls that fit.
@@ -127,15 +124,31 @@ impl CallTable {
     /// The slot of a call that was denied in this one.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) fn renamed(&self, slot: SlotId) -> Option<SlotId> {
-        let mut renamed =
-            self.calls.iter().flatten().filter_map(|call| call.kept.as_ref()?.renamed);
-        renamed.find(|renamed| renamed.from == slot).map(|renamed| renamed.to)
+        self.calls.iter().flatten().find_map(|call| call.kept.as_ref()?.moved_from(slot))
     }
 
     /// A call is not sent again; its memory stays.
     #[inline(never)]
-    pub(in crate::reactor) fn forget(&mut self, slot: SlotId) {
+    fn forget(&mut self, slot: SlotId) {
         self.call(slot).and_then(|call| call.kept.take());
+    }
+
+    /// The application has given a call up. The memory of a fenced call stays, because the responder may still write there. The
+    /// copy kept for a resend is dropped now: the answer may arrive, and another call may take the slot, before the application
+    /// is notified of the end.
+    pub(in crate::reactor) fn give_up(&mut self, slot: SlotId, fenced: bool) {
+        if !fenced {
+            return self.free(slot);
+        }
+        self.forget(slot);
+        #[cfg(feature = "canary")]
+        self.canary.push(slot);
+    }
+
+    /// The next one of those whose memory stays.
+    #[cfg(feature = "canary")]
+    pub(in crate::reactor) fn take_given_up(&mut self) -> Option<SlotId> {
+        self.canary.pop()
     }
 
     /// Frees the memory of an ended call that no peer can reach.
@@ -147,9 +160,41 @@ impl CallTable {
 
     /// The connection of a call is lost. Returns true if it may be sent again.
     pub(in crate::reactor) fn lose(&mut self, slot: SlotId, is_unsent: bool) -> bool {
-        let resends_max = self.lasting.as_ref().map(|lasting| lasting.resends_max);
+        let resends_max = self.lasting.as_ref().map(|(resends_max, _)| *resends_max);
         let may_resend =
             self.call(slot).is_some_and(|call| call.lose(is_unsent, resends_max.unwrap_or(0)));
         may_resend && resends_max.is_some()
+    }
+}
+
+/// A reply, with true if there is more to fetch of it, and its call.
+pub(in crate::reactor) type FencedReply = (Received, (DeliveredReply, bool), Box<Outgoing>);
+
+/// Replies that have arrived while keys of their calls are being killed, in order of arrival.
+#[derive(Default)]
+pub(crate) struct FencedReplies(VecDeque<FencedReply>);
+
+impl FencedReplies {
+    pub(in crate::reactor) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds one of at most so many. Most connections have none: the first one takes memory for all.
+    pub(in crate::reactor) fn push(&mut self, reply: FencedReply, at_most: usize) {
+        if self.0.capacity() == 0 {
+            self.0.reserve_exact(at_most);
+        }
+        self.0.push_back(reply);
+    }
+
+    pub(in crate::reactor) fn take_first(&mut self) -> Option<FencedReply> {
+        self.0.pop_front()
+    }
+
+    /// A key is dead. Returns the reply that waited for this one only.
+    pub(in crate::reactor) fn key_died(&mut self, handle: u32) -> Option<FencedReply> {
+        let is_of = |fenced: &FencedReply| fenced.2.lent.handles().contains(&handle);
+        let at = self.0.iter().position(is_of)?;
+        if self.0[at].2.lent.key_died() { self.0.remove(at) } else { None }
     }
 }

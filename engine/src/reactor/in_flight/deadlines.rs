@@ -22,12 +22,21 @@ pub(in crate::reactor) enum Waiting {
 #[derive(Clone, Copy, Default)]
 pub(in crate::reactor) struct MessageWait {
     /// It is in the queue of the core.
-    pub(in crate::reactor) is_queued: bool,
+    is_queued: bool,
     /// Generation of the call in its slot that waits for memory, and the end of that wait.
     ends: Option<(u32, Instant)>,
 }
 
 impl MessageWait {
+    getters! {
+        is_queued: bool,
+    }
+
+    /// Returns true if it was in the queue before.
+    pub(in crate::reactor) fn set_queued(&mut self, is_queued: bool) -> bool {
+        std::mem::replace(&mut self.is_queued, is_queued)
+    }
+
     /// End of the wait for memory: the known one, or else `ends` from now on.
     pub(in crate::reactor) fn ends(&mut self, slot: SlotId, ends: Instant) -> Instant {
         let known = self.ends.filter(|(generation, _)| *generation == slot.generation);

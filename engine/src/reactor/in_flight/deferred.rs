@@ -6,6 +6,8 @@
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool, Share};
+#[cfg(feature = "gss")]
+use crate::reactor::in_flight::gss_jobs::GssWork;
 use crate::reactor::in_flight::mailbox::{DeferredAnswer, Inbox};
 use crate::reactor::in_flight::reply_cache::{Stored, Ticket};
 use crate::reactor::types::calls::RpcRefusal;
@@ -19,8 +21,6 @@ use crate::reactor::types::protection::Protection;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use spinrpc_proto::alignment::Alignment;
-#[cfg(feature = "gss")]
-use spinrpc_proto::chunking::Encoded;
 use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::rpc::AcceptStatus;
@@ -89,17 +89,17 @@ impl Caller {
 
 /// State that encoding a reply outside of its core needs.
 pub(in crate::reactor) struct Room {
-    pub(in crate::reactor) pool: BulkPool,
+    pool: BulkPool,
     /// The share of the connection.
-    pub(in crate::reactor) share: Share,
-    pub(in crate::reactor) stage: Bulk,
-    pub(in crate::reactor) plan: ReplyPlan,
+    share: Share,
+    stage: Bulk,
+    plan: ReplyPlan,
     /// Protection of the reply, if its call came under RPCSEC_GSS, and where its sealing is counted.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) protection: Option<(Protection, Arc<CryptoCounts>)>,
+    protection: Option<(Protection, Arc<CryptoCounts>)>,
     /// Longest reply that the answering thread seals.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) at_once_bytes: usize,
+    at_once_bytes: usize,
 }
 
 impl Deferred {
@@ -194,8 +194,7 @@ impl Deferred {
     /// Registered memory of the core for the results of this call, as [`Call::bulk`](crate::Call::bulk).
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
         let Room { pool, share, .. } = self.reply.as_ref()?.room.as_ref()?;
-        let has_share = pool.admits(bytes, share);
-        has_share.then(|| pool.take(bytes)).flatten().inspect(|block| pool.charge(block, share))
+        pool.take_within(share, bytes)
     }
 
     fn room(&mut self) -> Option<&mut Room> {
@@ -277,6 +276,28 @@ impl DeferredReply {
 }
 
 impl Room {
+    #[inline(always)]
+    pub(crate) fn new((pool, share): (BulkPool, Share), stage: Bulk, plan: ReplyPlan) -> Self {
+        Self {
+            pool,
+            share,
+            stage,
+            plan,
+            #[cfg(feature = "gss")]
+            protection: None,
+            #[cfg(feature = "gss")]
+            at_once_bytes: usize::MAX,
+        }
+    }
+
+    /// Sets the protection of the reply. A long one is sealed by `work`.
+    #[cfg(feature = "gss")]
+    #[inline(always)]
+    pub(in crate::reactor) fn under(self, protection: Option<Protection>, work: &GssWork) -> Self {
+        let protection = protection.map(|it| (it, Arc::clone(work.crypto())));
+        Self { protection, at_once_bytes: work.at_once_bytes, ..self }
+    }
+
     /// Runs an encoder, and stores its results with `keep`.
     fn encode_once(
         &mut self,
@@ -349,9 +370,7 @@ impl Room {
                     return DeferredAnswer::Unsealed { protection, reply, data };
                 }
                 return protection.seal(&mut reply, counts).map_or(REFUSAL, |()| {
-                    let encoded = Encoded::plain(reply.message.len());
-                    let stream = Some(reply.message);
-                    DeferredAnswer::Results(EncodedReply { encoded, data, stream })
+                    DeferredAnswer::Results(EncodedReply::whole(reply.message, data))
                 });
             }
             let protection = protection.clone();

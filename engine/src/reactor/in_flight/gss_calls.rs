@@ -14,7 +14,7 @@ pub(crate) struct GssCalls {
     /// None before the first, and while another one is being established.
     context: Option<Arc<ClientContext>>,
     /// A call was denied, and waits in its slot.
-    pub(in crate::reactor) has_denied: bool,
+    has_denied: bool,
     /// No call in flight under this context has a lower number.
     lowest: u32,
     /// By the index of the slot.
@@ -52,6 +52,15 @@ impl GssCalls {
     /// None before the first, and while another one is being established.
     pub(in crate::reactor) fn context(&self) -> Option<&Arc<ClientContext>> {
         self.context.as_ref()
+    }
+
+    getters! {
+        has_denied: bool,
+    }
+
+    /// Returns true if a call waited before.
+    pub(in crate::reactor) fn set_denied(&mut self, has_denied: bool) -> bool {
+        std::mem::replace(&mut self.has_denied, has_denied)
     }
 
     /// Calls go under this context from now on.

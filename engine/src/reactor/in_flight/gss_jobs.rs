@@ -73,7 +73,7 @@ pub(crate) struct GssWork {
     /// Most bodies that the threads have: each holds memory that calls and replies need.
     bodies_max: usize,
     /// Longest body that is processed at once.
-    at_once_bytes: usize,
+    pub(super) at_once_bytes: usize,
     /// Bytes and times of all bodies of the core.
     crypto: Arc<CryptoCounts>,
 }
@@ -127,10 +127,6 @@ impl GssWork {
 
     pub(in crate::reactor) fn take_sealed(&mut self) -> Option<(ConnId, SlotId)> {
         self.sealed.pop_front()
-    }
-
-    pub(in crate::reactor) fn at_once_bytes(&self) -> usize {
-        self.at_once_bytes
     }
 
     /// Returns true if a body of this length is long, and the threads may have another one of the connection.

@@ -20,7 +20,7 @@ pub(crate) struct Observation {
     pub(crate) core: usize,
     pub(crate) round: u64,
     /// The place of connections to look at next.
-    pub(in crate::reactor) from: usize,
+    from: usize,
     /// All connections have been seen.
     pub(crate) is_whole: bool,
     /// Connections seen.
@@ -89,6 +89,14 @@ pub(crate) struct Blocks {
 }
 
 impl Observation {
+    /// The next of so many places of connections to look at.
+    pub(in crate::reactor) fn next_place(&mut self, places: usize) -> Option<usize> {
+        let place = self.from;
+        self.from += 1;
+        self.is_whole = self.from >= places;
+        (place < places).then_some(place)
+    }
+
     /// Goes back with the answer. The observer has stopped waiting, or has room for each of its letters.
     pub(in crate::reactor) fn give_back(self: Box<Self>) {
         let back = self.back.clone();

@@ -2,8 +2,9 @@
 //! keys to that, its protection, and what it is sent again from.
 
 use crate::fabric::Revoked;
-use crate::mem::Bulk;
+use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::{CallSpec, Resend};
+use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::kept::{Kept, Terms};
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::protected_reply_bytes;
@@ -14,19 +15,22 @@ use std::mem::take;
 /// Arguments, results, Reply chunk and the message itself.
 const KEYS_PER_CALL_MAX: usize = 2 * ITEMS_MAX + 2;
 
+/// Arguments and results.
+pub(in crate::reactor) type Items<'a> = [&'a mut [Option<Bulk>]; 2];
+
 /// See the module. In the slot of its call, but for calls that consist of an inline stream only.
 #[derive(Default)]
 pub(crate) struct Outgoing {
-    pub(in crate::reactor) terms: Terms,
+    terms: Terms,
     pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
     pub(crate) lent: Lent,
-    pub(in crate::reactor) kept: Option<Kept>,
+    pub(super) kept: Option<Kept>,
     /// Its body is sealed: its arguments are in that, and its results will be in the reply.
-    pub(in crate::reactor) is_sealed: bool,
+    is_sealed: bool,
     /// The whole message, sealed, until it is sent.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) sealed: Option<Bulk>,
+    sealed: Option<Bulk>,
 }
 
 /// Memory that a call has lent to its responder, and the keys under which the peer can reach it.
@@ -100,13 +104,18 @@ impl Lent {
 
     /// Contents of the Reply chunk. Empty while the chunk is in memory that the peer can write: then the reply arrived
     /// another way, or the chunk would have been copied.
-    pub(in crate::reactor) fn private_reply(&self) -> &[u8] {
+    fn private_reply(&self) -> &[u8] {
         let reply = self.reply.as_ref().filter(|memory| !memory.is_exposed());
         reply.map_or(&[], Bulk::bytes)
     }
 }
 
 impl Outgoing {
+    getters! {
+        terms: &Terms,
+        is_sealed: bool,
+    }
+
     /// Takes the data items of a spec.
     pub(in crate::reactor) fn take_items(&mut self, spec: &mut CallSpec, terms: Terms) {
         self.terms = terms;
@@ -131,7 +140,7 @@ impl Outgoing {
         kept: Kept,
         (arguments, results): (&mut [Option<Bulk>], &mut [Option<Bulk>]),
     ) {
-        self.terms = kept.terms;
+        self.terms = *kept.terms();
         (self.arguments, self.results) = (take_all(arguments), take_all(results));
         for (result, bytes) in self.results.iter_mut().zip(kept.result_bytes()) {
             if let (Some(result), Some(bytes)) = (result, bytes) {
@@ -155,9 +164,9 @@ impl Outgoing {
     pub(in crate::reactor) fn reply_bytes_max(&self) -> usize {
         #[cfg(feature = "gss")]
         if self.is_sealed {
-            return protected_reply_bytes(self.terms.reply_bytes_max, &self.results);
+            return protected_reply_bytes(self.terms.reply_bytes_max(), &self.results);
         }
-        self.terms.reply_bytes_max
+        self.terms.reply_bytes_max()
     }
 
     /// Number of its data items that are in the message.
@@ -234,6 +243,12 @@ impl Outgoing {
         drop(self.sealed.take());
     }
 
+    /// The contents of its Reply chunk, its arguments and results, and what it is sent again from.
+    pub(crate) fn answered(&mut self) -> (&[u8], Items<'_>, &mut Option<Kept>) {
+        let Self { lent, arguments, results, kept, .. } = self;
+        (lent.private_reply(), [arguments, results], kept)
+    }
+
     /// Lengths of the results that were removed with a lost connection.
     pub(in crate::reactor) fn missing_results(&self) -> [Option<usize>; ITEMS_MAX] {
         let mut missing = [None; ITEMS_MAX];
@@ -247,26 +262,64 @@ impl Outgoing {
     }
 }
 
+/// What it is sent again from.
+impl Outgoing {
+    /// Keeps its stream in memory of `pool`. Returns false if that has no block for it.
+    pub(crate) fn keep(&mut self, pool: &BulkPool, draft: &EncodedStream<'_>, order: u64) -> bool {
+        self.kept = Kept::new(pool, draft, order, self.terms, &self.results);
+        self.kept.is_some()
+    }
+
+    pub(in crate::reactor) fn take_kept(&mut self) -> Option<Kept> {
+        self.kept.take()
+    }
+
+    /// The end of an attempt to send it from `kept` again. If it is not sent, the results that were `missing` are again.
+    pub(crate) fn end_resend(&mut self, kept: Kept, missing: &[Option<usize>], is_sent: bool) {
+        let kept = self.kept.insert(kept);
+        if is_sent {
+            return kept.count_resend();
+        }
+        for (result, bytes) in self.results.iter_mut().zip(missing) {
+            result.take_if(|_| bytes.is_some());
+        }
+    }
+}
+
+/// Protection of its body.
+#[cfg(feature = "gss")]
+impl Outgoing {
+    /// Its body goes with all its data in it, sealed, or else open.
+    pub(in crate::reactor) fn seal(&mut self, is_sealed: bool) {
+        self.is_sealed = is_sealed;
+    }
+
+    pub(in crate::reactor) fn sealed(&self) -> Option<&Bulk> {
+        self.sealed.as_ref()
+    }
+
+    /// The whole message, sealed, waits here. Returns the one before.
+    pub(in crate::reactor) fn set_sealed(&mut self, message: Option<Bulk>) -> Option<Bulk> {
+        std::mem::replace(&mut self.sealed, message)
+    }
+}
+
 /// Takes the buffers of a call.
 #[cfg(feature = "gss")]
 pub(crate) fn take_all(buffers: &mut [Option<Bulk>]) -> [Option<Bulk>; ITEMS_MAX] {
-    let mut all = [const { None }; ITEMS_MAX];
-    for (place, buffer) in all.iter_mut().zip(buffers) {
-        *place = buffer.take();
-    }
-    all
+    std::array::from_fn(|index| buffers.get_mut(index).and_then(Option::take))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;
-    use crate::mem::{BulkClass, BulkPool, Region};
-    use crate::reactor::types::encoded_stream::EncodedStream;
+    use crate::mem::{BulkClass, Region};
     #[cfg(feature = "gss")]
-    use crate::{reactor::types::kept::Renamed, sys::mmap::SharedMemory};
+    use crate::sys::mmap::SharedMemory;
     #[cfg(feature = "gss")]
     use spinrpc_proto::events::SlotId;
+    use spinrpc_proto::ids::Instant;
 
     const KEY: u32 = 7;
 
@@ -312,8 +365,9 @@ mod tests {
     /// Keeps a call that may be sent again.
     fn keep(call: &mut Outgoing) {
         let pool = pool(Region::from_boxed(vec![0; 8192].into()));
-        let terms = Terms { resend: Resend::AtLeastOnce, ..Terms::default() };
-        call.kept = Kept::new(&pool, &EncodedStream::plain(&[0; 40]), 0, terms, &call.results);
+        let spec = CallSpec { resend: Resend::AtLeastOnce, ..CallSpec::short() };
+        call.terms = Terms::of(&spec, Instant(0), 0);
+        assert!(call.keep(&pool, &EncodedStream::plain(&[0; 40]), 0));
     }
 
     /// A reply whose rest is still to be fetched when the connection is lost.
@@ -348,7 +402,7 @@ mod tests {
         let mut call = call(None);
         call.results[1] = pool(Region::from_shared(memory)).take(8);
         keep(&mut call);
-        call.kept = call.kept.take().map(|kept| kept.denied(Renamed { from: slot, to: slot }));
+        call.kept = call.kept.take().map(|kept| kept.denied(slot, slot));
         assert!(call.lose(false, 1));
         assert_eq!(call.missing_results()[..2], [None, Some(8)]);
     }

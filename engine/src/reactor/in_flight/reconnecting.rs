@@ -1,26 +1,53 @@
 //! Clients between two connections, with their requesters and calls.
 
 use crate::fabric::{ConnId, DownCause};
-use crate::reactor::in_flight::call_table::CallTable;
+use crate::reactor::in_flight::call_table::{CallTable, ConnRequester};
+use crate::reactor::types::calls::{CallEnd, SlotToken};
 use crate::reactor::types::peer_id::PeerId;
 use spinrpc_proto::ids::Instant;
-use spinrpc_proto::requester::{CallSlot, Requester};
+use std::mem::swap;
 
 /// A client between two connections.
 pub(crate) struct DetachedClient {
-    pub(in crate::reactor) lost: ConnId,
-    pub(in crate::reactor) requester: Requester<Box<[CallSlot]>>,
-    pub(in crate::reactor) calls: CallTable,
+    lost: ConnId,
+    requester: ConnRequester,
+    calls: CallTable,
     /// The server of the lost connection.
-    pub(in crate::reactor) server: PeerId,
+    server: PeerId,
     /// Cause of the loss.
-    pub(in crate::reactor) cause: DownCause,
+    cause: DownCause,
     /// The api has given it up.
-    pub(in crate::reactor) is_given_up: bool,
+    is_given_up: bool,
 }
 
 impl DetachedClient {
-    pub(in crate::reactor) fn give_up(&mut self, cause: DownCause) {
+    getters! {
+        lost: ConnId,
+        cause: &DownCause,
+    }
+
+    /// Moves its calls to a connection with this server. Returns false if that cannot know which calls the previous one has
+    /// executed.
+    pub(in crate::reactor) fn move_to(
+        &mut self,
+        server: PeerId,
+        (requester, calls): (&mut ConnRequester, &mut CallTable),
+    ) -> bool {
+        swap(requester, &mut self.requester);
+        swap(calls, &mut self.calls);
+        self.server.remembers_for(server)
+    }
+
+    pub(in crate::reactor) fn end_calls(&mut self, mut ended: impl FnMut(SlotToken, CallEnd)) {
+        let Self { requester, calls, cause, .. } = self;
+        requester.on_down(|slot, token| {
+            if let Some(token) = token {
+                ended(SlotToken { slot, token }, calls.end_of(slot, false, cause));
+            }
+        });
+    }
+
+    fn give_up(&mut self, cause: DownCause) {
         (self.cause, self.is_given_up) = (cause, true);
     }
 }
@@ -29,13 +56,27 @@ impl DetachedClient {
 #[derive(Default)]
 pub(crate) struct DetachedClients {
     /// Time at which the api has to look after its clients.
-    pub(in crate::reactor) alarm: Option<Instant>,
+    alarm: Option<Instant>,
     suspended: Vec<DetachedClient>,
     /// Connections whose held calls are being sent again.
-    pub(in crate::reactor) resending: Vec<ConnId>,
+    resending: Vec<ConnId>,
 }
 
 impl DetachedClients {
+    getters! {
+        resending: &Vec<ConnId>,
+    }
+
+    /// The api has to look after its clients at this time, or earlier.
+    pub(in crate::reactor) fn set_alarm(&mut self, at: Instant) {
+        self.alarm = Some(self.alarm.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Returns true if it has to do that now.
+    pub(in crate::reactor) fn take_alarm(&mut self, now: Instant) -> bool {
+        self.alarm.take_if(|at| *at <= now).is_some()
+    }
+
     /// Earliest time at which one of them has work to do.
     pub(in crate::reactor) fn next_deadline(&self, pause_ends: Instant) -> Instant {
         let of = |client: &DetachedClient| match client.is_given_up {
@@ -47,9 +88,16 @@ impl DetachedClients {
         if self.resending.is_empty() { earliest } else { earliest.min(pause_ends) }
     }
 
-    pub(in crate::reactor) fn push(&mut self, client: DetachedClient) {
-        self.end_resending(client.lost);
-        self.suspended.push(client);
+    pub(in crate::reactor) fn push(
+        &mut self,
+        (lost, cause): (ConnId, DownCause),
+        server: PeerId,
+        (requester, mut calls): (ConnRequester, CallTable),
+    ) {
+        calls.note_loss(&cause);
+        self.end_resending(lost);
+        let is_given_up = false;
+        self.suspended.push(DetachedClient { lost, requester, calls, server, cause, is_given_up });
     }
 
     /// The client that lost this connection.
@@ -69,6 +117,12 @@ impl DetachedClients {
         Some(self.suspended.swap_remove(index))
     }
 
+    /// Gives the client up that lost this connection; returns true if there is one.
+    pub(in crate::reactor) fn give_up(&mut self, lost: ConnId, cause: DownCause) -> bool {
+        let mut clients = self.suspended.iter_mut();
+        clients.find(|client| client.lost == lost).map(|client| client.give_up(cause)).is_some()
+    }
+
     /// Gives all clients up; returns true if there are any.
     pub(in crate::reactor) fn give_up_all(&mut self) -> bool {
         self.suspended.iter_mut().for_each(|client| client.give_up(DownCause::Local));
@@ -85,24 +139,12 @@ impl DetachedClients {
         self.resending.retain(|other| *other != conn);
     }
 
-    pub(in crate::reactor) fn find(&mut self, lost: ConnId) -> Option<&mut DetachedClient> {
-        self.suspended.iter_mut().find(|client| client.lost == lost)
-    }
-
     /// The calls of every suspended client.
     pub(in crate::reactor) fn all(
         &mut self,
-    ) -> impl Iterator<Item = (ConnId, &mut Requester<Box<[CallSlot]>>, &mut CallTable)> {
+    ) -> impl Iterator<Item = (ConnId, &mut ConnRequester, &mut CallTable)> {
         self.suspended
             .iter_mut()
             .map(|client| (client.lost, &mut client.requester, &mut client.calls))
-    }
-
-    /// The calls of one of them.
-    pub(in crate::reactor) fn calls_of(
-        &mut self,
-        lost: ConnId,
-    ) -> Option<(&mut Requester<Box<[CallSlot]>>, &mut CallTable)> {
-        self.find(lost).map(|client| (&mut client.requester, &mut client.calls))
     }
 }

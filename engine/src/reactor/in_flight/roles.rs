@@ -86,11 +86,12 @@ pub enum NoReverse {
     TooManyHandles,
 }
 
-/// State of reverse calls in addition to the slots: the caller, and the restriction to inline messages.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ReverseState {
-    /// The server's application has its client.
-    pub(in crate::reactor) has_client: bool,
-    /// The client's calls have no chunks.
-    pub(in crate::reactor) is_inline: bool,
+/// Client that the application of a server has on a connection, for reverse calls.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::reactor) enum ReverseClient {
+    #[default]
+    None,
+    Any,
+    /// Its calls have no chunks.
+    Inline,
 }

@@ -14,9 +14,8 @@ use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget};
 use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::{SYSTEM_ERR, is_under_gss};
 use crate::reactor::types::protection::{LaidOut, ProtectError, Protection, host_number};
-use crate::reactor::types::reply_plan::ReplyData;
+use crate::reactor::types::reply_plan::{EncodedReply, ReplyData};
 use crate::sys::journal::event;
-use spinrpc_proto::chunking::Encoded;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::Xid;
@@ -24,7 +23,6 @@ use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::mem::take;
 
 /// Knowledge about a call for whose Read chunks there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +70,9 @@ impl CoreCell {
         let laid_out = protection.lay_out(&pool, &data, draft);
         let mut reactor = self.reactor();
         match laid_out {
-            Ok(reply) if reactor.gss_work.takes(to.conn, reply.message.len()) => {
+            Ok(reply) if reactor.gss_work().takes(to.conn, reply.message.len()) => {
                 if let Some(c) = reactor.conn(to.conn) {
-                    c.serves.of(to.slot).is_sealing = true;
+                    c.serves.set_sealing(to.slot, true);
                 }
                 let (call, data) = ((to.conn, to.slot), data.without_items());
                 reactor.process_body(Body::reply(call, protection.clone(), reply, data));
@@ -102,7 +100,7 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: Option<ConnId>) {
         loop {
-            let finished = self.reactor().gss_work.wait_for(conn, Purpose::is_reply);
+            let finished = self.reactor().gss_work().wait_for(conn, Purpose::is_reply);
             let Some((sealed, end)) = finished else { return };
             self.finish_sealed(sealed, end.is_ok());
         }
@@ -142,7 +140,7 @@ impl Reactor {
         mut reply: LaidOut,
         data: ReplyData,
     ) {
-        match protection.seal(&mut reply, self.gss_work.crypto()) {
+        match protection.seal(&mut reply, self.gss_work().crypto()) {
             Ok(()) => self.place_sealed(to, reply.message, data),
             Err(why) => self.refuse_unsealed(to, why),
         }
@@ -156,15 +154,14 @@ impl Reactor {
 
     /// Sends a reply from where it was sealed.
     fn place_sealed(&mut self, to: &ReplyTarget<'_>, reply: Bulk, data: ReplyData) {
-        let encoded = Encoded::plain(reply.len());
-        self.place_encoded(to, reply, encoded, data);
+        self.send_encoded(to, &mut EncodedReply::whole(reply, data));
     }
 
     /// Returns true if the answer of this deferred call is long, and a thread of the core seals it.
     pub(in crate::reactor) fn try_offload_seal(&mut self, reply: &mut DeferredReply) -> bool {
         let (conn, slot) = (reply.conn(), reply.slot());
         let is_long = matches!(reply.answer(), DeferredAnswer::Unsealed { .. });
-        if !is_long || !self.gss_work.has_room(conn) {
+        if !is_long || !self.gss_work().has_room(conn) {
             return false;
         }
         if let DeferredAnswer::Unsealed { protection, reply, data } = reply.take_answer() {
@@ -180,7 +177,7 @@ impl Reactor {
         slot: SlotId,
         outcome: CallOutcome,
     ) -> CallOutcome {
-        match self.conn(conn).is_some_and(|c| take(&mut c.serves.of(slot).is_sealing)) {
+        match self.conn(conn).is_some_and(|c| c.serves.set_sealing(slot, false)) {
             true => CallOutcome::Deferred,
             false => outcome,
         }
@@ -210,10 +207,10 @@ impl Reactor {
     ) -> Option<CallFrame> {
         let (c, core) = self.conn_and_core(conn)?;
         if c.queue_room(core.fabric()) == 0 || !c.has_spare_send() {
+            c.serves.set_starved(slot, true);
             self.put_off(conn, ReadOwner::Call(slot));
             return None;
         }
-        c.serves.of(slot).is_starved = false;
         let message = c.serves.take_message(slot)?;
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         let header_bytes = view.header_bytes() as u32;

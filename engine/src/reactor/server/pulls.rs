@@ -2,12 +2,13 @@
 //! whose chunks are not fetched.
 
 use crate::fabric::ConnId;
-use crate::mem::{Buf, BulkPool, Share};
+use crate::mem::Buf;
 use crate::reactor::common::pulls::NotFetched;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::upcalls::CallFrame;
 #[cfg(feature = "gss")]
 use crate::reactor::server::gss::UnfetchedCall;
+use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
@@ -44,7 +45,7 @@ impl Reactor {
             UnfetchedCall::ProtectError => {}
             UnfetchedCall::Verifiable => {
                 if let Some(c) = self.conn(conn) {
-                    c.serves.of(slot).is_starved = true;
+                    c.serves.set_starved(slot, true);
                 }
                 return self.put_off(conn, ReadOwner::Call(slot));
             }
@@ -58,9 +59,10 @@ impl Reactor {
     /// list of deferred calls never names a free slot.
     #[cold]
     fn refuse_pull(&mut self, conn: ConnId, slot: SlotId) {
-        let Some(c) = self.conn(conn) else { return };
-        if c.reads_outstanding > 0 || c.serves.of(slot).wait.is_queued {
-            return self.put_off(conn, ReadOwner::Call(slot));
+        let call = ReadOwner::Call(slot);
+        let waits = |c: &mut Conn| c.wait_of(call).is_some_and(|wait| wait.is_queued());
+        if self.conn(conn).is_some_and(|c| c.reads_outstanding > 0 || waits(c)) {
+            return self.put_off(conn, call);
         }
         self.refuse_unread(conn, slot, &RpcRefusal::NoRoom);
     }
@@ -73,14 +75,6 @@ impl Reactor {
         self.refuse(&ReplyTarget { conn, slot, message: message.bytes(), plain: false }, answer);
         self.repost(conn, message);
     }
-}
-
-/// Returns true if a call that counts in this share may take memory for its reply: the longest item that it takes back by
-/// Write chunk, or a long reply.
-pub(in crate::reactor) fn may_take(bulk: &BulkPool, share: &Share, view: &HeaderView<'_>) -> bool {
-    let chunks = view.writes().chain(view.reply_chunk());
-    let bytes = chunks.map(|chunk| chunk.segments().map(|s| s.length as usize).sum());
-    bytes.max().is_none_or(|bytes| bulk.admits(bytes, share))
 }
 
 /// Ignores all output: the caller acts on the return value of the state machine.
@@ -96,7 +90,7 @@ impl Reactor {
         slot: SlotId,
     ) -> Option<CallFrame> {
         #[cfg(feature = "gss")]
-        if self.conn(conn)?.serves.of(slot).is_starved {
+        if self.conn(conn)?.serves.set_starved(slot, false) {
             return self.frame_starved(conn, slot);
         }
         let c = self.conn(conn)?;
@@ -125,7 +119,7 @@ impl Reactor {
         };
         let proto = c.lane.proto();
         let view = HeaderView::new_checked(message.bytes(), proto.limits());
-        view.is_ok_and(|view| may_take(core.arena(), &c.share, &view))
+        view.is_ok_and(|view| c.may_take(core.arena(), &view))
     }
 
     /// An RDMA Read of a call is done. Returns the call if that was the last one.

@@ -55,16 +55,6 @@ impl Reactor {
         (c.queue_room(core.fabric()) > 0 && c.has_spare_send()).then_some(c)
     }
 
-    /// Defers an answer. A peer that is owed as many answers as it has credits has exceeded them, and gets none.
-    #[cold]
-    fn owe(&mut self, conn: ConnId, answer: Waiting) {
-        let Some(c) = self.conn(conn) else { return };
-        if c.answers_owed < c.serves.slots().max(1) {
-            c.answers_owed += 1;
-            self.waiting.push_back((conn, answer));
-        }
-    }
-
     /// Tries again to send an answer that found no buffer.
     #[cold]
     pub(in crate::reactor) fn answer(&mut self, conn: ConnId, answer: Waiting) {
@@ -132,7 +122,7 @@ impl CoreCell {
         let Some(c) = reactor.conn(to.conn) else { return };
         // A thread may be sealing its reply.
         #[cfg(feature = "gss")]
-        if c.serves.of(to.slot).is_sealing {
+        if c.serves.is_sealing(to.slot) {
             return;
         }
         if c.lane.proto().responder.is_delivered(to.slot) {

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr};
-use crate::mem::{Buf, Bulk};
+use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::deferred::{Deferred, DeferredReply, Room};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
@@ -10,7 +10,6 @@ use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::reply_cache::Ticket;
 use crate::reactor::in_flight::upcalls::CallFrame;
-use crate::reactor::server::pulls::may_take;
 use crate::reactor::server::rfc5666::exports::Exported;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget, RpcRefusal};
@@ -21,9 +20,8 @@ use crate::reactor::types::header_bytes::{
 };
 use crate::reactor::types::negotiate::Negotiated;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
-use spinrpc_proto::chunking::Encoded;
 use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{Output, SlotId, WriteRequest, WriteSource};
+use spinrpc_proto::events::{Output, SlotId, WriteRequest};
 use spinrpc_proto::exports::ReadReply;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -125,7 +123,7 @@ impl Reactor {
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         // A call that was fetched has been admitted.
         let is_fetched = c.serves.has_sinks(slot);
-        if !is_fetched && !may_take(core.arena(), &c.share, &view) {
+        if !is_fetched && !c.may_take(core.arena(), &view) {
             core.stats().no_buffer += 1;
             return None;
         }
@@ -152,8 +150,7 @@ impl Reactor {
         send_room: usize,
     ) -> Option<()> {
         let (c, core) = self.conn_and_core(conn)?;
-        let spare_sends = c.sends.available().saturating_sub(c.sends_promised);
-        if send_room < c.lane.reserved() + needed + dones || spare_sends <= dones {
+        if send_room < c.lane.reserved() + needed + dones || c.spare_sends() <= dones {
             core.stats().queue_full += 1;
             return None;
         }
@@ -201,7 +198,7 @@ impl Reactor {
             #[cfg(feature = "gss")]
             let goes_on = goes_on
                 && c.serves.protection(frame.slot).is_none_or(|own| !own.service.protects_body());
-            c.serves.of(frame.slot).sinks = Some(sinks);
+            c.serves.put_sinks(frame.slot, sinks);
             if !goes_on {
                 c.serves.clear_sinks(frame.slot);
             }
@@ -325,13 +322,13 @@ impl Reactor {
         reply: &mut EncodedReply,
         exported: &mut Option<Exported>,
     ) -> Result<(usize, usize), RpcRefusal> {
-        let (at, bytes) = (plan.stream_at(), reply.encoded.stream_bytes);
+        let (at, bytes) = (plan.stream_at(), reply.encoded().stream_bytes);
         let is_short = bytes <= plan.inline_bytes();
-        let has_reads = plan.has_reads(&reply.encoded, &reply.data);
+        let has_reads = plan.has_reads(reply.encoded(), reply.data());
         if has_reads || !(is_short || plan.takes_long(bytes)) {
             return self.export_reply(to, (message, plan), reply, exported);
         }
-        self.charge_reply(to.conn, &reply.data, reply.stream.as_ref());
+        self.charge_reply(to.conn, reply);
         if !is_short {
             return Ok((at, 0));
         }
@@ -345,26 +342,25 @@ impl Reactor {
         to: &ReplyTarget<'_>,
         (mut message, plan): (Buf, &ReplyPlan),
         (at, bytes): (usize, usize),
-        EncodedReply { encoded, data, stream: long }: &mut EncodedReply,
+        reply: &mut EncodedReply,
         exported: &mut Option<Exported>,
     ) {
         let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         c.release(to.slot);
         let mut placed = [0; ITEMS_MAX];
+        let encoded = reply.encoded();
         for item in encoded.reduced() {
             let (index, bytes) = (usize::from(item.index), item.length as usize);
-            placed[index] = if plan.goes_by_write(index, bytes, data) { item.length } else { 0 };
+            let is_written = plan.goes_by_write(index, bytes, reply.data());
+            placed[index] = if is_written { item.length } else { 0 };
         }
         core.stats().copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
-        let long_bytes = long.as_ref().map(|_| encoded.stream_bytes as u32);
-        let shape = ReplyShape { placed: &placed[..data.count()], long_bytes };
+        let (items, long_bytes) = (reply.data().count(), reply.long_bytes());
+        let shape = ReplyShape { placed: &placed[..items], long_bytes };
         let (header, stream) = message.whole_mut().split_at_mut(at);
-        let stream = long.as_mut().map_or(&mut stream[..bytes], Bulk::bytes_mut);
-        if let Some(xid) = stream.first_chunk_mut() {
-            *xid = view.xid().0.to_be_bytes();
-        }
-        let mut sink = WriteSink::new(core.fabric_mut(), to.conn, data, long.as_mut());
+        reply.put_xid(&mut stream[..bytes], view.xid());
+        let mut sink = WriteSink::new(core.fabric_mut(), to.conn, reply);
         let mut proto = c.lane.proto();
         let replied = match exported {
             None => {
@@ -391,7 +387,7 @@ impl Reactor {
             }
         };
         let mut header_at = at - header_bytes;
-        if encoded.padded && bytes > 0 {
+        if reply.encoded().padded && bytes > 0 {
             header_at = insert_alignment(message.whole_mut(), header_at, plan.alignment());
         }
         message.set_range(header_at..at + bytes);
@@ -451,7 +447,7 @@ impl Reactor {
         }
         let answer = answer.counted(core.stats());
         #[cfg(feature = "gss")]
-        let protection = c.serves.of(to.slot).protection.take();
+        let protection = c.serves.protection(to.slot).cloned();
         c.release(to.slot);
         #[cfg(feature = "gss")]
         if let Some(protection) = protection
@@ -469,26 +465,16 @@ impl Reactor {
         let caller = Arc::clone(c.caller()?);
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let plan = core.config().reply_plan(&c.negotiated, &view);
-        let share = c.share.clone();
+        let share = c.share().clone();
         #[cfg(feature = "gss")]
         let protection = c.serves.protection(to.slot).cloned();
         let bytes = plan.inline_bytes();
-        let stage = match core.common_stage(bytes) {
-            Some(stage) => stage,
-            None => self.reply_block_from_own_share(to.conn, bytes)?,
-        };
-        let room = Room {
-            pool: self.arena().clone(),
-            share,
-            stage,
-            plan,
-            #[cfg(feature = "gss")]
-            protection: protection.map(|it| (it, Arc::clone(self.gss_work.crypto()))),
-            #[cfg(feature = "gss")]
-            at_once_bytes: self.gss_work.at_once_bytes(),
-        };
+        let stage = self.reply_block(to.conn, bytes)?;
+        let room = Room::new((self.arena().clone(), share), stage, plan);
+        #[cfg(feature = "gss")]
+        let room = room.under(protection, self.gss_work());
         if let Some(timer) = self.take_timer() {
-            self.conn(to.conn)?.serves.of(to.slot).timer = Some(timer);
+            self.conn(to.conn)?.serves.put_timer(to.slot, timer);
         }
         let mut reply = self.deferred_replies().take()?;
         reply.begin(to.conn, to.slot, room);
@@ -515,7 +501,7 @@ impl Reactor {
             }
             match reply.take_answer() {
                 DeferredAnswer::Results(mut results) => {
-                    results.stream = results.stream.or_else(|| reply.take_stage());
+                    results.settle_stream(|| reply.take_stage());
                     reactor.send_encoded(to, &mut results);
                 }
                 #[cfg(feature = "gss")]
@@ -550,8 +536,7 @@ impl Reactor {
             return None;
         };
         c.redeem_send();
-        c.serves.clear_sinks(slot);
-        let (message, timer) = (c.serves.take_message(slot), c.serves.of(slot).timer.take());
+        let (message, timer) = c.serves.take_deferred(slot);
         if let Some(timer) = timer {
             self.count_duration(timer);
         }
@@ -568,27 +553,17 @@ impl Reactor {
             return;
         }
         if let Some(stream) = reply.take_stage() {
-            let encoded = Encoded::plain(stream.len());
-            self.place_encoded(to, stream, encoded, ReplyData::new());
+            self.send_encoded(to, &mut EncodedReply::whole(stream, ReplyData::new()));
         }
     }
 
     /// Sends results that are encoded already.
-    pub(in crate::reactor) fn place_encoded(
+    pub(in crate::reactor::server) fn send_encoded(
         &mut self,
         to: &ReplyTarget<'_>,
-        stream: Bulk,
-        encoded: Encoded,
-        data: ReplyData,
+        reply: &mut EncodedReply,
     ) {
-        self.send_encoded(to, &mut EncodedReply { encoded, data, stream: Some(stream) });
-    }
-
-    fn send_encoded(&mut self, to: &ReplyTarget<'_>, reply: &mut EncodedReply) {
         if let Some(ReplyBuffer { message, plan }) = self.stage_reply(to) {
-            if let Some(stream) = &mut reply.stream {
-                stream.set_len(reply.encoded.stream_bytes);
-            }
             self.send_reply(to, (message, &plan), Ok(reply));
         }
     }
@@ -618,21 +593,15 @@ fn reply_writes(view: &HeaderView<'_>) -> usize {
 struct WriteSink<'a> {
     fabric: &'a mut AnyFabric,
     conn: ConnId,
-    data: &'a mut ReplyData,
-    long: Option<&'a mut Bulk>,
+    reply: &'a mut EncodedReply,
     bytes_written: u64,
     overrun: bool,
 }
 
 impl<'a> WriteSink<'a> {
     #[inline]
-    fn new(
-        fabric: &'a mut AnyFabric,
-        conn: ConnId,
-        data: &'a mut ReplyData,
-        long: Option<&'a mut Bulk>,
-    ) -> Self {
-        Self { fabric, conn, data, long, bytes_written: 0, overrun: false }
+    fn new(fabric: &'a mut AnyFabric, conn: ConnId, reply: &'a mut EncodedReply) -> Self {
+        Self { fabric, conn, reply, bytes_written: 0, overrun: false }
     }
 
     /// Bytes that were written, and true if the send queue had no room for a request.
@@ -644,13 +613,8 @@ impl<'a> WriteSink<'a> {
 
 impl Output for WriteSink<'_> {
     fn write(&mut self, write: WriteRequest) {
-        let (at, bytes) = (write.at as usize, write.to.length as usize);
-        let from = match write.source {
-            WriteSource::Item(index) => self.data.item_mut(index).map(|item| item.lease(at, bytes)),
-            WriteSource::Stream => self.long.as_mut().map(|bulk| bulk.lease(at..at + bytes)),
-        };
-        let Some(from) = from else { return };
-        self.bytes_written += bytes as u64;
+        let Some(from) = self.reply.lease(&write) else { return };
+        self.bytes_written += u64::from(write.to.length);
         let wr = SendWr::Write { from, to: remote(&write.to) };
         self.overrun |= self.fabric.post(self.conn, wr).is_err();
     }

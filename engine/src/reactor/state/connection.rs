@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, FabricError, Peer, QpId, SHORT_BYTES_MAX};
 use crate::mem::{Buf, BufPool, Region, Share};
-use crate::reactor::in_flight::call_table::{CallTable, FencedReply};
+use crate::reactor::in_flight::call_table::{CallTable, FencedReplies};
 use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::deferred::Caller;
 #[cfg(feature = "gss")]
@@ -12,8 +12,9 @@ use crate::reactor::in_flight::gss_calls::GssCalls;
 use crate::reactor::in_flight::observation::RdmaBytes;
 use crate::reactor::in_flight::origins::OriginIndex;
 use crate::reactor::in_flight::outgoing::Outgoing;
+use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::read_ids::ReadOwner;
-use crate::reactor::in_flight::roles::{ReverseState, Roles};
+use crate::reactor::in_flight::roles::{NoReverse, ReverseClient, Roles};
 use crate::reactor::in_flight::stalls::Outstanding;
 use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::rfc5666::Dialect;
@@ -28,12 +29,16 @@ use spinrpc_proto::events::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
 use spinrpc_proto::responder::{Responder, ServeSlot};
 use spinrpc_proto::version::{Negotiation, Stage, TransportVersion};
-use std::collections::VecDeque;
+use std::cell::RefMut;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// Protocol state with slots on the heap, allocated when the connection opens.
 pub(crate) type Protocol = Connection<Box<[CallSlot]>, Box<[ServeSlot]>>;
+
+/// See [`Conn::fetched`].
+pub(in crate::reactor) type Fetched<'c> =
+    (&'c Buf, &'c mut ReadBuffers, RefMut<'c, Protocol>, &'c Share);
 
 /// One connection of a core.
 pub(crate) struct Conn {
@@ -47,32 +52,32 @@ pub(crate) struct Conn {
     pub(crate) calls: CallTable,
     pub(crate) serves: ServeTable,
     /// State of the dialects of RFC 5666.
-    pub(in crate::reactor) dialect: Dialect,
+    pub(super) dialect: Dialect,
     /// Replies that have arrived while keys of their calls are being killed, in order of arrival.
-    pub(crate) fenced: VecDeque<FencedReply>,
-    pub(crate) recvs: BufPool,
+    pub(crate) fenced: FencedReplies,
+    pub(super) recvs: BufPool,
     pub(crate) sends: BufPool,
     /// Limits of messages from now on.
     pub(crate) negotiated: Negotiated,
     /// Terms from which `negotiated` follows, apart from the Connection Configuration Protocol.
-    pub(crate) terms: Terms,
+    pub(super) terms: Terms,
     /// For observers.
     moved: RdmaBytes,
     origin: OriginIndex,
     /// Blocks of the core's memory that its calls hold.
-    pub(in crate::reactor) share: Share,
+    share: Share,
     pub(crate) reads_outstanding: u16,
     /// At the last looks of the timer.
     outstanding: Outstanding,
     /// Deferred calls, for each of which a send buffer is reserved.
-    pub(crate) sends_promised: usize,
+    pub(super) sends_promised: usize,
     /// Send buffers that calls leave free: those of deferred calls, and one for a handler, which may start calls
     /// before it answers its own, if this side both calls and serves.
     sends_left_by_calls: u32,
     /// Restrictions of calls in reverse.
-    pub(in crate::reactor) reverse: ReverseState,
+    reverse: ReverseClient,
     /// Answers without a slot that wait for a buffer; at most one for each slot, and at least one.
-    pub(crate) answers_owed: usize,
+    pub(super) answers_owed: usize,
     /// Cause for which this side began to close it; the first one is kept.
     pub(crate) closing: Option<DownCause>,
     /// Set if its calls go under RPCSEC_GSS.
@@ -114,7 +119,7 @@ impl Conn {
             calls: CallTable::new(calls),
             serves: ServeTable::new(serves),
             dialect,
-            fenced: VecDeque::new(),
+            fenced: FencedReplies::default(),
             recvs: buffers("receive", recv_bytes, recvs, &mut memory)?,
             sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
             negotiated: terms.agreed(),
@@ -126,7 +131,7 @@ impl Conn {
             outstanding: Outstanding::default(),
             sends_promised: 0,
             sends_left_by_calls: u32::from(roles.reverse_calls > 0),
-            reverse: ReverseState::default(),
+            reverse: ReverseClient::default(),
             answers_owed: 0,
             closing: None,
             #[cfg(feature = "gss")]
@@ -168,8 +173,18 @@ impl Conn {
     pub(in crate::reactor) fn wait_of(&mut self, what: ReadOwner) -> Option<&mut MessageWait> {
         match what {
             ReadOwner::Call(slot) => Some(&mut self.serves.of(slot).wait),
-            ReadOwner::Reply(slot) => self.dialect.pull(slot).map(|pull| &mut pull.wait),
+            ReadOwner::Reply(slot) => self.dialect.wait(slot),
         }
+    }
+
+    /// A message whose Read chunks are fetched, and the memory of its chunks, with what they need of the connection: the protocol
+    /// and the share of memory.
+    pub(in crate::reactor) fn fetched(&mut self, what: ReadOwner) -> Option<Fetched<'_>> {
+        let (message, sinks) = match what {
+            ReadOwner::Call(slot) => self.serves.fetched(slot)?,
+            ReadOwner::Reply(slot) => self.dialect.fetched(slot)?,
+        };
+        Some((message, sinks, self.lane.proto(), &self.share))
     }
 
     /// A send buffer for a call.
@@ -192,10 +207,15 @@ impl Conn {
         }
     }
 
-    /// Returns true if a send buffer is free that no deferred call will need.
+    /// Number of free send buffers that no deferred call will need.
+    #[inline(always)]
+    pub(in crate::reactor) fn spare_sends(&self) -> usize {
+        self.sends.available().saturating_sub(self.sends_promised)
+    }
+
     #[inline]
     pub(crate) fn has_spare_send(&self) -> bool {
-        self.sends.available() > self.sends_promised
+        self.spare_sends() > 0
     }
 
     /// Takes an ended call out of its slot and kills its keys: only the caller can access its memory then,
@@ -260,7 +280,10 @@ impl Conn {
     getters! {
         peer: Option<Peer>,
         origin: OriginIndex,
+        share: &Share,
+        sends_promised: usize,
         moved: RdmaBytes,
+        reverse: ReverseClient,
     }
 
     /// Handle of threads that answer calls later.
@@ -271,6 +294,13 @@ impl Conn {
     /// The connection has gone: threads learn it.
     pub(in crate::reactor) fn take_caller(&mut self) -> Option<Arc<Caller>> {
         self.caller.take().inspect(|caller| caller.go())
+    }
+
+    /// Replies that wait for more than the send queue: errors wait for a buffer, replies that the client fetches for
+    /// their RDMA_DONE, or for an earlier one.
+    pub(in crate::reactor) fn replies_held(&self) -> usize {
+        let dones_owed = self.lane.proto().responder.dones_owed() as usize;
+        self.answers_owed + self.dialect.kept.len() + dones_owed
     }
 
     /// Returns true if its outstanding requests have not completed for too long.
@@ -291,6 +321,15 @@ impl Conn {
 
 /// Its calls.
 impl Conn {
+    /// The application of a server has a client on this connection from now on; its calls stay inline if so requested.
+    pub(in crate::reactor) fn begin_reverse(&mut self, is_inline: bool) -> Result<(), NoReverse> {
+        if self.reverse != ReverseClient::None {
+            return Err(NoReverse::Taken);
+        }
+        self.reverse = if is_inline { ReverseClient::Inline } else { ReverseClient::Any };
+        Ok(())
+    }
+
     /// Sets the negotiation of a new connection, before its first call.
     pub(in crate::reactor) fn negotiate(&mut self, negotiation: Negotiation) {
         self.lane.proto().requester.negotiate(negotiation);

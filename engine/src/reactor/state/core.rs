@@ -1,6 +1,8 @@
 //! A core's state: everything that one thread owns, and the steps that all parts of it share.
 
+mod ended;
 mod latency;
+mod shares;
 mod time;
 
 use crate::config::Config;
@@ -9,13 +11,14 @@ use crate::mem::{Buf, Bulk, BulkPool};
 use crate::reactor::in_flight::box_pool::BoxPool;
 use crate::reactor::in_flight::deadlines::{Overdue, Waiting};
 use crate::reactor::in_flight::deferred::{Caller, DeferredReply};
-use crate::reactor::in_flight::drain::Leaving;
+use crate::reactor::in_flight::drain::{DrainRequest, Leaving};
 #[cfg(feature = "gss")]
 use crate::reactor::in_flight::gss_jobs::{Body, GssWork};
 use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::in_flight::origins::Origins;
 use crate::reactor::in_flight::panic_log::PanicLog;
+use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::reconnecting::DetachedClients;
 use crate::reactor::in_flight::roles::Roles;
 use crate::reactor::in_flight::stalls::StallTimer;
@@ -23,7 +26,6 @@ use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core_buffers::CoreFastPath;
 use crate::reactor::state::rfc5666::CoreDialect;
-use crate::reactor::types::calls::{CallEnd, SlotToken};
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::latency::CallTimer;
@@ -67,23 +69,21 @@ pub(crate) struct Core {
     clock: Clock,
     bulk: BulkPool,
     /// Of `bulk`, for each origin that has connections.
-    pub(in crate::reactor) origins: Origins,
+    origins: Origins,
     inbox: Arc<Inbox>,
     stats: StatsSnapshot,
     next_deadline: Instant,
     overdue: Overdue,
     default_timeout_ticks: u64,
     memory_wait_ticks: u64,
-    pub(in crate::reactor) stalls: StallTimer,
+    stalls: StallTimer,
     /// Messages and answers that wait for memory or room, and are tried again in whole turns.
-    pub(in crate::reactor) waiting: VecDeque<(ConnId, Waiting)>,
+    waiting: VecDeque<(ConnId, Waiting)>,
     /// Calls that have ended without an answer, in the order in which the application is told.
-    pub(in crate::reactor) ended: VecDeque<(ConnId, SlotToken, CallEnd)>,
-    pub(in crate::reactor) interrupted: DetachedClients,
+    ended: ended::EndedCalls,
+    interrupted: DetachedClients,
     /// Panics of handlers of all cores.
     panics: Arc<PanicLog>,
-    /// Lost connections are not replaced any more.
-    pub(in crate::reactor) ending: bool,
     /// Replies of deferred calls. Those of calls whose answers have not arrived by mail are out; each has its place there.
     deferred: BoxPool<DeferredReply>,
     deferred_places: DeferredPlaces,
@@ -104,17 +104,16 @@ pub(crate) struct Core {
     published_at: u64,
     /// Varies the first XID of new connections.
     xid_seed: u32,
-    /// New connections are refused.
     is_shut_down: bool,
     /// Set during a graceful shutdown; connections of clients are then refused, too.
-    pub(in crate::reactor) leaving: Option<Leaving>,
+    leaving: Option<Leaving>,
     /// The call that a measured handler is processing and has not deferred.
     timer: Option<CallTimer>,
     /// Counts measured calls; kept when measuring ends, for calls that are still deferred.
     latencies: Option<Arc<Latencies>>,
     /// Bodies that threads seal and open, and calls that wait.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) gss_work: GssWork,
+    gss_work: GssWork,
 }
 
 impl CoreCell {
@@ -235,6 +234,23 @@ impl Reactor {
         Some((self.conns.find_for_lane(conn)?, &mut self.core))
     }
 
+    pub(in crate::reactor) fn remove(&mut self, conn: ConnId) -> Option<Box<Conn>> {
+        let mut gone = self.conns.remove(conn)?;
+        let caller = gone.take_caller();
+        self.origins.leave(gone.origin(), caller);
+        self.stats().connections_closed += 1;
+        Some(gone)
+    }
+
+    /// Closes every connection, and refuses new ones. The last report of a graceful shutdown is final: calls are abandoned, not
+    /// finished.
+    pub(in crate::reactor) fn close_all(&mut self) {
+        (self.core.is_shut_down, self.core.leaving) = (true, None);
+        for conn in self.conns.ids() {
+            self.begin_close(conn, DownCause::Local);
+        }
+    }
+
     /// The core has ended.
     pub(in crate::reactor) fn drop_conns(&mut self) {
         self.conns = ConnTable::default();
@@ -327,7 +343,6 @@ impl Core {
             ended: VecDeque::with_capacity(config.slots_per_conn()),
             interrupted: DetachedClients::default(),
             panics: Arc::default(),
-            ending: false,
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
             overdue: Overdue::default(),
@@ -365,6 +380,8 @@ impl Core {
         config: &Config,
         dialect: &CoreDialect,
         panics: &Arc<PanicLog>,
+        /// New connections are refused, and lost ones not replaced any more.
+        is_shut_down: bool,
     }
 
     /// The core's own registered memory.
@@ -383,9 +400,14 @@ impl Core {
         &mut self.stats
     }
 
-    /// A call has ended without an answer.
-    pub(in crate::reactor) fn end_call(&mut self, conn: ConnId, call: SlotToken, end: CallEnd) {
-        self.ended.push_back((conn, call, end));
+    pub(in crate::reactor) fn interrupted(&mut self) -> &mut DetachedClients {
+        &mut self.interrupted
+    }
+
+    #[cfg(feature = "gss")]
+    #[inline]
+    pub(in crate::reactor) fn gss_work(&mut self) -> &mut GssWork {
+        &mut self.gss_work
     }
 
     /// Has a thread of the core seal or open a body.
@@ -400,6 +422,42 @@ impl Core {
     pub(in crate::reactor) fn private_bulk(&mut self, conn: ConnId, bytes: usize) -> Option<Bulk> {
         let is_exposed = self.fabric.memory(conn).arena.is_some_and(BulkPool::is_exposed);
         if is_exposed { self.bulk.take(bytes) } else { self.fabric.bulk(conn, bytes) }
+    }
+}
+
+/// The queue of messages and answers that wait for memory or room.
+impl Reactor {
+    pub(in crate::reactor) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Defers a message, which is retried in whole turns. It is in the queue at most once.
+    pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, what: ReadOwner) {
+        let wait = self.conn(conn).and_then(|c| c.wait_of(what));
+        if wait.is_some_and(|wait| !wait.set_queued(true)) {
+            self.waiting.push_back((conn, Waiting::Message(what)));
+        }
+    }
+
+    /// Defers an answer. A peer that is owed as many answers as it has credits has exceeded them, and gets none.
+    #[cold]
+    pub(in crate::reactor) fn owe(&mut self, conn: ConnId, answer: Waiting) {
+        let Some(c) = self.conn(conn) else { return };
+        if c.answers_owed < c.serves.slots().max(1) {
+            c.answers_owed += 1;
+            self.waiting.push_back((conn, answer));
+        }
+    }
+
+    /// Takes the oldest entry out of the queue; `None` if its connection is gone.
+    pub(in crate::reactor) fn next_waiting(&mut self) -> Option<(ConnId, Waiting)> {
+        let (conn, what) = self.waiting.pop_front()?;
+        let c = self.conn(conn)?;
+        match what {
+            Waiting::Message(message) => _ = c.wait_of(message)?.set_queued(false),
+            _ => c.answers_owed = c.answers_owed.saturating_sub(1),
+        }
+        Some((conn, what))
     }
 }
 
@@ -435,11 +493,12 @@ impl Core {
         Ok(conn)
     }
 
-    /// New connections are refused from now on. The last report of a graceful shutdown is final: calls are abandoned,
-    /// not finished.
-    pub(in crate::reactor) fn refuse_connections(&mut self) {
-        self.is_shut_down = true;
-        self.leaving = None;
+    pub(in crate::reactor) fn leave(&mut self, request: DrainRequest) {
+        self.leaving = Some(Leaving::new(request));
+    }
+
+    pub(in crate::reactor) fn leaving(&mut self) -> Option<&mut Leaving> {
+        self.leaving.as_mut()
     }
 }
 
@@ -452,16 +511,5 @@ impl Core {
 
     pub(in crate::reactor) fn deferred_replies(&mut self) -> &mut BoxPool<DeferredReply> {
         &mut self.deferred
-    }
-
-    /// Memory for the reply of one more, from what is common to all connections.
-    pub(in crate::reactor) fn common_stage(&self, bytes: usize) -> Option<Bulk> {
-        let has_place = self.deferred() < self.deferred_places.common;
-        has_place.then(|| self.bulk.take_fitting(bytes)).flatten()
-    }
-
-    /// Further ones that the core has places for.
-    pub(in crate::reactor) fn deferred_room(&self) -> usize {
-        self.deferred_places.all.saturating_sub(self.deferred())
     }
 }

@@ -5,5 +5,6 @@ pub(crate) mod conn_table;
 pub(crate) mod connection;
 pub(crate) mod core;
 pub(crate) mod core_buffers;
+mod observe;
 pub(crate) mod rfc5666;
 pub(crate) mod serve_table;

@@ -8,27 +8,29 @@ use crate::reactor::types::latency::CallTimer;
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::Protection;
 use spinrpc_proto::events::SlotId;
+#[cfg(feature = "gss")]
+use std::mem::replace;
 
 /// A call being fetched or deferred: its message stays, because the reply echoes its lists.
 #[derive(Default)]
-pub(in crate::reactor) struct ServeHold {
+pub(super) struct ServeHold {
     message: Option<Buf>,
     /// Set while Read chunks are fetched, or are kept for a deferred call. Lent to the handler while it runs.
-    pub(in crate::reactor) sinks: Option<Box<ReadBuffers>>,
+    sinks: Option<Box<ReadBuffers>>,
     /// Send-queue places kept for its reply.
     reserved: u16,
-    pub(in crate::reactor) wait: MessageWait,
+    pub(super) wait: MessageWait,
     /// Set if the call is deferred and measured.
-    pub(in crate::reactor) timer: Option<CallTimer>,
+    timer: Option<CallTimer>,
     /// Protection of its reply, if the call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) protection: Option<Protection>,
+    pub(super) protection: Option<Protection>,
     /// A thread seals its reply, so the call counts as one that is answered later.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) is_sealing: bool,
+    is_sealing: bool,
     /// Its chunks found no memory in time: it is refused when it is resumed.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) is_starved: bool,
+    is_starved: bool,
 }
 
 /// See the module.
@@ -52,7 +54,7 @@ impl ServeTable {
 
     /// The call in this slot.
     #[inline(always)]
-    pub(in crate::reactor) fn of(&mut self, slot: SlotId) -> &mut ServeHold {
+    pub(super) fn of(&mut self, slot: SlotId) -> &mut ServeHold {
         &mut self.holds[usize::from(slot.index)]
     }
 
@@ -68,6 +70,18 @@ impl ServeTable {
 
     pub(in crate::reactor) fn message(&self, slot: SlotId) -> Option<&Buf> {
         self.holds[usize::from(slot.index)].message.as_ref()
+    }
+
+    pub(in crate::reactor) fn put_timer(&mut self, slot: SlotId, timer: CallTimer) {
+        self.of(slot).timer = Some(timer);
+    }
+
+    /// A deferred call is answered: its message, and its timer if it is measured.
+    #[inline]
+    pub(crate) fn take_deferred(&mut self, slot: SlotId) -> (Option<Buf>, Option<CallTimer>) {
+        self.clear_sinks(slot);
+        let hold = self.of(slot);
+        (hold.message.take(), hold.timer.take())
     }
 
     /// Messages that wait here.
@@ -98,6 +112,10 @@ impl ServeTable {
 impl ServeTable {
     pub(in crate::reactor) fn has_sinks(&self, slot: SlotId) -> bool {
         self.holds[usize::from(slot.index)].sinks.is_some()
+    }
+
+    pub(in crate::reactor) fn put_sinks(&mut self, slot: SlotId, sinks: Box<ReadBuffers>) {
+        self.of(slot).sinks = Some(sinks);
     }
 
     /// Those of a call, or empty ones. `None` if as many as there may be are out.
@@ -140,6 +158,20 @@ impl ServeTable {
 /// Calls under RPCSEC_GSS.
 #[cfg(feature = "gss")]
 impl ServeTable {
+    /// A thread seals the reply. Returns true if that was so before.
+    pub(in crate::reactor) fn set_sealing(&mut self, slot: SlotId, is_sealing: bool) -> bool {
+        replace(&mut self.of(slot).is_sealing, is_sealing)
+    }
+
+    pub(in crate::reactor) fn is_sealing(&self, slot: SlotId) -> bool {
+        self.holds[usize::from(slot.index)].is_sealing
+    }
+
+    /// The chunks found no memory in time. Returns true if that was so before.
+    pub(in crate::reactor) fn set_starved(&mut self, slot: SlotId, is_starved: bool) -> bool {
+        replace(&mut self.of(slot).is_starved, is_starved)
+    }
+
     /// Protection of the reply.
     pub(in crate::reactor) fn protection(&self, slot: SlotId) -> Option<&Protection> {
         self.holds[usize::from(slot.index)].protection.as_ref()

@@ -11,13 +11,12 @@ use spinrpc_proto::limits::ITEMS_MAX;
 /// Terms of a call: what its spec says apart from data items.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Terms {
-    pub(in crate::reactor) deadline: Instant,
-    pub(in crate::reactor) reply_bytes_max: usize,
-    pub(in crate::reactor) is_reply_assumed: bool,
-    pub(in crate::reactor) resend: Resend,
-    /// The call prepares a connection, so that it may go without a security context.
+    deadline: Instant,
+    reply_bytes_max: usize,
+    is_reply_assumed: bool,
+    resend: Resend,
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) is_opening: bool,
+    is_opening: bool,
 }
 
 impl Terms {
@@ -35,15 +34,16 @@ impl Terms {
             is_opening: spec.is_opening,
         }
     }
-}
 
-/// Slots of a call that was denied.
-#[cfg(feature = "gss")]
-#[derive(Clone, Copy)]
-pub(crate) struct Renamed {
-    /// The first one, by which the application knows the call.
-    pub(crate) from: SlotId,
-    pub(in crate::reactor) to: SlotId,
+    getters! {
+        deadline: Instant,
+        reply_bytes_max: usize,
+        is_reply_assumed: bool,
+        resend: Resend,
+        /// The call prepares a connection, so that it may go without a security context.
+        #[cfg(feature = "gss")]
+        is_opening: bool,
+    }
 }
 
 /// A call that may be sent again: on another connection, in another version, or under another context. Not protected, because
@@ -52,7 +52,7 @@ pub(crate) struct Kept {
     /// The RPC message from its XID on, its data items taken out.
     stream: Bulk,
     cuts: ItemOffsets,
-    pub(in crate::reactor) terms: Terms,
+    terms: Terms,
     /// Number of times it was sent again.
     resends: u8,
     /// Sent on the present connection.
@@ -60,9 +60,9 @@ pub(crate) struct Kept {
     is_unknown: bool,
     order: u64,
     result_bytes: [Option<usize>; ITEMS_MAX],
-    /// Set if it was denied, under a context before.
+    /// If it was denied, under a context before: the slot in which it was, by which the application knows it, and its own.
     #[cfg(feature = "gss")]
-    pub(crate) renamed: Option<Renamed>,
+    renamed: Option<(SlotId, SlotId)>,
     /// It was denied, and not sent again yet.
     is_denied: bool,
 }
@@ -99,6 +99,7 @@ impl Kept {
     }
 
     getters! {
+        terms: &Terms,
         /// Rises from call to call.
         order: u64,
         /// It was denied, and not sent again yet.
@@ -130,17 +131,33 @@ impl Kept {
         self.terms.resend != Resend::Never && (!was_sent || self.resends < resends_max)
     }
 
+    /// It may have been executed, and must not be twice.
+    pub(in crate::reactor) fn is_unrepeatable(&self) -> bool {
+        self.is_unknown && self.terms.resend == Resend::AtMostOnce
+    }
+
     /// Returns true if it may have another XID, and has not had one.
     #[cfg(feature = "gss")]
     pub(in crate::reactor) fn may_repeat(&self) -> bool {
-        let is_unclear = self.is_unknown && self.terms.resend == Resend::AtMostOnce;
-        self.renamed.is_none() && !is_unclear
+        self.renamed.is_none() && !self.is_unrepeatable()
     }
 
-    /// The call was denied.
+    /// The call was denied in one slot, and waits in another.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn denied(self, renamed: Renamed) -> Self {
-        Self { renamed: Some(renamed), is_denied: true, in_flight: false, ..self }
+    pub(in crate::reactor) fn denied(self, from: SlotId, to: SlotId) -> Self {
+        Self { renamed: Some((from, to)), is_denied: true, in_flight: false, ..self }
+    }
+
+    /// The slot by which the application knows a call that was denied.
+    #[cfg(feature = "gss")]
+    pub(crate) fn denied_in(&self) -> Option<SlotId> {
+        self.renamed.map(|(from, _)| from)
+    }
+
+    /// The slot of the call that was denied in this one.
+    #[cfg(feature = "gss")]
+    pub(in crate::reactor) fn moved_from(&self, slot: SlotId) -> Option<SlotId> {
+        self.renamed.filter(|(from, _)| *from == slot).map(|(_, to)| to)
     }
 
     pub(in crate::reactor) fn count_resend(&mut self) {

@@ -10,6 +10,7 @@ use crate::reactor::types::negotiate::Negotiated;
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{Encoded, Item, Placement, StreamWriter};
 use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::{WriteRequest, WriteSource};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
 use spinrpc_proto::rdma::v1::HeaderView;
@@ -88,14 +89,6 @@ impl ReplyData {
         self.read_chunks
     }
 
-    /// The items that are given away with the reply.
-    pub(in crate::reactor) fn owned(&self) -> impl Iterator<Item = &Bulk> {
-        self.items[..self.count].iter().flatten().filter_map(|item| match item {
-            ReplyItem::Owned(bulk) => Some(bulk),
-            ReplyItem::Shared(..) => None,
-        })
-    }
-
     /// The bytes of the items.
     pub(in crate::reactor) fn item_bytes(&self) -> impl Iterator<Item = &[u8]> {
         self.items().map(|(_, item)| item.bytes())
@@ -119,10 +112,6 @@ impl ReplyData {
         self.count
     }
 
-    pub(in crate::reactor) fn item_mut(&mut self, index: u8) -> Option<&mut ReplyItem> {
-        self.items.get_mut(usize::from(index))?.as_mut()
-    }
-
     pub(in crate::reactor::types) fn items(&self) -> impl Iterator<Item = (usize, &ReplyItem)> {
         self.items[..self.count].iter().flatten().enumerate()
     }
@@ -130,10 +119,10 @@ impl ReplyData {
 
 /// Results in the form in which they are sent. They are encoded on any thread, and sent by the core.
 pub(crate) struct EncodedReply {
-    pub(in crate::reactor) encoded: Encoded,
-    pub(in crate::reactor) data: ReplyData,
+    encoded: Encoded,
+    data: ReplyData,
     /// The stream, unless it is in the room for an inline reply.
-    pub(in crate::reactor) stream: Option<Bulk>,
+    stream: Option<Bulk>,
 }
 
 impl EncodedReply {
@@ -142,11 +131,70 @@ impl EncodedReply {
         Self { encoded: Encoded::plain(0), data, stream: None }
     }
 
-    /// Copies the stream to where it is sent from, unless it is there.
-    pub(in crate::reactor) fn move_stream(&mut self, to: &mut [u8]) {
-        if let Some(stream) = self.stream.take() {
-            to[..stream.len()].copy_from_slice(stream.bytes());
+    pub(in crate::reactor) fn whole(stream: Bulk, data: ReplyData) -> Self {
+        Self { encoded: Encoded::plain(stream.len()), data, stream: Some(stream) }
+    }
+
+    getters! {
+        encoded: &Encoded,
+        data: &ReplyData,
+    }
+
+    /// Length of the stream, if it has memory of its own.
+    pub(in crate::reactor) fn long_bytes(&self) -> Option<u32> {
+        self.stream.as_ref().map(|_| self.encoded.stream_bytes as u32)
+    }
+
+    /// The stream is in memory of its own, or else in `room`, which becomes that.
+    pub(in crate::reactor) fn settle_stream(&mut self, room: impl FnOnce() -> Option<Bulk>) {
+        self.stream = self.stream.take().or_else(room);
+        if let Some(stream) = &mut self.stream {
+            stream.set_len(self.encoded.stream_bytes);
         }
+    }
+
+    pub(in crate::reactor) fn take_stream(&mut self) -> Option<Bulk> {
+        self.stream.take()
+    }
+
+    /// Copies the stream to where it is sent from. Returns false if it is there.
+    pub(in crate::reactor) fn move_stream(&mut self, to: &mut [u8]) -> bool {
+        let Some(stream) = self.stream.take() else { return false };
+        to[..stream.len()].copy_from_slice(stream.bytes());
+        true
+    }
+
+    /// Puts the XID into the stream, which is `inline` unless it has memory of its own.
+    #[inline]
+    pub(in crate::reactor) fn put_xid(&mut self, inline: &mut [u8], xid: Xid) {
+        let stream = self.stream.as_mut().map_or(inline, Bulk::bytes_mut);
+        if let Some(place) = stream.first_chunk_mut() {
+            *place = xid.0.to_be_bytes();
+        }
+    }
+
+    pub(in crate::reactor) fn item_mut(&mut self, index: u8) -> Option<&mut ReplyItem> {
+        self.data.items.get_mut(usize::from(index))?.as_mut()
+    }
+
+    /// Memory that an RDMA Write sends.
+    #[inline]
+    pub(in crate::reactor) fn lease(&mut self, write: &WriteRequest) -> Option<Lease> {
+        let (at, bytes) = (write.at as usize, write.to.length as usize);
+        match write.source {
+            WriteSource::Item(index) => self.item_mut(index).map(|item| item.lease(at, bytes)),
+            WriteSource::Stream => self.stream.as_mut().map(|bulk| bulk.lease(at..at + bytes)),
+        }
+    }
+
+    /// The blocks that are given away with it.
+    pub(in crate::reactor) fn owned(&self) -> impl Iterator<Item = &Bulk> {
+        let items = self.data.items[..self.data.count].iter().flatten();
+        let owned = items.filter_map(|item| match item {
+            ReplyItem::Owned(bulk) => Some(bulk),
+            ReplyItem::Shared(..) => None,
+        });
+        owned.chain(&self.stream)
     }
 }
 

@@ -6,16 +6,13 @@
 //! but RDMA Reads in flight complete first.
 
 use crate::fabric::ConnId;
-use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
-use crate::reactor::in_flight::deadlines::MessageWait;
-use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::read_ids::ReadOwner;
-use crate::reactor::in_flight::rfc5666::ReplyPull;
 use crate::reactor::in_flight::upcalls::Upcalls;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use spinrpc_proto::events::{CallFailure, DeliveredReply, SlotId};
+use crate::reactor::state::rfc5666::PulledReply;
+use spinrpc_proto::events::{CallFailure, SlotId};
 use spinrpc_proto::pull::Pulled;
 use spinrpc_proto::rdma::v1::DONE_BYTES;
 use spinrpc_proto::reply_pull::PullEnd;
@@ -26,14 +23,13 @@ impl CoreCell {
     pub(in crate::reactor) fn begin_reply(
         &self,
         conn: ConnId,
-        (message, reply, call): (Buf, DeliveredReply, Option<Box<Outgoing>>),
+        reply: PulledReply,
         fetched: Result<(), CallFailure>,
         up: &mut impl Upcalls,
     ) {
-        let (sinks, wait) = (ReadBuffers::default(), MessageWait::default());
-        let pull = ReplyPull { message, reply, call, sinks, wait };
-        if self.reactor().hold_reply(conn, pull, fetched) {
-            self.go_on_with_reply(conn, reply.slot, up);
+        let slot = reply.1.slot;
+        if self.reactor().hold_reply(conn, reply, fetched) {
+            self.go_on_with_reply(conn, slot, up);
         }
     }
 
@@ -50,8 +46,12 @@ impl CoreCell {
         }
     }
 
-    fn deliver_pulled(&self, conn: ConnId, pull: ReplyPull, up: &mut impl Upcalls) {
-        let ReplyPull { message, reply, call, mut sinks, .. } = pull;
+    fn deliver_pulled(
+        &self,
+        conn: ConnId,
+        ((message, reply, call), mut sinks): (PulledReply, ReadBuffers),
+        up: &mut impl Upcalls,
+    ) {
         self.reactor().stats().copies += sinks.take_home();
         self.deliver_other_reply(conn, message, &reply, (call, Some(&mut sinks)), up);
     }
@@ -62,12 +62,12 @@ impl Reactor {
     fn hold_reply(
         &mut self,
         conn: ConnId,
-        pull: ReplyPull,
+        reply: PulledReply,
         fetched: Result<(), CallFailure>,
     ) -> bool {
-        let slot = pull.reply.slot;
+        let slot = reply.1.slot;
         let Some(c) = self.conn(conn) else { return false };
-        if !c.dialect.put_pull(slot, pull) {
+        if !c.put_pull(reply) {
             return false;
         }
         let proto = self.conn(conn).map(|c| c.lane.proto());
@@ -90,7 +90,7 @@ impl Reactor {
     }
 
     /// Requests the missing chunks of a reply, or ends it; returns the reply if the application gets it now.
-    fn step_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
+    fn step_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<(PulledReply, ReadBuffers)> {
         if self.conn(conn)?.lane.proto().requester.wants_reads(slot) {
             // A reply that exceeds the whole memory, or has waited for some too long, fails.
             if self.fetch(conn, ReadOwner::Reply(slot)).is_err() {
@@ -103,7 +103,7 @@ impl Reactor {
 
     /// Sends RDMA_DONE, as soon as there is room for it, and takes the reply out of its place; `None` if it is not to
     /// be delivered, or not yet.
-    fn end_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<ReplyPull> {
+    fn end_reply(&mut self, conn: ConnId, slot: SlotId) -> Option<(PulledReply, ReadBuffers)> {
         let (c, core) = self.conn_and_core(conn)?;
         let room = c.queue_room(core.fabric()) > 0 && c.has_spare_send();
         let Some(mut done) = c.sends.take().filter(|_| room) else {
@@ -111,13 +111,13 @@ impl Reactor {
             return None;
         };
         let end = c.lane.proto().requester.end_pull(slot, done.whole_mut())?;
-        let pull = c.dialect.take_pull(slot);
+        let pull = c.take_pull(slot);
         done.set_range(0..DONE_BYTES);
         self.post(conn, done, Posted::Done);
         match end {
             PullEnd::Deliver { .. } => pull,
             PullEnd::Release => {
-                let ReplyPull { message, call, .. } = pull?;
+                let ((message, _, call), _) = pull?;
                 self.finish_reply(conn, message, call);
                 None
             }

@@ -1,8 +1,5 @@
-//! Replies that the client fetches: their keys, and replies that wait for an earlier RDMA_DONE.
+//! Replies that the client fetches: their keys.
 
-use crate::mem::Buf;
-use spinrpc_proto::events::SlotId;
-use spinrpc_proto::ids::Instant;
 use spinrpc_proto::limits::ITEMS_MAX;
 
 /// The keys of one exported reply.
@@ -28,14 +25,4 @@ impl ExportHold {
             self.count += 1;
         }
     }
-}
-
-/// A reply that is written, its data exposed, and waits for an earlier RDMA_DONE.
-pub(crate) struct KeptReply {
-    pub(in crate::reactor) slot: SlotId,
-    pub(in crate::reactor) message: Buf,
-    /// The key to invalidate with it.
-    pub(in crate::reactor) invalidate: Option<u32>,
-    /// End of its wait.
-    pub(in crate::reactor) deadline: Instant,
 }

@@ -3,8 +3,6 @@
 
 mod exported;
 mod receive_chains;
-mod reply_pull;
 
-pub(crate) use exported::{ExportHold, KeptReply};
+pub(crate) use exported::ExportHold;
 pub(crate) use receive_chains::ReceiveChains;
-pub(crate) use reply_pull::ReplyPull;

@@ -8,7 +8,7 @@
 use crate::fabric::{Access, ConnId, ExposeError, RemoteSlice};
 use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
-use crate::reactor::in_flight::rfc5666::{ExportHold, KeptReply};
+use crate::reactor::in_flight::rfc5666::ExportHold;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
@@ -19,7 +19,7 @@ use spinrpc_proto::events::{Output, SlotId};
 use spinrpc_proto::exports::ReadReply;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
-use spinrpc_proto::rdma::{HeaderRepr, HeaderView, RdmaError, ReadSegment, set_credits};
+use spinrpc_proto::rdma::{HeaderRepr, HeaderView, RdmaError, ReadSegment};
 use spinrpc_proto::responder::{ReplyRefused, ReplyShape, Responder, ServeSlot};
 
 /// Exposed memory of one reply.
@@ -59,16 +59,16 @@ impl Reactor {
         let takes_reads = |c: &mut Conn| {
             c.negotiated.takes_read_chunks() && c.lane.proto().responder.may_export()
         };
-        if !plan.allows_reads(&reply.data) || !self.conn(to.conn).is_some_and(takes_reads) {
+        if !plan.allows_reads(reply.data()) || !self.conn(to.conn).is_some_and(takes_reads) {
             return Err(RpcRefusal::NoRoom);
         }
-        if !self.admits_reply(to.conn, &reply.data, reply.stream.as_ref()) {
+        if !self.admits_reply(to.conn, reply) {
             return Err(RpcRefusal::NoMemory);
         }
         let (hold, deadline) = (ExportHold::default(), self.export_deadline());
         let exported =
             place.insert(Exported { hold, chunks: CallChunks::EMPTY, bytes: 0, deadline });
-        let placed = match plan.has_reads(&reply.encoded, &reply.data) {
+        let placed = match plan.has_reads(reply.encoded(), reply.data()) {
             true => self.export_items(to.conn, (message, plan), reply, exported),
             false => self.export_whole(to, plan, reply, exported),
         };
@@ -85,7 +85,7 @@ impl Reactor {
         reply: &mut EncodedReply,
         exported: &mut Exported,
     ) -> Result<(usize, usize), RpcRefusal> {
-        let (encoded, data) = (&reply.encoded, &reply.data);
+        let (encoded, data) = (reply.encoded(), reply.data());
         let (at, bytes) = (plan.header_bytes() + plan.read_list_bytes(data), encoded.stream_bytes);
         // The client may have lowered its size since the call was deferred (RFC 5666 section 6.2).
         if at + bytes > plan.threshold_bytes() {
@@ -94,12 +94,11 @@ impl Reactor {
         let mut reads = [Reduced::default(); ITEMS_MAX];
         let count = plan.reads_of(encoded, data).zip(&mut reads).map(|(r, p)| *p = r).count();
         for read in &reads[..count] {
-            let Some(item) = reply.data.item_mut(read.index) else { continue };
+            let Some(item) = reply.item_mut(read.index) else { continue };
             self.export(conn, read.position, item, exported)?;
         }
-        match reply.stream {
-            Some(_) => reply.move_stream(&mut message[at..]),
-            None => message.copy_within(plan.stream_at()..plan.stream_at() + bytes, at),
+        if !reply.move_stream(&mut message[at..]) {
+            message.copy_within(plan.stream_at()..plan.stream_at() + bytes, at);
         }
         Ok((at, bytes))
     }
@@ -111,7 +110,7 @@ impl Reactor {
         reply: &mut EncodedReply,
         exported: &mut Exported,
     ) -> Result<(usize, usize), RpcRefusal> {
-        let mut whole = reply.stream.take().ok_or(RpcRefusal::NoRoom)?;
+        let mut whole = reply.take_stream().ok_or(RpcRefusal::NoRoom)?;
         let at = plan.header_bytes() + plan.read_chunk_bytes(whole.len());
         if at > plan.long_header_bytes_max() {
             return Err(RpcRefusal::NoRoom);
@@ -162,22 +161,13 @@ impl Reactor {
         is_kept: bool,
     ) {
         let Some(c) = self.conn(to.conn) else { return };
-        c.dialect.put_export(to.slot, std::mem::take(&mut exported.hold));
-        let (slot, deadline) = (to.slot, exported.deadline);
-        match is_kept {
-            true => self.keep_back(to.conn, KeptReply { slot, message, invalidate, deadline }),
-            false => self.post_read_list(to.conn, message, invalidate),
+        c.put_export(to.slot, std::mem::take(&mut exported.hold));
+        if !is_kept {
+            return self.post_read_list(to.conn, message, invalidate);
         }
-    }
-
-    fn keep_back(&mut self, conn: ConnId, kept: KeptReply) {
-        let Some((c, core)) = self.conn_and_core(conn) else { return };
-        core.stats().replies_kept_back += 1;
-        // It keeps its place in the send queue.
-        c.serves.reserve(kept.slot, 1);
-        c.lane.reserve(1);
-        core.wake_by(kept.deadline);
-        c.dialect.kept.push_back(kept);
+        c.keep_back(to.slot, (message, invalidate), exported.deadline);
+        self.stats().replies_kept_back += 1;
+        self.wake_by(exported.deadline);
     }
 
     fn post_read_list(&mut self, conn: ConnId, message: Buf, invalidate: Option<u32>) {
@@ -190,31 +180,19 @@ impl Reactor {
     /// Sends the replies that were kept back, as far as their turn has come.
     fn go_on_with_kept(&mut self, conn: ConnId) {
         let deadline = self.export_deadline();
-        while let Some(c) = self.conn(conn) {
-            let Some(slot) = c.dialect.kept.front().map(|kept| kept.slot) else { return };
-            let Some(credits) = c.lane.proto().responder.send_kept(slot, deadline) else { return };
-            let Some(kept) = c.dialect.kept.pop_front() else { return };
-            c.release(slot);
-            let KeptReply { mut message, invalidate, .. } = kept;
-            set_credits(message.bytes_mut(), credits);
+        while let Some((message, invalidate)) = self.conn(conn).and_then(|c| c.take_kept(deadline))
+        {
             self.post_read_list(conn, message, invalidate);
         }
     }
 
     /// Gives up the replies that were kept back for too long, as clients may never say RDMA_DONE: ERR_CHUNK.
     fn give_up_kept(&mut self, conn: ConnId, now: Instant) {
-        while let Some(c) = self.conn(conn) {
-            let is_over = |kept: &mut KeptReply| kept.deadline <= now;
-            let Some(kept) = c.dialect.kept.pop_front_if(is_over) else { break };
-            let KeptReply { slot, message, .. } = kept;
-            let xid = xid_of(message.bytes());
-            c.lane.proto().responder.give_up_kept(slot);
-            c.release(slot);
-            drop(message);
+        while let Some((slot, xid)) = self.conn(conn).and_then(|c| c.give_up_kept(now)) {
             self.end_export(conn, slot);
             self.emit_error(conn, xid, 1, RdmaError::Chunk);
         }
-        let next = self.conn(conn).and_then(|c| c.dialect.kept.front()).map(|kept| kept.deadline);
+        let next = self.conn(conn).and_then(|c| c.kept_deadline());
         self.wake_by(next.unwrap_or(Instant(u64::MAX)));
     }
 
@@ -234,7 +212,7 @@ impl Reactor {
     /// The client has fetched a reply, or its window is over.
     fn end_export(&mut self, conn: ConnId, slot: SlotId) {
         let Some(c) = self.conn(conn) else { return };
-        if let Some(hold) = c.dialect.take_export(slot) {
+        if let Some(hold) = c.take_export(slot) {
             self.revoke_exports(conn, &hold);
         }
     }

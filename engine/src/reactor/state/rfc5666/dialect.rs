@@ -3,11 +3,17 @@
 use crate::config::Config;
 use crate::fabric::{AnyFabric, FabricError};
 use crate::mem::Buf;
+use crate::reactor::in_flight::deadlines::MessageWait;
+use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
-use crate::reactor::in_flight::rfc5666::{ExportHold, KeptReply, ReceiveChains, ReplyPull};
+use crate::reactor::in_flight::rfc5666::{ExportHold, ReceiveChains};
+use crate::reactor::state::connection::Conn;
+use crate::reactor::types::header_bytes::xid_of;
 use crate::sys::clock::Clock;
 use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::events::SlotId;
+use spinrpc_proto::events::{DeliveredReply, SlotId};
+use spinrpc_proto::ids::{Instant, Xid};
+use spinrpc_proto::rdma::set_credits;
 use std::collections::VecDeque;
 
 /// Settings of a core that RFC 8166 has no use for.
@@ -51,9 +57,9 @@ pub(crate) struct Dialect {
     /// Replies that are being fetched, one place for each call.
     pulls: Box<[Option<ReplyPull>]>,
     /// Exports for the reply of each call.
-    exports: Box<[ExportHold]>,
+    pub(in crate::reactor::state) exports: Box<[ExportHold]>,
     /// Replies that wait for an earlier RDMA_DONE, the oldest first.
-    pub(in crate::reactor) kept: VecDeque<KeptReply>,
+    pub(in crate::reactor::state) kept: VecDeque<KeptReply>,
     /// The second buffers of its receives, if they have any.
     chains: Option<ReceiveChains>,
 }
@@ -79,56 +85,116 @@ impl Dialect {
     }
 
     /// Bytes each receive buffer has beyond a whole message.
-    pub(in crate::reactor) fn extra_bytes(&self) -> usize {
+    pub(in crate::reactor::state) fn extra_bytes(&self) -> usize {
         self.chains.as_ref().map_or(0, ReceiveChains::extra_bytes)
     }
 
     /// Gives a receive its second buffer, if the receives of this connection have one. Returns false if none is left.
-    pub(in crate::reactor) fn prepare(&self, buf: &mut Buf) -> bool {
+    pub(in crate::reactor::state) fn prepare(&self, buf: &mut Buf) -> bool {
         self.chains.as_ref().is_none_or(|chains| chains.prepare(buf))
     }
 
-    /// A reply that is being fetched.
-    pub(in crate::reactor) fn pull(&mut self, slot: SlotId) -> Option<&mut ReplyPull> {
+    /// Replies that are being fetched.
+    pub(in crate::reactor::state) fn pulls(&self) -> impl Iterator<Item = &ReplyPull> {
+        self.pulls.iter().flatten()
+    }
+
+    fn pull(&mut self, slot: SlotId) -> Option<&mut ReplyPull> {
         self.pulls.get_mut(usize::from(slot.index))?.as_mut()
     }
 
-    /// The same: its message, and the memory of its chunks.
-    pub(in crate::reactor) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut ReadBuffers)> {
-        self.pull(slot).map(|ReplyPull { message, sinks, .. }| (&*message, sinks))
+    /// A reply that is being fetched: its message, and the memory of its chunks.
+    pub(crate) fn fetched(&mut self, slot: SlotId) -> Option<(&Buf, &mut ReadBuffers)> {
+        self.pull(slot).map(|pull| (&pull.reply.0, &mut pull.sinks))
     }
 
+    pub(in crate::reactor::state) fn wait(&mut self, slot: SlotId) -> Option<&mut MessageWait> {
+        self.pull(slot).map(|pull| &mut pull.wait)
+    }
+}
+
+/// Replies that are fetched from here.
+impl Conn {
     /// Begins with a reply; returns false if the connection has no place for one.
-    pub(in crate::reactor) fn put_pull(&mut self, slot: SlotId, pull: ReplyPull) -> bool {
-        let place = self.pulls.get_mut(usize::from(slot.index));
-        place.map(|place| *place = Some(pull)).is_some()
+    pub(in crate::reactor) fn put_pull(&mut self, reply: PulledReply) -> bool {
+        let (sinks, wait) = (ReadBuffers::default(), MessageWait::default());
+        let place = self.dialect.pulls.get_mut(usize::from(reply.1.slot.index));
+        place.map(|place| *place = Some(ReplyPull { reply, sinks, wait })).is_some()
     }
 
-    pub(in crate::reactor) fn take_pull(&mut self, slot: SlotId) -> Option<ReplyPull> {
-        self.pulls.get_mut(usize::from(slot.index))?.take()
+    pub(crate) fn take_pull(&mut self, slot: SlotId) -> Option<(PulledReply, ReadBuffers)> {
+        let pull = self.dialect.pulls.get_mut(usize::from(slot.index))?.take()?;
+        Some((pull.reply, pull.sinks))
     }
+}
 
+/// Replies that the client fetches.
+impl Conn {
     /// The client may fetch a reply under these keys.
     pub(in crate::reactor) fn put_export(&mut self, slot: SlotId, hold: ExportHold) {
-        self.exports[usize::from(slot.index)] = hold;
+        self.dialect.exports[usize::from(slot.index)] = hold;
     }
 
     pub(in crate::reactor) fn take_export(&mut self, slot: SlotId) -> Option<ExportHold> {
-        self.exports.get_mut(usize::from(slot.index)).map(std::mem::take)
+        self.dialect.exports.get_mut(usize::from(slot.index)).map(std::mem::take)
     }
 
-    /// Number of replies that are being fetched, each of which holds its message.
-    pub(in crate::reactor) fn pulling(&self) -> usize {
-        self.pulls.iter().flatten().count()
+    /// A reply waits until `deadline` for an earlier RDMA_DONE. It keeps its place in the send queue.
+    pub(crate) fn keep_back(&mut self, slot: SlotId, reply: (Buf, Option<u32>), deadline: Instant) {
+        let (message, invalidate) = reply;
+        self.serves.reserve(slot, 1);
+        self.lane.reserve(1);
+        self.dialect.kept.push_back(KeptReply { slot, message, invalidate, deadline });
     }
 
-    /// Blocks of registered memory that replies hold while they are fetched from here.
-    pub(in crate::reactor) fn pull_blocks(&self) -> usize {
-        self.pulls.iter().flatten().map(|pull| pull.blocks()).sum()
+    pub(in crate::reactor) fn kept_deadline(&self) -> Option<Instant> {
+        self.dialect.kept.front().map(|kept| kept.deadline)
     }
 
-    /// Keys under which the peer can fetch replies.
-    pub(in crate::reactor) fn export_keys(&self) -> usize {
-        self.exports.iter().map(|hold| hold.keys()).sum()
+    /// The reply that was kept back first, and the key to invalidate with it, if its turn has come: it is exported until
+    /// `deadline`.
+    pub(crate) fn take_kept(&mut self, deadline: Instant) -> Option<(Buf, Option<u32>)> {
+        let slot = self.dialect.kept.front()?.slot;
+        let credits = self.lane.proto().responder.send_kept(slot, deadline)?;
+        let KeptReply { mut message, invalidate, .. } = self.dialect.kept.pop_front()?;
+        self.release(slot);
+        set_credits(message.bytes_mut(), credits);
+        Some((message, invalidate))
     }
+
+    /// A reply that was kept back for too long, which is not sent any more.
+    pub(in crate::reactor) fn give_up_kept(&mut self, now: Instant) -> Option<(SlotId, Xid)> {
+        let kept = self.dialect.kept.pop_front_if(|kept| kept.deadline <= now)?;
+        self.lane.proto().responder.give_up_kept(kept.slot);
+        self.release(kept.slot);
+        Some((kept.slot, xid_of(kept.message.bytes())))
+    }
+}
+
+/// A reply with a Read list, until its chunks were fetched (RFC 5666 section 3.8): its message, and its call, whose keys are dead.
+pub(in crate::reactor) type PulledReply = (Buf, DeliveredReply, Option<Box<Outgoing>>);
+
+/// Such a reply while it is being fetched.
+pub(in crate::reactor::state) struct ReplyPull {
+    reply: PulledReply,
+    /// Memory for its chunks.
+    sinks: ReadBuffers,
+    wait: MessageWait,
+}
+
+impl ReplyPull {
+    /// Blocks of registered memory that it holds.
+    pub(in crate::reactor::state) fn blocks(&self) -> usize {
+        self.reply.2.as_ref().map_or(0, |call| call.blocks()) + self.sinks.blocks()
+    }
+}
+
+/// A reply that is written, its data exposed, and waits for an earlier RDMA_DONE.
+pub(in crate::reactor::state) struct KeptReply {
+    slot: SlotId,
+    message: Buf,
+    /// The key to invalidate with it.
+    invalidate: Option<u32>,
+    /// End of its wait.
+    deadline: Instant,
 }

@@ -4,5 +4,6 @@ mod configuration;
 mod dialect;
 mod receives;
 
-pub(in crate::reactor) use dialect::CoreDialect;
 pub(crate) use dialect::Dialect;
+pub(super) use dialect::ReplyPull;
+pub(in crate::reactor) use dialect::{CoreDialect, PulledReply};

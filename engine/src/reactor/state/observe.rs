@@ -7,28 +7,31 @@ use crate::mem::BulkPool;
 use crate::reactor::in_flight::observation::{
     Blocks, Buffers, CLASSES_MAX, ConnRow, Observation, ROWS_MAX, SLOTS_MAX,
 };
+use crate::reactor::in_flight::rfc5666::ExportHold;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
+use crate::reactor::state::rfc5666::ReplyPull;
 use spinrpc_proto::connection::Side;
 
 impl Reactor {
     /// Answers; the next request of the same letter continues behind the connections already seen.
     #[cold]
     pub(in crate::reactor) fn observe(&mut self, mut to: Box<Observation>) {
-        (to.deferred, to.put_off) = (self.deferred(), self.waiting.len());
+        (to.deferred, to.put_off) = (self.deferred(), self.waiting());
         to.memory.clear();
         to.memory.extend(self.arena().classes().take(CLASSES_MAX));
         to.rows.clear();
         let (conns, core) = self.split();
         let (places, mut slots) = (conns.places(), 0);
-        while to.from < places && to.rows.len() < ROWS_MAX && slots < SLOTS_MAX {
-            if let Some(c) = conns.at(to.from) {
+        while to.rows.len() < ROWS_MAX
+            && slots < SLOTS_MAX
+            && let Some(place) = to.next_place(places)
+        {
+            if let Some(c) = conns.at(place) {
                 slots += c.calls.slots() + c.serves.slots();
                 to.rows.push(c.row(core.fabric()));
             }
-            to.from += 1;
         }
-        to.is_whole = to.from >= places;
         to.give_back();
     }
 }
@@ -75,7 +78,7 @@ impl Conn {
     }
 
     fn receives(&self) -> Buffers {
-        let of_replies = self.dialect.pulling() + self.fenced.len();
+        let of_replies = self.dialect.pulls().count() + self.fenced.len();
         Buffers {
             buf_bytes: self.recvs.buf_bytes(),
             total: self.recvs.capacity(),
@@ -88,8 +91,8 @@ impl Conn {
         Blocks {
             calls: self.calls.blocks(),
             fetches: self.serves.blocks(),
-            pulls: self.dialect.pull_blocks(),
-            exports: self.dialect.export_keys(),
+            pulls: self.dialect.pulls().map(ReplyPull::blocks).sum(),
+            exports: self.dialect.exports.iter().map(ExportHold::keys).sum(),
         }
     }
 }
