@@ -2,7 +2,7 @@
 //! the api's dispatch.
 
 use crate::fabric::ConnId;
-use crate::reactor::in_flight::gss_jobs::{Body, Finished, Purpose};
+use crate::reactor::in_flight::gss_jobs::{Awaited, Body, Finished, Purpose};
 use crate::reactor::in_flight::gss_pool::Spawn;
 use crate::reactor::in_flight::server_call::Serving;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
@@ -29,8 +29,7 @@ impl CoreCell {
 
     /// Waits for the next reply of a connection that a thread opens.
     pub(crate) fn wait_for_reply(&self, conn: ConnId) -> Option<Finished> {
-        let is_reply = |then: &Purpose| matches!(then, Purpose::Deliver { .. });
-        self.reactor().gss_work().wait_for(Some(conn), is_reply)
+        self.reactor().gss_work().wait_for(Some(conn), Awaited::Deliver)
     }
 
     /// Goes on with the bodies that are finished, and with calls that wait; returns the number of bodies.

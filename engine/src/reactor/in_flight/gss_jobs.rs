@@ -56,14 +56,21 @@ pub(crate) enum Purpose {
     Send { slot: SlotId, context: Arc<ClientContext>, sequence: u32 },
 }
 
+/// Uses of bodies that their connection or core waits for when it ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Reply,
+    Deliver,
+}
+
 /// A body that is finished, and the place of arguments or results in it if it was opened.
 pub(crate) type Finished = (Body, Result<Range<usize>, ProtectError>);
 
 /// The unfinished bodies of a core.
 pub(crate) struct GssWork {
     threads: BodyThreads,
-    /// The connections of the bodies that the threads have.
-    out: Vec<ConnId>,
+    /// The connections and uses of the bodies that the threads have.
+    out: Vec<(ConnId, Option<Awaited>)>,
     /// Bodies of replies that threads open, by the slots and tokens of their calls; absent once cancelled.
     opening: Vec<(ConnId, SlotToken)>,
     /// Bodies back from the threads.
@@ -138,7 +145,7 @@ impl GssWork {
     pub(in crate::reactor) fn has_room(&self, conn: ConnId) -> bool {
         let back = self.finished.iter().map(|(body, _)| body.conn);
         let sealed = self.sealed.iter().map(|(conn, _)| *conn);
-        let all = self.out.iter().copied().chain(back).chain(sealed);
+        let all = self.out.iter().map(|(conn, _)| *conn).chain(back).chain(sealed);
         let (count, own) =
             all.fold((0, 0), |(count, own), other| (count + 1, own + usize::from(other == conn)));
         count < self.bodies_max && own < self.bodies_max.div_ceil(CONN_SHARE)
@@ -146,7 +153,7 @@ impl GssWork {
 
     /// Leaves a body to a thread, which seals or opens it. Returns true if it is finished, as without threads.
     pub(in crate::reactor) fn push(&mut self, body: Body) -> bool {
-        self.out.push(body.conn);
+        self.out.push((body.conn, body.then.awaited()));
         self.opening.extend(body.then.opens().map(|call| (body.conn, call)));
         self.crypto.count_long();
         self.threads.process(body)
@@ -164,23 +171,25 @@ impl GssWork {
     }
 
     /// Waits until the threads have finished a body of a connection, or of any, for this use, and returns it. `None` if they have
-    /// none. Used for replies alone: when their connection closes, and when the core ends.
+    /// none. Those of other uses are not waited for: they may take long.
     pub(in crate::reactor) fn wait_for(
         &mut self,
         conn: Option<ConnId>,
-        is_meant: fn(&Purpose) -> bool,
+        what: Awaited,
     ) -> Option<Finished> {
-        let is_of = |of: ConnId| conn.is_none_or(|conn| conn == of);
+        let is_meant = |(of, then): (ConnId, Option<Awaited>)| {
+            conn.is_none_or(|conn| conn == of) && then == Some(what)
+        };
         loop {
             self.collect();
-            let is_next = |(body, _): &Finished| is_of(body.conn) && is_meant(&body.then);
+            let is_next = |(body, _): &Finished| is_meant((body.conn, body.then.awaited()));
             while let Some(index) = self.finished.iter().position(is_next) {
                 let finished = self.finished.remove(index)?;
                 if self.is_wanted(&finished) {
                     return Some(finished);
                 }
             }
-            if !self.out.iter().any(|of| is_of(*of)) {
+            if !self.out.iter().any(|body| is_meant(*body)) {
                 return None;
             }
             std::thread::yield_now();
@@ -193,7 +202,8 @@ impl GssWork {
             return;
         }
         while let Some((body, end)) = self.threads.take_done() {
-            let index = self.out.iter().position(|other| *other == body.conn);
+            let of = (body.conn, body.then.awaited());
+            let index = self.out.iter().position(|other| *other == of);
             index.map(|index| self.out.swap_remove(index));
             self.finished.push_back((body, end));
         }
@@ -227,8 +237,12 @@ impl Purpose {
         }
     }
 
-    pub(in crate::reactor) fn is_reply(&self) -> bool {
-        matches!(self, Self::Reply { .. })
+    fn awaited(&self) -> Option<Awaited> {
+        match self {
+            Self::Reply { .. } => Some(Awaited::Reply),
+            Self::Deliver { .. } => Some(Awaited::Deliver),
+            Self::Serve { .. } | Self::Send { .. } => None,
+        }
     }
 
     /// The call whose reply this opens.
@@ -336,7 +350,7 @@ mod tests {
             }
             assert!(!work.has_room(ConnId::new(2, 0)), "beyond all places");
             let mut seen = HashSet::new();
-            while let Some(finished) = work.wait_for(None, Purpose::is_reply) {
+            while let Some(finished) = work.wait_for(None, Awaited::Reply) {
                 assert!(seen.insert(index(&finished)));
             }
             assert_eq!((seen.len(), work.is_empty()), (BODIES, true));
@@ -353,13 +367,26 @@ mod tests {
         }
         assert!(!work.has_room(one) && work.has_room(other));
         work.push(reply(&pool, other, 9));
-        assert_eq!(index(&work.wait_for(Some(other), Purpose::is_reply).unwrap()), 9);
-        assert!(work.wait_for(Some(other), Purpose::is_reply).is_none());
+        assert_eq!(index(&work.wait_for(Some(other), Awaited::Reply).unwrap()), 9);
+        assert!(work.wait_for(Some(other), Awaited::Reply).is_none());
         assert!(
-            work.wait_for(Some(one), |then| !then.is_reply()).is_none(),
+            work.wait_for(Some(one), Awaited::Deliver).is_none(),
             "those of other uses are not taken"
         );
         assert_eq!(index(&work.next_finished().unwrap()), 0);
+    }
+
+    /// Their thread never begins with them.
+    #[test]
+    fn bodies_of_other_uses_are_not_waited_for() {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let pool = pool();
+            let mut work = work(&pool, Some(|_| true));
+            work.push(reply(&pool, ConnId::new(0, 0), 0));
+            tell.send(work.wait_for(None, Awaited::Deliver).is_none())
+        });
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(20)), Ok(true));
     }
 
     /// Their core ends first. Expect that the threads end, and that all memory is free again.

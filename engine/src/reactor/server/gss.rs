@@ -4,7 +4,7 @@
 use crate::fabric::{ConnId, Peer};
 use crate::mem::Bulk;
 use crate::reactor::in_flight::deferred::DeferredReply;
-use crate::reactor::in_flight::gss_jobs::{Body, Purpose};
+use crate::reactor::in_flight::gss_jobs::{Awaited, Body, Purpose};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::server_call::Serving;
@@ -100,7 +100,7 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn finish_seals(&self, conn: Option<ConnId>) {
         loop {
-            let finished = self.reactor().gss_work().wait_for(conn, Purpose::is_reply);
+            let finished = self.reactor().gss_work().wait_for(conn, Awaited::Reply);
             let Some((sealed, end)) = finished else { return };
             self.finish_sealed(sealed, end.is_ok());
         }
