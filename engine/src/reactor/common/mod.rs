@@ -1,4 +1,4 @@
-//! Layer 4: code shared by both halves of a core: outgoing messages, Read chunks, panics, observers, graceful shutdown.
+//! Layer 4: code shared by both halves of a core: outgoing messages, Read chunks, panics, graceful shutdown.
 //! Works on the state.
 
 pub(crate) mod drain;

@@ -1,4 +1,4 @@
-//! Layer 3: the state of a connection and of a core. Knows what is in flight.
+//! Layer 3: the state of a connection and of a core, also for observers. Knows what is in flight.
 
 pub(crate) mod conn_fast_path;
 pub(crate) mod conn_table;
