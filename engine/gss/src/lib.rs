@@ -25,7 +25,7 @@ pub mod random;
 mod short_hash;
 pub mod table;
 #[cfg(test)]
-mod test_vectors;
+mod tests;
 mod token;
 
 /// The example of the README.
