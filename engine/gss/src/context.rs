@@ -4,7 +4,6 @@
 //! cores. What changes is a counter, or is behind a lock that is held for a comparison and a shift.
 
 use core::convert::Infallible;
-use core::fmt;
 use core::ops::Deref;
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{
@@ -40,6 +39,7 @@ pub struct Established {
 }
 
 /// Keys of one end of a context, zeroed when they are dropped.
+#[derive(Debug)]
 pub struct Keys {
     send: SendKeys,
     receive: ReceiveKeys,
@@ -253,21 +253,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Shows no key.
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("enctype", &self.send.enctype()).finish_non_exhaustive()
-    }
-}
-
-/// Shows no key.
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Context");
-        shown.field("peer", &self.peer).field("enctype", &self.enctype());
-        shown.field("expires", &self.expires).finish_non_exhaustive()
-    }
-}
+shown!(Context: peer, expires);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! Encryption types and the keys derived from a session key, one for each use (RFC 3961 section
 //! 5.1, RFC 8009 section 3).
 
-use core::fmt;
 use sha2::{Sha256, Sha384};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -142,12 +141,7 @@ impl SessionKey {
     }
 }
 
-/// Shows no key.
-impl fmt::Debug for SessionKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionKey").field("enctype", &self.enctype).finish_non_exhaustive()
-    }
-}
+shown!(SessionKey: enctype);
 
 /// Purpose of a derived key, by the last byte of its constant.
 #[derive(Clone, Copy)]

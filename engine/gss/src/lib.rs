@@ -12,6 +12,19 @@
 //! ```
 #![cfg_attr(not(feature = "krb5-library"), forbid(unsafe_code))]
 
+/// Has `{:?}` show these fields, and neither keys nor handles.
+macro_rules! shown {
+    ($Type:ident: $($field:ident),+) => {
+        impl std::fmt::Debug for $Type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut shown = f.debug_struct(stringify!($Type));
+                $(shown.field(stringify!($field), &self.$field);)+
+                shown.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 mod body;
 mod cipher;
 pub mod context;

@@ -3,7 +3,6 @@
 //! A core has a generator of its own, which makes no system call. Its seeds come from the system, and
 //! to get them is the caller's part.
 
-use core::fmt;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::cipher::{BLOCK_BYTES, EncryptKey};
@@ -96,12 +95,7 @@ impl Confounders for AesConfounders {
     }
 }
 
-/// Shows no key.
-impl fmt::Debug for AesConfounders {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AesConfounders").field("used", &self.used).finish_non_exhaustive()
-    }
-}
+shown!(AesConfounders: used);
 
 fn key(seed: &[u8; SEED_BYTES]) -> EncryptKey {
     EncryptKey::new(Enctype::Aes256Sha1, seed)

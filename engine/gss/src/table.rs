@@ -10,7 +10,6 @@
 //! RPCSEC_GSS_CREDPROBLEM and establishes another. One that no verified call has come under goes before all that have
 //! been used: a token that is sent again makes a context without its sender having the key. Such a context has a shorter time, too.
 
-use core::fmt;
 use spinrpc_proto::ids::Instant;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -201,12 +200,7 @@ impl ContextTable {
     }
 }
 
-/// Shows no handle.
-impl fmt::Debug for ContextTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ContextTable").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
+shown!(ContextTable: limits);
 
 /// Of a slot in use, if a verified call came under its context and when it was used last; and its place.
 type Candidate = (Option<(bool, Instant)>, usize);

@@ -296,19 +296,8 @@ impl ReceiveKeys {
     }
 }
 
-/// Shows no key.
-impl fmt::Debug for SendKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendKeys").field("enctype", &self.enctype).finish_non_exhaustive()
-    }
-}
-
-/// Shows no key.
-impl fmt::Debug for ReceiveKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReceiveKeys").field("enctype", &self.enctype).finish_non_exhaustive()
-    }
-}
+shown!(SendKeys: enctype);
+shown!(ReceiveKeys: enctype);
 
 /// A MIC token.
 #[derive(Clone)]

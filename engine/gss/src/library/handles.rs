@@ -6,7 +6,7 @@
 #![allow(unsafe_code, reason = "the calls of a C library")]
 
 use core::ffi::{CStr, c_void};
-use core::{fmt, ptr, slice};
+use core::{ptr, slice};
 use std::ffi::CString;
 
 use super::error::KerberosError;
@@ -427,13 +427,8 @@ impl Drop for Exported {
 }
 
 /// A ticket cache in this process' memory, for tickets that are asked for with a keytab; destroyed when dropped.
+#[derive(Debug)]
 pub(super) struct MemoryCache(pub(super) CString);
-
-impl fmt::Debug for MemoryCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
 
 impl Drop for MemoryCache {
     fn drop(&mut self) {
