@@ -23,37 +23,14 @@ facts! {
 /// Drops all other parameters, which may contain secrets.
 fn relevant(command_line: &str) -> String {
     let is_relevant = |word: &&str| {
-        let name = word.split('=').next().unwrap_or_default();
-        PARAMETERS.contains(&name)
+        let name = word.split('=').next();
+        PARAMETERS.split_whitespace().any(|known| Some(known) == name)
     };
     command_line.split_whitespace().filter(is_relevant).collect::<Vec<_>>().join(" ")
 }
 
-const PARAMETERS: &[&str] = &[
-    "clocksource",
-    "default_hugepagesz",
-    "hugepages",
-    "hugepagesz",
-    "idle",
-    "intel_idle.max_cstate",
-    "intel_iommu",
-    "intel_pstate",
-    "iommu",
-    "irqaffinity",
-    "isolcpus",
-    "kthread_cpus",
-    "mitigations",
-    "nmi_watchdog",
-    "nohz",
-    "nohz_full",
-    "nosmt",
-    "nosoftlockup",
-    "nowatchdog",
-    "numa_balancing",
-    "processor.max_cstate",
-    "rcu_nocb_poll",
-    "rcu_nocbs",
-    "skew_tick",
-    "transparent_hugepage",
-    "tsc",
-];
+const PARAMETERS: &str = "
+    clocksource default_hugepagesz hugepages hugepagesz idle intel_idle.max_cstate intel_iommu
+    intel_pstate iommu irqaffinity isolcpus kthread_cpus mitigations nmi_watchdog nohz nohz_full
+    nosmt nosoftlockup nowatchdog numa_balancing processor.max_cstate rcu_nocb_poll rcu_nocbs
+    skew_tick transparent_hugepage tsc";
