@@ -26,7 +26,6 @@ pub enum NoFile {
 
 impl NoFile {
     /// The name as it was given.
-    #[must_use]
     pub fn name(&self) -> &str {
         let (Self::Kind(name) | Self::Empty(name)) = self;
         name

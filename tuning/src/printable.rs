@@ -19,13 +19,11 @@ use std::os::unix::ffi::OsStrExt;
 /// assert_eq!(printable("größe 7"), "größe 7");
 /// assert_eq!(printable("a\x1b[2J\nb"), "a\\u{1b}[2J\\nb");
 /// ```
-#[must_use]
 pub fn printable(text: &str) -> String {
     escaped(text, is_harmless, |letter| letter.escape_default().to_string())
 }
 
 /// Like [`printable`] for text with several lines: line feeds and tabs stay.
-#[must_use]
 pub fn printable_lines(text: &str) -> String {
     let is_kept = |letter: char| matches!(letter, '\n' | '\t') || is_harmless(letter);
     escaped(text, is_kept, |letter| letter.escape_default().to_string())
@@ -33,7 +31,6 @@ pub fn printable_lines(text: &str) -> String {
 
 /// JSON with the same meaning, in which characters that are not harmless to a terminal are escaped;
 /// line feeds stay.
-#[must_use]
 pub fn json(document: &str) -> String {
     // All characters that are escaped have four digits at most.
     let escape = |letter: char| format!("\\u{:04x}", u32::from(letter));
@@ -86,7 +83,6 @@ pub fn is_harmless(letter: char) -> bool {
 /// assert_eq!(shell_word("it's $(reboot)"), r"'it'\''s $(reboot)'");
 /// assert_eq!(shell_word("a\nb"), r#""$(printf 'a\012b')""#);
 /// ```
-#[must_use]
 pub fn shell_word(word: impl AsRef<OsStr>) -> String {
     let word = word.as_ref();
     match word.to_str().filter(|text| text.chars().all(is_harmless)) {
@@ -124,7 +120,6 @@ fn printed_by_shell(bytes: &[u8]) -> String {
 }
 
 /// A shell comment line with the text, which is made safe; ends with a line feed.
-#[must_use]
 pub fn shell_comment(text: &str) -> String {
     format!("# {}\n", printable(text))
 }

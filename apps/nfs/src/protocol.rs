@@ -45,13 +45,11 @@ impl FileHandle {
     }
 
     /// Its bytes.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
     }
 
     /// The handle in wire form.
-    #[must_use]
     pub fn wire(&self) -> NfsFh3<'_> {
         NfsFh3 { data: Opaque::new(self.as_bytes()).unwrap_or_default() }
     }

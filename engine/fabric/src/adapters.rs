@@ -91,7 +91,6 @@ impl Adapter {
 
     /// The adapter with this vendor number, or with this kernel driver; [`UNKNOWN`] if the table has neither. A soft device
     /// is known by its number: before Linux 5.11 its driver is that of the adapter below it.
-    #[must_use]
     pub fn find(vendor_id: u32, driver: Option<&str>) -> &'static Self {
         let by_vendor = ADAPTERS.iter().find(|adapter| adapter.vendor_id == vendor_id);
         let soft = by_vendor.filter(|adapter| adapter.is_soft());

@@ -93,7 +93,6 @@ impl Transport {
     const ALL: [Self; 3] = [Self::Device, Self::Socket, Self::Any];
 
     /// The beginning of an address.
-    #[must_use]
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::Device => "rdma://",
@@ -144,19 +143,16 @@ impl RdmaAddress {
     }
 
     /// The way to the host.
-    #[must_use]
     pub const fn transport(&self) -> Transport {
         self.transport
     }
 
     /// The host: a name, or an IP address without brackets.
-    #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
     /// The port, never 0.
-    #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }

@@ -33,7 +33,6 @@ enum Scope {
 
 impl LimitScope {
     /// Origin of the peer of a connection: its host, or its user on this one.
-    #[must_use]
     pub fn of_peer(peer: &Peer) -> Self {
         match peer {
             Peer::Socket(address) => Self::of(address.ip()),
@@ -44,7 +43,6 @@ impl LimitScope {
     }
 
     /// Host that has this address.
-    #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => Scope::Address(address),

@@ -14,7 +14,6 @@ use crate::token::{ReceiveKeys, SendKeys, TokenError, WRAP_HEAD_BYTES};
 const SEQUENCE_BYTES: usize = 4;
 
 /// Length in bytes of a body with `content_bytes` of arguments or results, a multiple of four.
-#[must_use]
 pub const fn sealed_bytes(service: GssService, keys: &SendKeys, content_bytes: usize) -> usize {
     match service {
         GssService::Integrity => integrity_frame(keys, content_bytes).body_bytes(),
@@ -32,7 +31,6 @@ const fn privacy_frame(keys: &SendKeys, content_bytes: usize) -> PrivacyFrame {
 }
 
 /// Place of the first byte of arguments or results in a body.
-#[must_use]
 pub const fn content_at(service: GssService) -> usize {
     match service {
         GssService::Integrity => IntegrityFrame::HEAD_BYTES,

@@ -68,7 +68,6 @@ pub struct Exhausted;
 
 impl Context {
     /// The end `role` of a context. Its keys lie on the heap.
-    #[must_use]
     pub fn new(role: Role, established: Established) -> Self {
         let place = |keys| -> Result<KeyPlace, Infallible> { Ok(Box::new(Box::new(keys))) };
         let Ok(context) = Self::with_place(role, established, place);
@@ -102,37 +101,31 @@ impl Context {
     }
 
     /// Name of the other end, with what the server notes about it.
-    #[must_use]
     pub fn peer(&self) -> &str {
         &self.peer
     }
 
     /// Name of the other end alone: the same in each of its contexts.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.peer.split_once('\t').map_or(&self.peer, |(_note, name)| name)
     }
 
     /// The encryption type.
-    #[must_use]
     pub fn enctype(&self) -> Enctype {
         self.send_keys().enctype()
     }
 
     /// Keys for tokens that this end sends.
-    #[must_use]
     pub fn send_keys(&self) -> &SendKeys {
         &self.keys.send
     }
 
     /// Keys for tokens that the other end sends.
-    #[must_use]
     pub fn receive_keys(&self) -> &ReceiveKeys {
         &self.keys.receive
     }
 
     /// End of the context, on the caller's clock.
-    #[must_use]
     pub const fn expires(&self) -> Instant {
         self.expires
     }
@@ -168,21 +161,18 @@ impl Context {
     }
 
     /// Sequence numbers left. A requester changes the context while there are some.
-    #[must_use]
     pub fn sequences_left(&self) -> u32 {
         (SEQUENCE_MAX + 1).saturating_sub(self.next_sequence.load(Ordering::Relaxed))
     }
 
     /// Verifier of a call, of which `signed` are the bytes from the XID to the end of the credential
     /// (RFC 2203 section 5.3.1).
-    #[must_use]
     pub fn sign_call(&self, signed: &[u8]) -> Mic {
         self.send_keys().mic(signed, self.next_counter())
     }
 
     /// Verifier of an accepted reply, of an error too (RFC 2203 section 5.3.3.2). INIT is answered
     /// with the window in the place of the sequence number (section 5.2.3.1).
-    #[must_use]
     pub fn sign_reply(&self, sequence: u32) -> Mic {
         self.send_keys().mic(&sequence.to_be_bytes(), self.next_counter())
     }

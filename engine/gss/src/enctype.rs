@@ -43,7 +43,6 @@ impl Enctype {
     }
 
     /// The number in Kerberos' registry.
-    #[must_use]
     pub const fn number(self) -> i32 {
         match self {
             Self::Aes128Sha1 => 17,
@@ -54,7 +53,6 @@ impl Enctype {
     }
 
     /// Length of a session key.
-    #[must_use]
     pub const fn key_bytes(self) -> usize {
         match self {
             Self::Aes128Sha1 | Self::Aes128Sha256 => 16,
@@ -63,7 +61,6 @@ impl Enctype {
     }
 
     /// Length of a checksum.
-    #[must_use]
     pub const fn checksum_bytes(self) -> usize {
         match self {
             Self::Aes128Sha1 | Self::Aes256Sha1 => 12,
@@ -117,7 +114,6 @@ impl SessionKey {
     }
 
     /// The encryption type.
-    #[must_use]
     pub const fn enctype(&self) -> Enctype {
         self.enctype
     }

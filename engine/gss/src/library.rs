@@ -68,7 +68,6 @@ pub struct InitiatorOptions {
 
 impl InitiatorOptions {
     /// Tickets of the default cache of the user, as `klist` shows them.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -106,7 +105,6 @@ pub struct AcceptorOptions {
 
 impl AcceptorOptions {
     /// Every key in the default keytab of the system, `/etc/krb5.keytab` unless `krb5.conf` names another.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

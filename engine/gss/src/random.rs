@@ -36,7 +36,6 @@ struct Pool([[u8; BLOCK_BYTES]; POOL_BLOCKS]);
 
 impl AesConfounders {
     /// A generator with a seed of the system. The caller clears its own copy.
-    #[must_use]
     pub fn new(seed: &[u8; SEED_BYTES]) -> Self {
         let mut own =
             Self { key: key(seed), pool: Pool([[0; BLOCK_BYTES]; POOL_BLOCKS]), left: 0, used: 0 };
@@ -59,7 +58,6 @@ impl AesConfounders {
     }
 
     /// Confounders since the last seed, by which the caller knows when the next is due.
-    #[must_use]
     pub const fn used(&self) -> u64 {
         self.used
     }

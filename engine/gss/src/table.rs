@@ -63,7 +63,6 @@ struct Entry {
 
 impl ContextTable {
     /// An empty table. `process` are random bytes of the system.
-    #[must_use]
     pub fn new(limits: TableLimits, process: [u8; 8]) -> Self {
         let slots = (0..limits.contexts.max(1)).map(|_| Mutex::new(Slot::default()));
         Self {
@@ -130,19 +129,16 @@ impl ContextTable {
     }
 
     /// Contexts that went because they had expired, or had been idle or unused for too long.
-    #[must_use]
     pub fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
     }
 
     /// Contexts that made way for others.
-    #[must_use]
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
     /// Contexts in the table.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.slots.iter().filter(|slot| lock(slot).entry.is_some()).count()
     }

@@ -127,7 +127,6 @@ pub struct ReceiveKeys {
 impl SendKeys {
     /// Keys for what `role`, which is this end, sends. `acceptor_subkey`: the key is one that the
     /// acceptor chose.
-    #[must_use]
     pub fn new(key: &SessionKey, role: Role, acceptor_subkey: bool) -> Self {
         let enctype = key.enctype();
         Self {
@@ -139,25 +138,21 @@ impl SendKeys {
     }
 
     /// The encryption type.
-    #[must_use]
     pub const fn enctype(&self) -> Enctype {
         self.enctype
     }
 
     /// Length of a MIC token.
-    #[must_use]
     pub const fn mic_bytes(&self) -> usize {
         HEADER_BYTES + self.enctype.checksum_bytes()
     }
 
     /// Length in bytes of a Wrap token around plain text of this length.
-    #[must_use]
     pub const fn wrap_bytes(&self, plain_bytes: usize) -> usize {
         WRAP_HEAD_BYTES + plain_bytes + HEADER_BYTES + self.enctype.checksum_bytes()
     }
 
     /// The MIC token of a message. `counter` is that of the tokens of this context.
-    #[must_use]
     pub fn mic(&self, message: &[u8], counter: u64) -> Mic {
         let header = mic_header(self.flags, counter);
         let mut mic = Mic { bytes: [0; MIC_MAX_BYTES], length: self.mic_bytes() };
@@ -193,7 +188,6 @@ impl SendKeys {
 impl ReceiveKeys {
     /// Keys for what the peer of `role`, which is this end, sends. `acceptor_subkey`: the key is one
     /// that the acceptor chose.
-    #[must_use]
     pub fn new(key: &SessionKey, role: Role, acceptor_subkey: bool) -> Self {
         let (enctype, peer) = (key.enctype(), role.peer());
         Self {
@@ -205,7 +199,6 @@ impl ReceiveKeys {
     }
 
     /// The encryption type.
-    #[must_use]
     pub const fn enctype(&self) -> Enctype {
         self.enctype
     }
@@ -308,7 +301,6 @@ pub struct Mic {
 
 impl Mic {
     /// Its bytes.
-    #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
     }

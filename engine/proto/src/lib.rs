@@ -14,7 +14,6 @@ macro_rules! emit_methods {
     ($header:ident) => {
         impl $header<'_> {
             /// Bytes which [`Self::emit`] writes.
-            #[must_use]
             #[inline]
             pub fn buffer_len(&self) -> usize {
                 self.emit(&mut [])

@@ -82,7 +82,6 @@ impl PlainCall {
 
     /// The words of both headers, as they lie in memory. The credits are not zero, as those of no message
     /// sent are (RFC 8166 section 3.3.1), although those of one that came may be.
-    #[must_use]
     #[inline(always)]
     pub const fn emit(&self) -> ([u8; 4], [Pair; CALL_PAIRS]) {
         debug_assert!(self.credits != 0, "no message asks for zero credits");
@@ -102,7 +101,6 @@ impl PlainCall {
 }
 
 /// The first pairs of a plain call, which those of its RPC message follow.
-#[must_use]
 #[inline(always)]
 pub const fn call_head(xid: Xid, credits: u32) -> ([u8; 4], [Pair; 4]) {
     debug_assert!(credits != 0, "no message asks for zero credits");
@@ -136,7 +134,6 @@ impl PlainReply {
     }
 
     /// As [`PlainCall::emit`].
-    #[must_use]
     #[inline(always)]
     pub const fn emit(&self) -> ([u8; 4], [Pair; REPLY_PAIRS]) {
         debug_assert!(self.credits != 0, "no message grants zero credits");
@@ -154,7 +151,6 @@ impl PlainReply {
 
     /// The same of a reply of version two, whose header has a word more: the last word of its RPC header, which is
     /// zero, follows.
-    #[must_use]
     #[inline(always)]
     pub const fn emit_two(&self) -> ([u8; 4], [Pair; REPLY_PAIRS]) {
         debug_assert!(self.credits != 0, "no message grants zero credits");

@@ -108,14 +108,12 @@ impl TransportVersion {
     }
 
     /// The number on the wire.
-    #[must_use]
     #[inline]
     pub const fn to_wire(self) -> u32 {
         self as u32
     }
 
     /// Bytes of a header with three empty lists.
-    #[must_use]
     #[inline]
     pub const fn plain_header_bytes(self) -> usize {
         match self {
@@ -164,7 +162,6 @@ impl Versions {
     }
 
     /// The lowest of them.
-    #[must_use]
     pub const fn low(self) -> TransportVersion {
         match self {
             Self::One | Self::Both => TransportVersion::One,
@@ -173,7 +170,6 @@ impl Versions {
     }
 
     /// The highest of them.
-    #[must_use]
     pub const fn high(self) -> TransportVersion {
         match self {
             Self::One => TransportVersion::One,
@@ -227,7 +223,6 @@ pub struct Negotiation {
 impl Negotiation {
     /// For a responder of which nothing is known: offers the highest version. Version one alone is
     /// nothing to negotiate.
-    #[must_use]
     pub const fn new(speaks: Versions) -> Self {
         if matches!(speaks, Versions::One) {
             return Self::settled(TransportVersion::One);
@@ -244,7 +239,6 @@ impl Negotiation {
     /// Starts with a version that is known beforehand: "a requester can avoid a possible version
     /// negotiation loop when re-establishing another connection by assuming that particular
     /// responder does not support RPC-over-RDMA Version Two" (section 5.2).
-    #[must_use]
     pub const fn settled(version: TransportVersion) -> Self {
         let speaks = match version {
             TransportVersion::One => Versions::One,
@@ -254,14 +248,12 @@ impl Negotiation {
     }
 
     /// The version of the next call.
-    #[must_use]
     #[inline]
     pub const fn version(&self) -> TransportVersion {
         self.version
     }
 
     /// Current stage.
-    #[must_use]
     pub const fn stage(&self) -> Stage {
         self.stage
     }
@@ -270,7 +262,6 @@ impl Negotiation {
     /// initial message can be no larger than the Version One default inline threshold of 1024 bytes"
     /// (section 5); afterwards that of the version counts, at once and without a new connection
     /// (section 5.2).
-    #[must_use]
     pub fn send_bytes_max(&self, thresholds: &InlineThresholds) -> u32 {
         match self.stage {
             Stage::Offered => INLINE_THRESHOLD_MIN_BYTES.min(thresholds.of(self.version)),
@@ -319,7 +310,6 @@ impl Negotiation {
 
     /// State to remember of the responder after the connection is gone; `unanswered`: calls had
     /// been sent and not answered.
-    #[must_use]
     pub fn verdict(&self, unanswered: bool) -> Verdict {
         let offers_two = self.version == TransportVersion::Two;
         match self.stage {
@@ -366,14 +356,12 @@ impl InlineThresholds {
     /// `sent_bytes`, the size of this side's own buffers, but no more than the 4096 bytes that
     /// "senders MUST assume" (section 2.3), or `agreed_bytes` if the receiver is known to take
     /// more: RFC 8797 data, or both ends' configuration.
-    #[must_use]
     pub fn new(one_bytes: u32, sent_bytes: u32, agreed_bytes: Option<u32>) -> Self {
         let receiver_bytes = agreed_bytes.unwrap_or(0).max(INLINE_THRESHOLD_TWO_BYTES);
         Self { one: one_bytes, two: sent_bytes.min(receiver_bytes) }
     }
 
     /// Threshold of a version.
-    #[must_use]
     pub const fn of(&self, version: TransportVersion) -> u32 {
         match version {
             TransportVersion::One => self.one,

@@ -10,14 +10,12 @@ pub use crate::rfc5666::padding::{COUNTED_MAX, Counted, Padding};
 
 /// Bytes of padding after an item of `length` bytes: XDR items end on a multiple of 4 (RFC 4506
 /// section 3).
-#[must_use]
 #[inline]
 pub const fn padding(length: usize) -> usize {
     length.wrapping_neg() & 3
 }
 
 /// `length` and its padding. Saturates, at a value which no buffer has.
-#[must_use]
 #[inline]
 pub const fn roundup4(length: usize) -> usize {
     length.saturating_add(padding(length))
@@ -193,28 +191,24 @@ numbers! {
 
 impl<'a> Reader<'a> {
     /// A reader at the first of `bytes`.
-    #[must_use]
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self::aligned(bytes, Alignment::NONE, 0)
     }
 
     /// Bytes read so far.
-    #[must_use]
     #[inline]
     pub const fn position(&self) -> usize {
         self.total - self.rest.len()
     }
 
     /// Bytes of the XDR stream read so far: those of [`Self::position`] without padding.
-    #[must_use]
     #[inline]
     pub const fn stream_position(&self) -> usize {
         self.position() - self.skipped
     }
 
     /// Bytes not read yet.
-    #[must_use]
     #[inline]
     pub const fn remaining(&self) -> usize {
         self.rest.len()
@@ -233,7 +227,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes not read yet; the position stays.
-    #[must_use]
     #[inline]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
@@ -392,7 +385,6 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// A writer at the first byte of `buffer`.
-    #[must_use]
     #[inline]
     pub const fn new(buffer: &'a mut [u8]) -> Self {
         Self { buffer, len: 0, more: &mut [], padding: None }
@@ -400,21 +392,18 @@ impl<'a> Writer<'a> {
 
     /// A writer at the first byte of `buffer`. The first item that does not fit there, and all before and
     /// behind it, are written to `more`, if that is longer.
-    #[must_use]
     #[inline]
     pub const fn with_more(buffer: &'a mut [u8], more: &'a mut [u8]) -> Self {
         Self { buffer, len: 0, more, padding: None }
     }
 
     /// Bytes of the XDR stream so far: those of [`Self::len`] without padding.
-    #[must_use]
     #[inline]
     pub fn stream_len(&self) -> usize {
         self.len - self.padding.as_ref().map_or(0, |padding| padding.skipped)
     }
 
     /// Bytes that counted data of this length would take here: count, padding, data, roundup.
-    #[must_use]
     #[inline]
     pub fn opaque_bytes(&self, length: usize) -> usize {
         let at = self.len.saturating_add(4);
@@ -423,7 +412,6 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes written or, past the end of the buffer, counted so far.
-    #[must_use]
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
@@ -437,7 +425,6 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes that it has room for in all, those written included.
-    #[must_use]
     #[inline]
     pub const fn capacity(&self) -> usize {
         self.buffer.len()

@@ -41,7 +41,6 @@ pub enum CallerGroups {
 impl CallerGroups {
     /// Groups of a user. At most [`USER_GROUPS_MAX`] count, those with the lowest numbers, and at most 16 if the table is
     /// full.
-    #[must_use]
     pub fn of_user(ids: &[u32]) -> Self {
         let mut ids: Vec<u32> = ids.iter().copied().filter(|id| *id != NO_ID).collect();
         ids.sort_unstable();
@@ -65,7 +64,6 @@ impl CallerGroups {
     }
 
     /// Their numbers.
-    #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         match self {
             Self::Short(groups) => groups.as_slice(),

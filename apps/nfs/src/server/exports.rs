@@ -206,7 +206,6 @@ impl Exports {
     }
 
     /// Everything that keeps exports from being combined. Sorts them by id.
-    #[must_use]
     pub fn problems(all: &mut [Export]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let count = all.len();
@@ -264,7 +263,6 @@ impl Exports {
 
 /// Default number in the handles of an export with this path: FNV-1a of the path, which is the same
 /// in every process and build.
-#[must_use]
 pub fn id_of(path: &str) -> u32 {
     const OFFSET: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;

@@ -36,7 +36,6 @@ impl FileKey {
     }
 
     /// A key with these bytes, whose number is known to fit.
-    #[must_use]
     pub fn of<const N: usize>(bytes: &[u8; N]) -> Self {
         const { assert!(N <= KEY_BYTES_MAX) };
         let mut key = Self { bytes: [0; KEY_BYTES_MAX], length: N as u8 };
@@ -45,7 +44,6 @@ impl FileKey {
     }
 
     /// Its bytes.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
     }
@@ -304,7 +302,6 @@ pub enum WriteData<'a> {
 
 impl WriteData<'_> {
     /// The bytes, wherever they are.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Inline(bytes) => bytes,

@@ -36,13 +36,11 @@ pub struct Opened {
 
 impl Seal {
     /// Creates a seal with this secret: handles outlive the process if it is kept.
-    #[must_use]
     pub fn new(secret: &[u8; 16]) -> Self {
         Self(SipHasher24::new_with_key(secret))
     }
 
     /// The handle of a file of the export with this number and root.
-    #[must_use]
     pub fn handle(&self, export: u32, root: &FileKey, file: &FileKey) -> FileHandle {
         let mut handle = FileHandle::empty();
         handle.push(&[LAYOUT]);
@@ -84,7 +82,6 @@ impl Seal {
 
 impl Opened {
     /// Number of its export.
-    #[must_use]
     pub fn export(&self) -> u32 {
         self.export
     }

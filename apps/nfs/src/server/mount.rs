@@ -54,7 +54,6 @@ impl Registry {
 
     /// Number of rejected requests for the handle of an export (MNT3ERR_ACCES), and of peers that
     /// [`Registry::admits`] rejected. Callable from any thread.
-    #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

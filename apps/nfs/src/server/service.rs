@@ -119,13 +119,11 @@ impl Server {
     }
 
     /// The exports in force.
-    #[must_use]
     pub fn exports(&self) -> Arc<Exports> {
         self.site.table.current()
     }
 
     /// The exports in force, and those that replace them.
-    #[must_use]
     pub fn table(&self) -> &Arc<ExportTable> {
         &self.site.table
     }
@@ -137,7 +135,6 @@ impl Server {
     }
 
     /// The handle that MOUNT gives for an export.
-    #[must_use]
     pub fn root_handle(&self, export: &Export) -> FileHandle {
         root_handle(&self.site.seal, export)
     }
@@ -153,7 +150,6 @@ impl Server {
     }
 
     /// Sum of the counters of all cores and threads; other threads may count meanwhile.
-    #[must_use]
     pub fn stats(&self) -> ServerStats {
         let mut sum = ServerStats::default();
         self.for_each_thread(&self.core_counters(), |counters| counters.add_to(&mut sum));
@@ -161,7 +157,6 @@ impl Server {
     }
 
     /// Calls to each export that was called, by its number.
-    #[must_use]
     pub fn export_usage(&self) -> BTreeMap<u32, Usage> {
         let mut sum = BTreeMap::new();
         self.for_each_thread(&self.core_counters(), |counters| counters.add_exports_to(&mut sum));
@@ -170,13 +165,11 @@ impl Server {
 
     /// Calls of each client that is or was connected, and those of clients that are connected beyond [`CLIENTS_MAX`].
     /// Those of a client that leaves meanwhile may include the first ones of the next at its place.
-    #[must_use]
     pub fn client_usage(&self) -> (Vec<(Peer, Usage)>, Usage) {
         self.clients.usage(self.usage_at())
     }
 
     /// The clients that are connected now.
-    #[must_use]
     pub fn clients(&self) -> Vec<ConnectedClient> {
         self.clients.connected(self.usage_at())
     }

@@ -56,7 +56,6 @@ pub struct LastCall {
 
 impl LastCall {
     /// Time since its arrival.
-    #[must_use]
     pub fn elapsed(&self) -> Duration {
         let clock = Clock::shared();
         Duration::from_nanos(clock.to_ns(clock.now().0.saturating_sub(self.at.0)))

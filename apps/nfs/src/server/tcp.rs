@@ -122,7 +122,6 @@ impl TcpServer {
     }
 
     /// Local address of the listener.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }

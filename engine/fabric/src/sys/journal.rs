@@ -87,7 +87,6 @@ pub struct Place(
 );
 
 impl Place {
-    #[must_use]
     #[expect(clippy::new_without_default, reason = "for statics")]
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))

@@ -107,7 +107,6 @@ pub enum Fault {
 
 impl Fault {
     /// Kind of a status of MIT's library, which is also what a peer that uses this library sends.
-    #[must_use]
     pub const fn from_status(major: u32, minor: u32) -> Self {
         match Self::from_minor(minor) {
             Some(fault) => fault,
@@ -117,7 +116,6 @@ impl Fault {
 
     /// Kind of a status of an acceptor: of the library where it accepts a context, or as a server has sent it. The credential that
     /// has expired is the acceptor's.
-    #[must_use]
     pub const fn from_acceptor(major: u32, minor: u32) -> Self {
         match (Self::from_minor(minor), major & ROUTINE_ERROR) {
             (None, CREDENTIALS_EXPIRED) => Self::ServerExpired,

@@ -32,7 +32,6 @@ impl<'a> ReadList<'a> {
     }
 
     /// Segments not yet taken.
-    #[must_use]
     #[inline]
     pub const fn len(&self) -> usize {
         self.entries.len() / READ_ENTRY_BYTES
@@ -83,7 +82,6 @@ impl<'a> WriteList<'a> {
     }
 
     /// Chunks not yet taken.
-    #[must_use]
     #[inline]
     pub const fn len(&self) -> usize {
         self.chunks as usize
@@ -136,21 +134,18 @@ impl<'a> WriteChunk<'a> {
     }
 
     /// The segments, in order.
-    #[must_use]
     #[inline]
     pub const fn segments(&self) -> Segments<'a> {
         Segments { rest: self.segments }
     }
 
     /// Number of segments.
-    #[must_use]
     #[inline]
     pub const fn segment_count(&self) -> usize {
         self.segments.len() / Segment::WIRE_BYTES
     }
 
     /// Bytes of all segments together.
-    #[must_use]
     #[inline]
     pub fn total_length(&self) -> u64 {
         self.segments().map(|segment| u64::from(segment.length)).sum()

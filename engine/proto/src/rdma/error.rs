@@ -37,7 +37,6 @@ pub enum RdmaError {
 
 impl RdmaError {
     /// The error that a responder sends for a header of that version which it cannot decode or use.
-    #[must_use]
     pub const fn of_header(version: TransportVersion) -> Self {
         match version {
             TransportVersion::One => Self::Chunk,

@@ -61,7 +61,6 @@ impl MessageType {
     }
 
     /// The number on the wire.
-    #[must_use]
     #[inline]
     pub const fn to_wire(self) -> u32 {
         self as u32
@@ -262,14 +261,12 @@ impl<'a> HeaderView<'a> {
     }
 
     /// Transaction this message belongs to, in the XID space of its direction.
-    #[must_use]
     #[inline]
     pub fn xid(&self) -> Xid {
         Xid(self.word(0))
     }
 
     /// Version word; that of a version which this crate does not know only in RDMA_ERROR.
-    #[must_use]
     #[inline]
     pub fn version(&self) -> u32 {
         self.word(4)
@@ -277,7 +274,6 @@ impl<'a> HeaderView<'a> {
 
     /// Version by whose rules the header was read; an RDMA_ERROR of a version which this crate does
     /// not know is read by those of version one.
-    #[must_use]
     #[inline]
     pub const fn transport_version(&self) -> TransportVersion {
         self.version
@@ -298,21 +294,18 @@ impl<'a> HeaderView<'a> {
 
     /// The credit word as received, zero included: credits requested in a call, granted in a reply,
     /// to be ignored in RDMA_DONE and RDMA_ERROR.
-    #[must_use]
     #[inline]
     pub fn credits(&self) -> u32 {
         self.word(8)
     }
 
     /// The type of the message.
-    #[must_use]
     #[inline]
     pub const fn message_type(&self) -> MessageType {
         self.message_type
     }
 
     /// The Read list; empty where the type has no lists.
-    #[must_use]
     #[inline]
     pub fn reads(&self) -> ReadList<'a> {
         let start = usize::from(self.lists_at);
@@ -322,7 +315,6 @@ impl<'a> HeaderView<'a> {
     }
 
     /// The Write list; empty where the type has no lists.
-    #[must_use]
     #[inline]
     pub fn writes(&self) -> WriteList<'a> {
         let rest = self.bytes.get(self.writes_at()..).unwrap_or_default();
@@ -383,7 +375,6 @@ impl<'a> HeaderView<'a> {
     }
 
     /// Length of the header in bytes.
-    #[must_use]
     #[inline]
     pub const fn header_bytes(&self) -> usize {
         self.header_bytes as usize
@@ -391,7 +382,6 @@ impl<'a> HeaderView<'a> {
 
     /// Bytes received behind the header: the RPC message of RDMA_MSG and RDMA_MSGP. The other types
     /// have no message there, and any bytes in its place mean nothing.
-    #[must_use]
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.header_bytes()..).unwrap_or_default()

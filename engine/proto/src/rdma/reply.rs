@@ -36,7 +36,6 @@ pub struct ReplyRepr<'a> {
 impl ReplyRepr<'_> {
     /// Bytes which [`Self::emit`] writes for a reply to `call` with so many segments in its Read
     /// list, whatever the lengths.
-    #[must_use]
     #[inline]
     pub const fn bytes_of(call: &HeaderView<'_>, read_segments: usize) -> usize {
         // The Write list and the Reply chunk come back as they are.

@@ -112,7 +112,6 @@ emit_methods!(HeaderRepr);
 impl<'a> HeaderRepr<'a> {
     /// The header of a message with this XID. Version one does not say the direction. `credits` are requested in a call and
     /// granted in a reply, and never zero (RFC 8166 section 3.3.1).
-    #[must_use]
     pub fn new(
         version: TransportVersion,
         direction: Direction,
@@ -124,7 +123,6 @@ impl<'a> HeaderRepr<'a> {
     }
 
     /// An RDMA_DONE (RFC 5666 section 3.8).
-    #[must_use]
     pub fn done(xid: Xid, credits: u32) -> Self {
         Self::new(TransportVersion::One, Direction::Call, xid, credits, Body::Done)
     }

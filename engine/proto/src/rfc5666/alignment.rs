@@ -32,20 +32,17 @@ impl Alignment {
     pub const NONE: Self = Self { align_bytes: 1, threshold_bytes: u32::MAX };
 
     /// Alignment of any two words: those of a peer may make no sense, and are taken as they are.
-    #[must_use]
     pub const fn new(align_bytes: u32, threshold_bytes: u32) -> Self {
         let threshold_bytes = if threshold_bytes == 0 { 1 } else { threshold_bytes };
         Self { align_bytes, threshold_bytes }
     }
 
     /// Bytes that the place of padded data is a multiple of (`rdma_align`).
-    #[must_use]
     pub const fn align_bytes(self) -> u32 {
         self.align_bytes
     }
 
     /// Length from which data are padded, in bytes (`rdma_thresh`); at least 1.
-    #[must_use]
     pub const fn threshold_bytes(self) -> u32 {
         self.threshold_bytes
     }
@@ -59,7 +56,6 @@ impl Alignment {
 
     /// Bytes of padding before data of this length whose count word ends `at` bytes behind the
     /// start of the Send.
-    #[must_use]
     #[inline]
     pub const fn gap(self, at: usize, length: usize) -> usize {
         if self.align_bytes <= 1 || !self.applies_to(length) {

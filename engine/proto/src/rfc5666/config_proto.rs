@@ -62,7 +62,6 @@ impl ConfigRequest {
     }
 
     /// The arguments of CONF_RDMA on the wire.
-    #[must_use]
     pub fn emit(&self) -> [u8; BODY_BYTES] {
         bytes([self.call_bytes, self.reply_bytes, self.reads])
     }
@@ -79,7 +78,6 @@ impl ConfigReply {
     }
 
     /// The results of CONF_RDMA on the wire.
-    #[must_use]
     pub fn emit(&self) -> [u8; BODY_BYTES] {
         bytes([self.call_bytes, self.align_bytes, self.reads])
     }

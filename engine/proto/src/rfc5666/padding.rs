@@ -53,25 +53,21 @@ impl Counted {
 
 impl Padding {
     /// For a stream whose first byte stands `start` bytes behind that of an RDMA_MSGP.
-    #[must_use]
     pub const fn new(alignment: Alignment, start: usize) -> Self {
         Self { alignment, start, skipped: 0, is_padded: false, noted: None }
     }
 
     /// Writes no padding, and notes where this alignment would have some.
-    #[must_use]
     pub fn noting(alignment: Alignment) -> Self {
         Self { noted: Some(Counted::NONE), ..Self::new(alignment, 0) }
     }
 
     /// The places that were noted.
-    #[must_use]
     pub fn noted(&self) -> Counted {
         self.noted.unwrap_or(Counted::NONE)
     }
 
     /// The padding of data.
-    #[must_use]
     pub const fn alignment(&self) -> Alignment {
         self.alignment
     }
@@ -87,7 +83,6 @@ impl Padding {
 impl<'a> Reader<'a> {
     /// A reader at the first of `bytes`, which stands `start` bytes behind the first of an
     /// RDMA_MSGP: it passes over the padding before counted data (RFC 5666 section 3.9).
-    #[must_use]
     #[inline]
     pub const fn aligned(bytes: &'a [u8], alignment: Alignment, start: usize) -> Self {
         Self { rest: bytes, total: bytes.len(), alignment, start, skipped: 0 }
@@ -100,7 +95,6 @@ impl<'a> Reader<'a> {
 
     /// Padding of the data, and the distance in bytes of the next item from the start of the Send: a
     /// reader of the bytes from here on is made with both ([`Self::aligned`]).
-    #[must_use]
     #[inline]
     pub const fn alignment(&self) -> (Alignment, usize) {
         (self.alignment, self.start.saturating_add(self.position()))
@@ -153,14 +147,12 @@ impl<'a> Reader<'a> {
 
 impl<'a> Writer<'a> {
     /// A writer that puts padding before counted data.
-    #[must_use]
     #[inline]
     pub const fn aligned(buffer: &'a mut [u8], padding: &'a mut Padding) -> Self {
         Self { buffer, len: 0, more: &mut [], padding: Some(padding) }
     }
 
     /// The padding of counted data.
-    #[must_use]
     pub fn alignment(&self) -> Alignment {
         self.padding.as_ref().map_or(Alignment::NONE, |padding| padding.alignment())
     }
@@ -256,7 +248,6 @@ pub fn strip_padding(stream: &mut [u8], alignment: Alignment, start: usize) -> O
 
 /// Alignment and threshold of a message whose header has been checked; [`Alignment::NONE`] unless
 /// it is an RDMA_MSGP.
-#[must_use]
 pub fn alignment_of(message: &[u8]) -> Alignment {
     let mut reader = Reader::new(message);
     let is_padded = reader.skip(START_BYTES - 4).and_then(|()| reader.u32());

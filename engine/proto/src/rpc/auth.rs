@@ -75,7 +75,6 @@ impl Groups {
     }
 
     /// The groups in the order of the credential.
-    #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         self.values.get(..usize::from(self.count)).unwrap_or(&self.values)
     }

@@ -90,7 +90,6 @@ impl GssProcedure {
     }
 
     /// The number on the wire.
-    #[must_use]
     pub const fn to_wire(self) -> u32 {
         self as u32
     }
@@ -179,7 +178,6 @@ impl<'a> GssCredential<'a> {
     }
 
     /// Bytes which [`Self::emit`] writes.
-    #[must_use]
     pub const fn buffer_len(&self) -> usize {
         CREDENTIAL_WORDS * 4 + roundup4(self.handle.len())
     }
@@ -203,7 +201,6 @@ impl<'a> GssCredential<'a> {
 
 /// Length of the part of a call that its verifier covers: from the XID to the end of the credential
 /// (RFC 2203 section 5.3.1). The header is `arguments_at` bytes long and ends with `verifier`.
-#[must_use]
 pub const fn signed_bytes(arguments_at: usize, verifier: &OpaqueAuth<'_>) -> usize {
     arguments_at.saturating_sub(8 + roundup4(verifier.body.len()))
 }
@@ -267,7 +264,6 @@ impl<'a> GssInitResult<'a> {
     }
 
     /// Bytes which [`Self::write`] writes.
-    #[must_use]
     pub const fn buffer_len(&self) -> usize {
         5 * 4 + roundup4(self.handle.len()) + roundup4(self.token.len())
     }
@@ -302,7 +298,6 @@ impl IntegrityFrame {
     pub const HEAD_BYTES: usize = 8;
 
     /// The frame around arguments or results of this length in bytes.
-    #[must_use]
     pub const fn around(content_bytes: usize, checksum_bytes: usize) -> Self {
         let covered_end = Self::HEAD_BYTES + roundup4(content_bytes);
         let checksum_at = covered_end + 4;
@@ -324,13 +319,11 @@ impl IntegrityFrame {
     }
 
     /// Place of the arguments or results.
-    #[must_use]
     pub const fn content(&self) -> Range<usize> {
         Self::HEAD_BYTES..self.covered.end
     }
 
     /// Length of the body.
-    #[must_use]
     pub const fn body_bytes(&self) -> usize {
         roundup4(self.checksum.end)
     }
@@ -367,7 +360,6 @@ impl PrivacyFrame {
     pub const HEAD_BYTES: usize = 4;
 
     /// The frame around a token of this length in bytes.
-    #[must_use]
     pub const fn around(token_bytes: usize) -> Self {
         Self { token: Self::HEAD_BYTES..Self::HEAD_BYTES + token_bytes }
     }
@@ -384,7 +376,6 @@ impl PrivacyFrame {
     }
 
     /// Length of the body.
-    #[must_use]
     pub const fn body_bytes(&self) -> usize {
         roundup4(self.token.end)
     }
@@ -479,7 +470,6 @@ pub enum GssAnswer {
 
 impl GssFault {
     /// The reaction that RFC 2203 section 5.3.3.3 asks for.
-    #[must_use]
     pub const fn answer(self) -> GssAnswer {
         match self {
             Self::Credential => GssAnswer::Deny(AuthStat::BadCred),

@@ -23,7 +23,6 @@ macro_rules! open_numbers {
 
         impl $name {
             /// The one with the number `value` on the wire.
-            #[must_use]
             #[inline]
             pub const fn from_wire(value: u32) -> Self {
                 match value {
@@ -33,7 +32,6 @@ macro_rules! open_numbers {
             }
 
             /// The number on the wire.
-            #[must_use]
             #[inline]
             pub const fn to_wire(self) -> u32 {
                 match self {
@@ -95,7 +93,6 @@ impl Direction {
     }
 
     /// The number on the wire.
-    #[must_use]
     #[inline]
     pub const fn to_wire(self) -> u32 {
         self as u32

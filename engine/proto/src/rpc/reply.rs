@@ -92,21 +92,18 @@ emit_methods!(ReplyHeader);
 
 impl<'a> ReplyHeader<'a> {
     /// The header of a procedure's results, without verifier.
-    #[must_use]
     #[inline]
     pub const fn success(xid: Xid) -> Self {
         Self::accepted(xid, AcceptStatus::Success)
     }
 
     /// The header of an accepted call with any status, without verifier.
-    #[must_use]
     #[inline]
     pub const fn accepted(xid: Xid, status: AcceptStatus) -> Self {
         Self { xid, body: ReplyBody::Accepted { verifier: OpaqueAuth::NONE, status } }
     }
 
     /// The header that denies a call.
-    #[must_use]
     #[inline]
     pub const fn denied(xid: Xid, status: RejectStatus) -> Self {
         Self { xid, body: ReplyBody::Denied(status) }

@@ -42,7 +42,6 @@ impl<const WORDS: usize> SequenceWindow<WORDS> {
     pub const TOLD: u32 = Self::KEPT / 2;
 
     /// A window that has seen nothing.
-    #[must_use]
     pub const fn new() -> Self {
         Self { end: 0, seen: [0; WORDS] }
     }

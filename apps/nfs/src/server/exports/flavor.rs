@@ -40,13 +40,11 @@ impl Flavor {
     }
 
     /// Name, as in exports(5).
-    #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().0
     }
 
     /// Number in the results of MNT.
-    #[must_use]
     pub const fn to_wire(self) -> u32 {
         self.row().1
     }

@@ -58,7 +58,6 @@ impl fmt::Display for Mapped<'_> {
 
 impl Principal {
     /// User in the name of a context's peer; [`Principal::Unknown`] if there is none.
-    #[must_use]
     pub fn parse(peer: &str) -> Self {
         match peer.split_once(AFTER_USER) {
             Some((MACHINE, _)) => Self::Machine,

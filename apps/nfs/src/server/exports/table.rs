@@ -26,7 +26,6 @@ struct State {
 
 impl ExportTable {
     /// A table with these exports in force.
-    #[must_use]
     pub fn new(exports: Exports) -> Arc<Self> {
         let current = Arc::new(exports);
         let state = State { current, replaced: Vec::new(), closing: Vec::new() };
@@ -34,7 +33,6 @@ impl ExportTable {
     }
 
     /// The exports in force. Locks for a moment.
-    #[must_use]
     pub fn current(&self) -> Arc<Exports> {
         Arc::clone(&lock(&self.state).current)
     }

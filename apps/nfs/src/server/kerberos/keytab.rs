@@ -46,7 +46,6 @@ impl Keytab {
     }
 
     /// Principals of the keys that a server with this name uses: `nfs`, `nfs@HOST`, `nfs/HOST` or `nfs/HOST@REALM`.
-    #[must_use]
     pub fn principals(&self, service: &str) -> Vec<String> {
         let text = |name: &KeyName| format!("{}@{}", name.parts.join("/"), name.realm);
         self.of(service).into_iter().map(text).collect()

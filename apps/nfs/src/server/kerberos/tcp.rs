@@ -30,7 +30,6 @@ pub struct ContextService {
 
 impl ContextService {
     /// Contexts of `engine`, for clients of those exports that accept Kerberos.
-    #[must_use]
     pub fn new(engine: Engine, table: Arc<ExportTable>) -> Self {
         Self { engine, table, turns: Turns::default() }
     }

@@ -31,13 +31,11 @@ pub struct Users {
 
 impl Users {
     /// Users of the host for principals of `realm`; none without a realm.
-    #[must_use]
     pub fn of_realm(realm: Option<String>) -> Self {
         Self { realm, named: HashMap::new(), host: Cached::new(Host::default()) }
     }
 
     /// Number of principals of the map.
-    #[must_use]
     pub fn mapped(&self) -> usize {
         self.named.len()
     }

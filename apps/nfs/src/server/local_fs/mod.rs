@@ -283,7 +283,6 @@ fn try_ring(kind: &FileSystemKind, depth: u32) -> io::Result<()> {
 /// Number of files that all directories of the process can hold open with its current descriptor
 /// limit (RLIMIT_NOFILE): the sum of [`DirectoryOptions::open_files_max`] should not exceed it.
 /// Does not block.
-#[must_use]
 pub fn open_files_affordable() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let files = descriptors.saturating_sub(DESCRIPTORS_LEFT) / DESCRIPTORS_OF_FILE;

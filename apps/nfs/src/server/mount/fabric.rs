@@ -15,7 +15,6 @@ pub struct MountService {
 
 impl MountService {
     /// For one core.
-    #[must_use]
     pub fn new(registry: Arc<Registry>) -> Self {
         Self { registry, peers: HashMap::new() }
     }

@@ -95,7 +95,6 @@ macro_rules! arguments {
             }
 
             /// The handle that determines the export.
-            #[must_use]
             pub fn handle(&self) -> NfsFh3<'_> {
                 match self {
                     $(Self::$name(arguments) => arguments.$($handle).+,)+
