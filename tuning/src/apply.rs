@@ -37,36 +37,6 @@ struct Place {
     json: bool,
 }
 
-pub(crate) const PLAN_EXAMPLES: &str = "\
-Examples:
-  spintune plan --profile latency                show the changes
-  spintune plan --profile site.toml | sudo sh    make them, without keeping the previous values
-  spintune plan --profile site.toml --root host.txt   for another host, from its record
-  spintune plan --profile site.toml --json       as tuning/schema/spintune-plan-1.schema.json says
-
-Exit status: 0 the host fits the profile, 1 changes are needed or the profile is invalid, 2 usage
-error.";
-
-pub(crate) const APPLY_EXAMPLES: &str = "\
-Examples:
-  sudo spintune apply --profile site.toml
-  sudo spintune revert                           undo it
-  sudo systemctl enable --now spintune-apply     apply /etc/spinrpc/host.toml at every boot
-
-A second apply changes nothing. The previous values are kept in /run/spinrpc/tuned.json. Changes
-that need a reboot, and those to irqbalance and tuned, are only printed by spintune plan.
-
-Exit status: 0 the host fits the profile, 1 a change failed or the profile is invalid, 2 usage
-error.";
-
-pub(crate) const REVERT_EXAMPLES: &str = "\
-Examples:
-  sudo spintune revert
-
-Values that another program has changed since are left alone.
-
-Exit status: 0 everything is restored, 1 something is not, 2 usage error.";
-
 pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
     let site = arguments.place.source()?;
     let profile = arguments.load(&site)?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
-#[command(after_help = DOCTOR_HELP)]
+#[command(after_help = include_str!("help/doctor.txt").trim_ascii_end())]
 pub(crate) struct DoctorArguments {
     /// Name of a shipped profile, or path of a file, to run on this host
     #[arg(long, default_value = "base", value_name = "PROFILE")]
@@ -41,21 +41,6 @@ pub(crate) struct DoctorArguments {
     root: Option<PathBuf>,
 }
 
-const DOCTOR_HELP: &str = "\
-Examples:
-  spintune doctor                              check this host for the defaults
-  spintune doctor --profile latency --strict   and for cores that poll without pause
-  spintune doctor --profile ./site.toml --set cores.list=2-3 --json
-  spintune doctor --root host.txt              check another host from its record
-
-Verdicts: ok; info, informational; warn, slower or less even than possible; fail, does not work as
-the profile specifies; unknown, not reported by the host or not tested. Work that competes with
-polling is a warning with poll.mode=busy, and a note otherwise. Doctor changes nothing: apply the
-remedies yourself. It asks no other host. Names of programs at TCP port 2049 need root.
-
-Exit status: 0 no failures (with --strict: nor warnings), 1 failures or an invalid profile, 2 usage
-error.";
-
 #[derive(clap::Args)]
 pub(crate) struct RecordArguments {
     /// File to write; - is standard output
@@ -64,15 +49,6 @@ pub(crate) struct RecordArguments {
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
 }
-
-pub(crate) const RECORD_EXAMPLES: &str = "\
-Examples:
-  spintune record host.txt
-  spintune record - | less                       review it first
-  spintune record host.txt --keytab /srv/k.keytab   with mode and owner of this keytab
-  spintune doctor --root host.txt                analyse it elsewhere
-
-Exit status: 0 written, 1 not written, 2 usage error.";
 
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Answer {
     let tree = match &arguments.root {

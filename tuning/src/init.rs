@@ -30,15 +30,6 @@ enum Fabric {
     Iwarp,
 }
 
-pub(crate) const EXAMPLES: &str = "\
-Examples:
-  spintune init                                  print the profile
-  spintune init --output site.toml && spintune check site.toml
-  spintune init --fabric verbs --output fast.toml
-  spintune init --root host.txt                  for a recorded host
-
-Exit status: 0 written, 1 not written, 2 usage error.";
-
 pub(crate) fn init(arguments: &InitArguments) -> Answer {
     let tree = at_root(&arguments.root, Tree::open(&arguments.root))?;
     let driver = match arguments.fabric {

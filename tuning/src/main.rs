@@ -24,63 +24,48 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Show, check, explain and write the profiles of spinrpc programs, and tune hosts for them
 #[derive(Parser)]
-#[command(name = "spintune", version, arg_required_else_help = false, after_help = EXAMPLES)]
+#[command(name = "spintune", version, arg_required_else_help = false)]
+#[command(after_help = include_str!("help/spintune.txt").trim_ascii_end())]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  spintune list                                  the shipped profiles
-  spintune show latency                          every value and its origin
-  spintune show ./site.toml --set rpc.credits=128 --json
-  spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
-  spintune explain rpc.credits                   effect and allowed values of one key
-  spintune explain > site.toml                   all keys, as a profile to edit
-  spintune doctor --profile latency              problems of this host for it, with remedies
-  spintune init --output site.toml               a profile for this host, with reasons
-  spintune plan --profile latency                a script that applies it to this host
-  spintune record host.txt                       the facts of this host, for a bug report
-
-Exit status: 0 success, 1 a profile is invalid or the host does not fit it, 2 usage error. A profile
-or root that does not exist, and an invalid value for --set, are usage errors.";
-
 #[derive(Subcommand)]
 enum Command {
     /// Print every key of a profile with its value, unit and origin
-    #[command(after_help = show::SHOW_EXAMPLES)]
+    #[command(after_help = include_str!("help/show.txt").trim_ascii_end())]
     Show(show::ShowArguments),
     /// Print the names of the shipped profiles
-    #[command(after_help = show::LIST_EXAMPLES)]
+    #[command(after_help = include_str!("help/list.txt").trim_ascii_end())]
     List(show::ListArguments),
     /// Check profiles; print problems with their locations, and settings without effect
-    #[command(after_help = show::CHECK_EXAMPLES)]
+    #[command(after_help = include_str!("help/check.txt").trim_ascii_end())]
     Check(show::CheckArguments),
     /// Print what a key does, its allowed values and its default; without KEY, all keys as a
     /// profile
-    #[command(after_help = show::EXPLAIN_EXAMPLES)]
+    #[command(after_help = include_str!("help/explain.txt").trim_ascii_end())]
     Explain(show::ExplainArguments),
     /// Check whether this host suits a profile, and print problems with remedies
     Doctor(diagnose::DoctorArguments),
     /// Write a profile for this host, with the reason for each value
-    #[command(after_help = init::EXAMPLES)]
+    #[command(after_help = include_str!("help/init.txt").trim_ascii_end())]
     Init(init::InitArguments),
     /// Print a script that applies a profile to this host; changes nothing
-    #[command(after_help = apply::PLAN_EXAMPLES)]
+    #[command(after_help = include_str!("help/plan.txt").trim_ascii_end())]
     Plan(apply::PlanArguments),
     /// Apply a profile to this host until the next boot (root); keeps the previous values
-    #[command(after_help = apply::APPLY_EXAMPLES)]
+    #[command(after_help = include_str!("help/apply.txt").trim_ascii_end())]
     Apply(apply::PlanArguments),
     /// Undo the changes of apply (root)
-    #[command(after_help = apply::REVERT_EXAMPLES)]
+    #[command(after_help = include_str!("help/revert.txt").trim_ascii_end())]
     Revert(apply::RevertArguments),
     /// Save what this host reports in sysfs and procfs, for analysis elsewhere
     ///
     /// The record is a text file with exactly what doctor reads. It contains names and addresses of
     /// RDMA devices and of the host, and the name of its Kerberos realm: review it before you share it.
     /// Of keytabs it has mode and owner only, and the path.
-    #[command(after_help = diagnose::RECORD_EXAMPLES)]
+    #[command(after_help = include_str!("help/record.txt").trim_ascii_end())]
     Record(diagnose::RecordArguments),
 }
 

@@ -51,38 +51,6 @@ pub(crate) struct ExplainArguments {
     json: bool,
 }
 
-pub(crate) const SHOW_EXAMPLES: &str = "\
-Examples:
-  spintune show latency
-  spintune show ./site.toml --set rpc.credits=128 --json
-  spintune show verbs-mlx5 --cpus 0-63           as if on a host with 64 CPUs
-
-Exit status: 0 success, 1 the profile is invalid, 2 usage error.";
-
-pub(crate) const LIST_EXAMPLES: &str = "\
-Examples:
-  spintune list
-  spintune list --json
-
-Exit status: 0 success, 2 usage error.";
-
-pub(crate) const CHECK_EXAMPLES: &str = "\
-Examples:
-  spintune check site.toml
-  spintune check site/*.toml --cpus 0-63         as if on a host with 64 CPUs
-  spintune check site.toml --json                with locations, for editors and CI
-
-Exit status: 0 all are valid, 1 one is not, 2 usage error.";
-
-pub(crate) const EXPLAIN_EXAMPLES: &str = "\
-Examples:
-  spintune explain rpc.credits                   effect and allowed values of one key
-  spintune explain rpc                           all keys of a group
-  spintune explain > site.toml                   all keys, as a profile to edit
-  spintune explain rpc.credits --json
-
-Exit status: 0 success, 2 usage error or unknown key.";
-
 pub(crate) fn show(arguments: &ShowArguments) -> Answer {
     let profile = arguments.target.load(&arguments.profile)?;
     let show = if arguments.json { report::json } else { report::text };

@@ -31,22 +31,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Send a text to another process and back over RPC-over-RDMA.
 #[derive(Parser)]
-#[command(name = "spin-echo", version, arg_required_else_help = false, after_help = EXAMPLES)]
+#[command(name = "spin-echo", version, arg_required_else_help = false)]
+#[command(after_help = include_str!("help.txt").trim_ascii_end())]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
     profile: ProfileArgs,
 }
-
-const EXAMPLES: &str = "\
-Examples:
-  spin-echo serve shm:echo
-  spin-echo call shm:echo hello
-  spin-echo serve shm:echo --set rpc.protocol=rfc5666
-  spin-echo call shm:echo hello --profile ./site.toml --set rpc.protocol=rfc5666
-
-Exit status: 0 success, 1 failure, 2 usage error or invalid profile.";
 
 #[derive(Subcommand)]
 enum Command {

@@ -16,7 +16,8 @@ use std::time::Duration;
 /// shm:NAME//EXPORT/PATH with two slashes before the path. The server determines where the export
 /// ends.
 #[derive(Parser)]
-#[command(name = "spin-nfs", version, arg_required_else_help = false, after_long_help = MORE)]
+#[command(name = "spin-nfs", version, arg_required_else_help = false)]
+#[command(after_long_help = include_str!("help.txt").trim_ascii_end())]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -28,30 +29,6 @@ pub(crate) struct Cli {
     #[arg(long, global = true)]
     pub(crate) stats: bool,
 }
-
-const MORE: &str = "\
-Examples:
-  spin-nfs null rdma://10.8.0.1
-  spin-nfs ping iwarp://10.8.0.1 --count 1000 --interval 0
-  spin-nfs ls rdma://nfs.example/srv/data --json
-  spin-nfs cat rdma://[2001:db8::1]:20049/srv/data/log --depth 16 >log
-  spin-nfs put rdma://10.8.0.1/srv/data/new FILE --uid 1000 --gid 1000
-  tar c DIR | spin-nfs put rdma://10.8.0.1/srv/data/new.tar -
-  spin-nfs getattr shm:nfs//export/file --stats
-  spin-nfs bench read rdma://10.8.0.1/srv/data/file --size 4K --depth 16 --set poll.mode=busy
-  spin-nfs bench write shm:nfs//export/new --size 1M --stable data --duration 10s --json
-  spin-nfs ls rdma://nfs.example/srv/data --sec krb5p
-  spin-nfs cat shm:nfs//export/file --profile ./site.toml --set rpc.protocol=rfc5666
-
-Exit codes:
-  0  success
-  1  error of this host: a file, memory, or the engine
-  2  usage error or invalid profile
-  3  no connection to the NFS server, to rpcbind, or to the MOUNT service, or no Kerberos context
-  4  rejected by the server (NFS3ERR_..., MNT3ERR_..., or the call itself)
-  5  no reply in time, or the connection was lost
-  6  the server violated the protocol
-130  bench was interrupted (Ctrl-C, SIGTERM); it has printed the results so far";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

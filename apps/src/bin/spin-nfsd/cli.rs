@@ -19,8 +19,8 @@ const NFS_PORT: u16 = 2049;
 
 /// Serve directories and in-memory trees over NFS version 3, on RDMA and shared memory.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "spin-nfsd", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true,
-    disable_help_subcommand = true)]
+#[command(name = "spin-nfsd", version, args_conflicts_with_subcommands = true)]
+#[command(disable_help_subcommand = true, after_help = include_str!("help.txt").trim_ascii_end())]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -147,45 +147,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     pub(crate) stats_socket: Option<PathBuf>,
 }
-
-const AFTER_HELP: &str = "\
-Options of an export, separated by commas:
-  client=CLIENT        admitted client, may be repeated; others are rejected:
-                       192.0.2.7, 192.0.2.0/24, 2001:db8::/32, a DNS name, @NETGROUP,
-                       local (over shm:, the server's user), local:UID, any
-  ro, rw               reject or allow changes [rw]
-  squash=root|all|none users mapped to the anonymous user [root]
-  anon=UID:GID         the anonymous user [65534:65534]
-  sec=FLAVOR[:FLAVOR]  accepted flavors, preferred one first [sys]:
-                       sys, krb5, krb5i (integrity), krb5p (privacy), none
-  machine=nobody|root  user of hosts and services that Kerberos proves [nobody]; root trusts
-                       every machine account of the realm, which users of Active Directory can
-                       create
-  path=/PATH           path that clients mount [the directory's own path]
-  id=NUMBER            number in its handles [derived from the path]
-  bytes=SIZE, files=N  limits of --memory: 512M, 4G [1G, 1000000]
-
-Examples:
-  spin-nfsd --export /srv/data:client=192.0.2.0/24 --listen rdma://0.0.0.0:20049
-  mount -t nfs -o rdma,port=20049,vers=3,nolock,mountport=20048 192.0.2.1:/srv/data /mnt
-  spin-nfsd --memory scratch:client=local --listen shm:nfs --stats
-  spin-nfs put shm:nfs//scratch/file FILE
-  spin-nfsd --export /srv/data:client=any,sec=krb5p:krb5i --listen rdma://0.0.0.0:20049
-  spin-nfsd --cephfs /volumes/data:client=192.0.2.0/24,path=/data --listen rdma://0.0.0.0:20049
-  spin-nfsd --config /etc/spin-nfsd.toml --check
-  spin-nfsd reload --config /etc/spin-nfsd.toml
-  spin-nfsd clients --json
-  spin-nfsd disconnect 192.0.2.7
-
-Signals:
-  SIGTERM, SIGINT  shut down gracefully; a second one ends the process at once
-  SIGHUP           read the configuration file again and replace the exports
-
-Exit codes:
-  0  graceful shutdown by SIGTERM or SIGINT; or the command was carried out
-  1  failure, or calls in progress were abandoned at shutdown, or the command was not carried out:
-     the exports were not reloaded, there is no such client, or no server
-  2  usage error, or invalid file or profile";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountAt {

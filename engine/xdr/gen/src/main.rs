@@ -15,7 +15,8 @@ use std::process::ExitCode;
 ///
 /// Exit status: 0 success, 1 the description has a mistake or a file cannot be read or written, 2 usage error.
 #[derive(Parser)]
-#[command(name = "spinrpc-xdrgen", version, after_help = EXAMPLES)]
+#[command(name = "spinrpc-xdrgen", version)]
+#[command(after_help = include_str!("help.txt").trim_ascii_end())]
 struct Arguments {
     /// Description to read.
     description: PathBuf,
@@ -32,12 +33,6 @@ struct Arguments {
     #[arg(long, value_name = "TYPE.FIELD|TYPEDEF")]
     bytes: Vec<String>,
 }
-
-const EXAMPLES: &str = "\
-Examples:
-  spinrpc-xdrgen kv.x --output kv.rs
-  spinrpc-xdrgen -D PATH_MAX=4096 changelog.x > changelog.rs
-  spinrpc-xdrgen --ddp READ3resok.data --bytes filename3 nfs_prot.x > nfs.rs";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
