@@ -59,7 +59,6 @@ impl Schedule {
         Self { next: start, phase: Phase::WarmUp, start, end, give_up, stop, interval }
     }
 
-    #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
         now >= self.next
     }

@@ -193,7 +193,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// The version of the next call, and how long it may be.
-    #[inline]
     pub fn negotiation(&self) -> &Negotiation {
         &self.negotiation
     }
@@ -205,7 +204,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Credits and calls in flight.
-    #[inline]
     pub fn credits(&self) -> &Credits {
         &self.credits
     }
@@ -467,7 +465,6 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Earliest time at which [`Requester::on_time`] has something to do.
-    #[inline]
     pub fn next_deadline(&self) -> Instant {
         self.next_deadline
     }

@@ -108,7 +108,6 @@ impl TransportVersion {
     }
 
     /// The number on the wire.
-    #[inline]
     pub const fn to_wire(self) -> u32 {
         self as u32
     }
@@ -248,7 +247,6 @@ impl Negotiation {
     }
 
     /// The version of the next call.
-    #[inline]
     pub const fn version(&self) -> TransportVersion {
         self.version
     }
@@ -269,7 +267,6 @@ impl Negotiation {
         }
     }
 
-    #[inline]
     pub(crate) fn is_settled_on(&self, version: TransportVersion) -> bool {
         self.settled == Some(version)
     }

@@ -184,7 +184,6 @@ impl Discriminant for bool {
 }
 
 impl Discriminant for u32 {
-    #[inline]
     fn from_word(word: u32, _: usize) -> Result<Self, DecodeError> {
         Ok(word)
     }

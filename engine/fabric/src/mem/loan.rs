@@ -44,7 +44,6 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    #[inline]
     pub(super) fn block(&self) -> &BlockRef {
         &self.block
     }
@@ -68,13 +67,11 @@ impl Bulk {
     }
 
     /// Bytes in use, from the start.
-    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// No bytes in use.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -255,13 +252,11 @@ impl SharedBulk {
     }
 
     /// Length in bytes.
-    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// No bytes at all.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -313,13 +308,11 @@ impl Lease {
     }
 
     /// Bytes.
-    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// No bytes at all, or all of them done.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -357,7 +350,6 @@ impl Lease {
     }
 
     /// May be the target of a transfer: lent by a [`Bulk`]. Otherwise it was lent by a [`SharedBulk`], and has other readers.
-    #[inline]
     pub fn writable(&self) -> bool {
         self.writable
     }

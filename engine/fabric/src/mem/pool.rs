@@ -70,7 +70,6 @@ impl BufPool {
     }
 
     /// Number of buffers in the pool now.
-    #[inline]
     pub fn available(&self) -> usize {
         self.0.available.get() as usize
     }
@@ -130,7 +129,6 @@ impl PoolCore {
         (0..self.free.len()).map(slot).collect()
     }
 
-    #[inline]
     pub(super) fn buf_bytes(&self) -> u32 {
         self.capacity
     }

@@ -149,7 +149,6 @@ impl PeerBell {
         Ok(Self { bell: Arc::new(bell), memory })
     }
 
-    #[inline]
     pub(super) fn bits(&self) -> &Doorbell<Window> {
         &self.bell
     }

@@ -149,7 +149,6 @@ impl ShmFabric {
         place.pair.as_deref_mut()
     }
 
-    #[inline]
     fn ends_at(&self, place: u32) -> Option<&ShmEnds> {
         self.places.get(place as usize)?.ends.as_deref()
     }

@@ -98,7 +98,6 @@ impl Words for Window {
         Some(SlotWindow { first, offset_mask, _memory: Arc::clone(&self.memory) })
     }
 
-    #[inline]
     fn count(&self) -> usize {
         self.count
     }

@@ -262,7 +262,6 @@ fn read_part(
     Ok(())
 }
 
-#[inline]
 fn header(index: u64, flags: u64, length: usize) -> u64 {
     ((index + 1) << 32) | (flags << LENGTH_BITS) | length as u64
 }

@@ -63,7 +63,6 @@ enum Sent {
 }
 
 impl Sent {
-    #[inline]
     fn is_out(&self) -> bool {
         matches!(self, Self::Read { result: None, .. })
     }
@@ -176,7 +175,6 @@ impl QueuePair {
         })
     }
 
-    #[inline]
     pub(super) fn is_live(&self) -> bool {
         self.phase == Phase::Live
     }

@@ -18,7 +18,6 @@ impl<T> RecvQueue<T> {
         }
     }
 
-    #[inline]
     pub(super) fn room(&self) -> usize {
         self.free.len()
     }
@@ -31,7 +30,6 @@ impl<T> RecvQueue<T> {
         Ok(place)
     }
 
-    #[inline]
     pub(super) fn waiting(&self) -> &[u32] {
         &self.waiting
     }

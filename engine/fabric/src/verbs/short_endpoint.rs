@@ -96,7 +96,6 @@ impl VerbsEnds {
         self.is_open.set(true);
     }
 
-    #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.is_open.get()
     }
@@ -124,7 +123,6 @@ impl VerbsEnds {
         self.asked.set(self.asked.get() - 1);
     }
 
-    #[inline]
     pub(super) fn has_written(&self) -> bool {
         self.written != self.queued
     }
@@ -161,14 +159,12 @@ impl VerbsEnds {
         }
     }
 
-    #[inline]
     fn slot(&self, number: u32) -> &UnsafeCell<Short> {
         &self.slots[number as usize % SLOTS]
     }
 }
 
 impl ShortEnds for VerbsEnds {
-    #[inline]
     fn take(&self, _: &mut Short) -> Option<bool> {
         None
     }

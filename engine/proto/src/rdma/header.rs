@@ -61,7 +61,6 @@ impl MessageType {
     }
 
     /// The number on the wire.
-    #[inline]
     pub const fn to_wire(self) -> u32 {
         self as u32
     }
@@ -274,7 +273,6 @@ impl<'a> HeaderView<'a> {
 
     /// Version by whose rules the header was read; an RDMA_ERROR of a version which this crate does
     /// not know is read by those of version one.
-    #[inline]
     pub const fn transport_version(&self) -> TransportVersion {
         self.version
     }
@@ -300,7 +298,6 @@ impl<'a> HeaderView<'a> {
     }
 
     /// The type of the message.
-    #[inline]
     pub const fn message_type(&self) -> MessageType {
         self.message_type
     }
@@ -340,7 +337,6 @@ impl<'a> HeaderView<'a> {
     }
 
     /// True if messages of this type have chunk lists, even empty ones.
-    #[inline]
     const fn has_lists(&self) -> bool {
         self.reply_at != 0
     }
@@ -375,7 +371,6 @@ impl<'a> HeaderView<'a> {
     }
 
     /// Length of the header in bytes.
-    #[inline]
     pub const fn header_bytes(&self) -> usize {
         self.header_bytes as usize
     }

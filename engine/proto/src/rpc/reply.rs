@@ -98,13 +98,11 @@ impl<'a> ReplyHeader<'a> {
     }
 
     /// The header of an accepted call with any status, without verifier.
-    #[inline]
     pub const fn accepted(xid: Xid, status: AcceptStatus) -> Self {
         Self { xid, body: ReplyBody::Accepted { verifier: OpaqueAuth::NONE, status } }
     }
 
     /// The header that denies a call.
-    #[inline]
     pub const fn denied(xid: Xid, status: RejectStatus) -> Self {
         Self { xid, body: ReplyBody::Denied(status) }
     }

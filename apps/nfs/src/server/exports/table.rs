@@ -102,7 +102,6 @@ impl Current {
         Self { table: Arc::clone(table), version, exports: table.current() }
     }
 
-    #[inline]
     pub(in crate::server) fn exports(&self) -> &Exports {
         &self.exports
     }
