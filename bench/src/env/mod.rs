@@ -18,7 +18,7 @@ use spinrpc_tuning::Profile;
 use spinrpc_tuning::doctor::{CheckInput, Verdict, examine};
 use spinrpc_tuning::host::{Adapter, CpuTimes, HostFacts, Tree};
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Environment {
@@ -68,7 +68,7 @@ impl Environment {
             fabric: fabric.map(Fabric::show),
             link_bytes_per_second: device.and_then(|device| device.bytes_per_second),
             rpc_version: None,
-            started_unix_s: unix_seconds(),
+            started_unix_s: UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs()),
             cores: cores.as_slice().to_vec(),
             host: Machine::observe(&Tree::host(), cores.as_slice(), name),
             doctor: None,
@@ -317,10 +317,6 @@ impl Examination {
             found => format!("{found} (spintune doctor has the remedies)"),
         }
     }
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

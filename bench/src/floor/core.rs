@@ -1,9 +1,9 @@
 //! Limits of one core, which are its copy rate and the work of spinperf's own, and of two that sleep.
 
-use super::{lost, on_two_cores, timed};
+use super::{lost, median_ns, on_two_cores, timed};
 use crate::cores::{CorePair, pin};
 use crate::failure::Failure;
-use crate::latency::{Recorder, median};
+use crate::latency::Recorder;
 use crate::pattern::fill;
 use rustix::event::{EventfdFlags, eventfd};
 use spinrpc::sys::clock::Clock;
@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A bulk transfer over shared memory is one copy, so this is its upper limit.
 pub(super) fn copied_per_second(
@@ -72,18 +72,11 @@ pub(super) fn wake_round_trip_ns(cores: CorePair, duration: Duration) -> Result<
     let last = LastWrite { there, is_over };
     let asked = on_two_cores(
         cores,
-        |_| answer(there, back, is_over),
+        // Until the last write, in the fastest way: with a blocking read.
+        |_| while take(there).is_ok() && !is_over.load(Ordering::Acquire) && give(back).is_ok() {},
         move || {
             let _last = last;
-            let began = Instant::now();
-            let mut times = Vec::new();
-            while times.is_empty() || began.elapsed() < duration {
-                let asked = Instant::now();
-                give(there)?;
-                take(back)?;
-                times.push(asked.elapsed().as_nanos() as f64);
-            }
-            Ok(median(times))
+            median_ns(duration, || give(there).and_then(|()| take(back)))
         },
     )?;
     asked.map_err(|error: rustix::io::Errno| Failure::system("using an eventfd", error))
@@ -91,11 +84,6 @@ pub(super) fn wake_round_trip_ns(cores: CorePair, duration: Duration) -> Result<
 
 fn event() -> Result<OwnedFd, Failure> {
     eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| Failure::system("creating an eventfd", error))
-}
-
-/// Answers until the last write, in the fastest way: with a blocking read.
-fn answer(there: &OwnedFd, back: &OwnedFd, is_over: &AtomicBool) {
-    while take(there).is_ok() && !is_over.load(Ordering::Acquire) && give(back).is_ok() {}
 }
 
 /// Unblocks the answering thread's read, even if nothing was sent.

@@ -12,6 +12,7 @@ pub(crate) use placement::{Placed, Placement, cache_line_ns};
 
 use crate::cores::CorePair;
 use crate::failure::Failure;
+use crate::latency::median;
 use crate::units::show_size;
 use serde::Serialize;
 use spinrpc_tuning::thread_pair;
@@ -161,6 +162,18 @@ fn timed(duration: Duration, mut batch: impl FnMut() -> u64) -> (f64, Duration) 
         count += batch();
     }
     (count as f64, start.elapsed())
+}
+
+/// Median time of an exchange, each of which is timed.
+#[inline]
+fn median_ns<E>(duration: Duration, mut exchange: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
+    let (began, mut times) = (Instant::now(), Vec::new());
+    while times.is_empty() || began.elapsed() < duration {
+        let asked = Instant::now();
+        exchange()?;
+        times.push(asked.elapsed().as_nanos() as f64);
+    }
+    Ok(median(times))
 }
 
 fn lost() -> Failure {

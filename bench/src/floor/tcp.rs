@@ -1,12 +1,11 @@
 //! The limit of calls over TCP sockets: two threads that poll the ends of a connection over loopback.
 
-use super::on_two_cores;
+use super::{median_ns, on_two_cores};
 use crate::cores::CorePair;
 use crate::failure::Failure;
-use crate::latency::median;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Median round trip of messages of these sizes, each of which is timed.
 pub(super) fn round_trip_ns(
@@ -24,15 +23,10 @@ pub(super) fn round_trip_ns(
         },
         move || {
             let (call, mut reply) = (vec![0; call_bytes], vec![0; reply_bytes]);
-            let began = Instant::now();
-            let mut times = Vec::new();
-            while times.is_empty() || began.elapsed() < duration {
-                let asked = Instant::now();
+            median_ns(duration, || {
                 asking.write_all(&call)?;
-                poll(&mut asking, &mut reply)?;
-                times.push(asked.elapsed().as_nanos() as f64);
-            }
-            Ok(median(times))
+                poll(&mut asking, &mut reply)
+            })
         },
     )?;
     asked.map_err(failed)

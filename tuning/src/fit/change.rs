@@ -10,7 +10,6 @@ use super::plan::{Plan, hash_of};
 use super::site::Site;
 use crate::profile::Profile;
 use serde::Serialize;
-use std::io;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
@@ -56,7 +55,8 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
     profile.name().clone_into(&mut journal.profile);
     journal.hash = hash_of(profile);
     plan.changes.iter().for_each(|change| journal.add(change));
-    journal.save(&turn).map_err(|source| not_saved(site, source))?;
+    let file = || site.path(super::JOURNAL).display().to_string();
+    journal.save(&turn).map_err(|source| FitError::File { file: file(), source })?;
     let mut steps = Vec::new();
     for change in &plan.changes {
         let outcome = set(site, &change.path, &change.from, &change.to);
@@ -114,10 +114,6 @@ fn set(site: &Site, path: &str, from: &str, to: &str) -> Outcome {
         (_, Err(error)) | (Err(error), _) => Outcome::Failed(error.to_string()),
         (Ok(_), Ok(())) => Outcome::Failed("the kernel leaves it as it is".to_owned()),
     }
-}
-
-fn not_saved(site: &Site, source: io::Error) -> FitError {
-    FitError::File { file: site.path(super::JOURNAL).display().to_string(), source }
 }
 
 /// Updates the journal. If that fails, the journal lists more than was changed, which is harmless.

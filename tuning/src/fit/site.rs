@@ -116,7 +116,7 @@ impl Site {
     pub(super) fn make_folder(&self, path: &str) -> io::Result<File> {
         let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
-        let (parent, name) = parts(path);
+        let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         let root = self.root()?;
         let make = |of: &OwnedFd, name| match fs::mkdirat(of, name, mode) {
             Err(Errno::EXIST) => Ok(()),
@@ -156,10 +156,6 @@ const SET: OFlags =
     OFlags::WRONLY.union(OFlags::TRUNC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const CHANGE: OFlags =
     OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-
-fn parts(path: &str) -> (&str, &str) {
-    path.rsplit_once('/').unwrap_or((".", path))
-}
 
 pub(super) fn regular(file: OwnedFd) -> io::Result<File> {
     let file = File::from(file);

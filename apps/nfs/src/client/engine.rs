@@ -4,7 +4,7 @@ use super::Options;
 use super::error::Error;
 use spinrpc::config::Host;
 use spinrpc::fabric::Address;
-use spinrpc::{Config, Engine, RawConfig, driver_of};
+use spinrpc::{Config, RawConfig, driver_of};
 use spinrpc_tuning::Loader;
 
 /// Memory for everything but the data of READ and WRITE, mainly listings, in MiB.
@@ -12,11 +12,7 @@ const OTHER_MIB: u64 = 4;
 /// Calls in addition to those that move data.
 const OTHER_CALLS: u64 = 4;
 
-pub(super) fn engine_for(server: &Address, options: &Options) -> Result<Engine, Error> {
-    Engine::new(config(server, options)?).map_err(|error| Error::Local(error.to_string()))
-}
-
-fn config(server: &Address, options: &Options) -> Result<Config, Error> {
+pub(super) fn config(server: &Address, options: &Options) -> Result<Config, Error> {
     let host = Host::current();
     let driver = driver_of(&server.to_string());
     let driver = driver.map_err(|error| Error::Local(error.to_string()))?;

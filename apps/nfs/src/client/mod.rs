@@ -38,7 +38,7 @@ use jukebox_retry::Patience;
 use spinrpc::fabric::Address;
 use spinrpc::{
     CallError, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder, Engine,
-    Program, ReplyHandler, StatsSnapshot, Version,
+    EngineError, Program, ReplyHandler, StatsSnapshot, Version,
 };
 use spinrpc_tuning::ProfileArgs;
 use spinrpc_xdr::{Decode, Encode};
@@ -114,8 +114,9 @@ impl Nfs {
     /// # Errors
     /// [`Error`] is the reason for the failure.
     pub fn connect(server: &Address, options: Options) -> Result<Self, Error> {
-        let engine = engine::engine_for(server, &options)?;
-        let core = engine.core(0).map_err(|error| Error::Local(error.to_string()))?;
+        let failed = |error: EngineError| Error::Local(error.to_string());
+        let engine = Engine::new(engine::config(server, &options)?).map_err(failed)?;
+        let core = engine.core(0).map_err(failed)?;
         let core = Rc::new(RefCell::new(core));
         let program = (nfs3::PROGRAM, nfs3::VERSION);
         let caller = Caller::connect(&core, connect_timeout(&options), |replies| {

@@ -7,8 +7,8 @@ use crate::model::{Kind, Model, Ty};
 /// Marks the nodes, takes their links away, and makes lists of the optional data that begin one, and branches.
 pub(super) fn find(model: &mut Model) {
     let nodes: Vec<bool> = (0..model.types.len()).map(|index| is_node(model, index)).collect();
-    let heads: Vec<Option<usize>> =
-        (0..nodes.len()).map(|index| node_of(model, &nodes, index)).collect();
+    let head = |index| target(model, &Ty::Named(index)).filter(|&node| nodes[node]);
+    let heads: Vec<Option<usize>> = (0..nodes.len()).map(head).collect();
     let branches: Vec<Vec<usize>> =
         (0..nodes.len()).map(|index| branches(model, &heads, index)).collect();
     for ((found, has_link), branches) in model.types.iter_mut().zip(nodes).zip(branches) {
@@ -67,10 +67,6 @@ fn pointee(model: &Model, ty: &Ty) -> Option<usize> {
 fn target(model: &Model, ty: &Ty) -> Option<usize> {
     let index = model.basis(ty).as_named()?;
     (!matches!(model.types[index].kind, Kind::Alias(_))).then_some(index)
-}
-
-fn node_of(model: &Model, nodes: &[bool], index: usize) -> Option<usize> {
-    target(model, &Ty::Named(index)).filter(|&node| nodes[node])
 }
 
 /// `heads` has the node that each type is, or is another name of.
