@@ -86,7 +86,6 @@ impl Schedule {
         self.next = u64::MAX;
     }
 
-    #[inline]
     pub(super) fn is_measured(&self, time: u64) -> bool {
         (self.start..self.end).contains(&time)
     }

@@ -578,7 +578,6 @@ impl SlotId {
     }
 }
 
-#[inline]
 pub(crate) fn xid_of(index: u16, generation: u32) -> Xid {
     Xid(generation << INDEX_BITS | u32::from(index))
 }

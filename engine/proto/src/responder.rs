@@ -260,7 +260,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         is_it.then_some(slot.version)
     }
 
-    #[inline]
     pub(crate) fn in_state(&self, id: SlotId, state: State) -> bool {
         self.version_in(id, state).is_some()
     }

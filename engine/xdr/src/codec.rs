@@ -190,7 +190,6 @@ impl Discriminant for u32 {
 }
 
 impl Discriminant for i32 {
-    #[inline]
     fn from_word(word: u32, _: usize) -> Result<Self, DecodeError> {
         Ok(word.cast_signed())
     }

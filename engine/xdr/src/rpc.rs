@@ -138,7 +138,6 @@ impl<P: Procedure> TypedDeferred<P> {
 }
 
 /// The spec, with the longest results of procedure `P` if the caller has not given another length.
-#[inline]
 fn bounded<P: Procedure>(spec: &mut CallSpec) -> &mut CallSpec {
     spec.assume_reply_bytes_max(<P::Results<'static> as Decode<'static>>::BYTES_MAX)
 }

@@ -219,7 +219,6 @@ impl PoolCore {
         Self { region, lead_in, classes, blocks: OnceLock::new() }
     }
 
-    #[inline]
     fn make_blocks(&self) -> &[Block] {
         self.blocks.get_or_init(|| self.first_blocks())
     }
@@ -328,17 +327,14 @@ impl BlockRef {
         unsafe { self.core.as_ref() }
     }
 
-    #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.block().block_bytes
     }
 
-    #[inline]
     pub(super) fn is_exposed(&self) -> bool {
         self.block().is_exposed
     }
 
-    #[inline]
     pub(super) fn first_byte(&self) -> NonNull<u8> {
         self.block().first_byte
     }
@@ -351,13 +347,11 @@ impl BlockRef {
         region.offset() + in_part
     }
 
-    #[inline]
     pub(super) fn region_id(&self) -> RegionId {
         self.core().region.id()
     }
 
     #[cfg(feature = "verbs")]
-    #[inline]
     pub(super) fn index(&self) -> u32 {
         self.block().index
     }

@@ -207,7 +207,6 @@ impl Bulk {
 
     /// First byte, for a driver that owns the block as the tail of a posted receive.
     #[cfg(feature = "verbs")]
-    #[inline]
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
         self.block.first_byte()
     }
@@ -217,7 +216,6 @@ impl Bulk {
         self.block.hold_region()
     }
 
-    #[inline]
     fn assert_home(&self) {
         assert!(!self.is_leased(), "the block is lent to a driver");
     }
@@ -339,7 +337,6 @@ impl Lease {
 
     /// Number of its block in the pool ([`BulkPool`](super::BulkPool)) it was taken from.
     #[cfg(feature = "verbs")]
-    #[inline]
     pub(crate) fn block_index(&self) -> usize {
         self.block.index() as usize
     }

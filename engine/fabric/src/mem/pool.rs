@@ -113,7 +113,6 @@ impl PoolCore {
         &self.region
     }
 
-    #[inline]
     pub(super) fn slot(&self, index: u32) -> &Slot {
         &self.slots.get_or_init(|| self.make_slots())[index as usize]
     }

@@ -153,7 +153,6 @@ impl ShmFabric {
         self.places.get(place as usize)?.ends.as_deref()
     }
 
-    #[inline]
     fn pair_at(&mut self, place: u32) -> Option<&mut QueuePair> {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
     }

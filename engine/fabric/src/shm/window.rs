@@ -112,17 +112,14 @@ impl Words for Window {
         self.word(at).store(value, order);
     }
 
-    #[inline]
     fn swap(&self, at: usize, value: u64, order: Ordering) -> u64 {
         self.word(at).swap(value, order)
     }
 
-    #[inline]
     fn fetch_or(&self, at: usize, bits: u64, order: Ordering) -> u64 {
         self.word(at).fetch_or(bits, order)
     }
 
-    #[inline]
     fn fetch_and(&self, at: usize, bits: u64, order: Ordering) -> u64 {
         self.word(at).fetch_and(bits, order)
     }

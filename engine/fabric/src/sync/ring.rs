@@ -217,7 +217,6 @@ pub struct Consumer<W: Words> {
     words: W,
 }
 
-#[inline]
 fn slots_of(length: usize) -> usize {
     (length + LEAD_BYTES).div_ceil(SLOT_PAYLOAD_BYTES)
 }

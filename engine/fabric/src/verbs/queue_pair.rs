@@ -402,7 +402,6 @@ impl QueuePair {
     }
 
     /// True if waiting requests can go on: a Read is done, or the peer has spoken.
-    #[inline]
     pub(super) fn has_waiting(&self) -> bool {
         (self.sends.waiting() > 0 || self.ends.has_written()) && self.is_live()
     }

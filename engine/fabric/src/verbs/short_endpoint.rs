@@ -87,7 +87,6 @@ impl VerbsEnds {
         }
     }
 
-    #[inline]
     pub(super) fn unmark(&self) {
         self.is_dirty.set(false);
     }
@@ -100,7 +99,6 @@ impl VerbsEnds {
         self.is_open.get()
     }
 
-    #[inline]
     pub(super) fn take_late(&self) -> Option<Buf> {
         self.late_receive.take()
     }
@@ -113,12 +111,10 @@ impl VerbsEnds {
         is_some
     }
 
-    #[inline]
     pub(super) fn count(&self) {
         self.asked.set(self.asked.get() + 1);
     }
 
-    #[inline]
     pub(super) fn uncount(&self) {
         self.asked.set(self.asked.get() - 1);
     }
@@ -146,7 +142,6 @@ impl VerbsEnds {
         if is_one { self.take_written() } else { None }
     }
 
-    #[inline]
     pub(super) fn free_slot(&self) {
         self.copied.set(self.copied.get().wrapping_add(1));
     }

@@ -331,7 +331,6 @@ impl<'a> HeaderView<'a> {
         self.bytes.get(segments_at..self.header_bytes()).map(WriteChunk::from_checked)
     }
 
-    #[inline]
     const fn writes_at(&self) -> usize {
         self.lists_at as usize + read_entries_bytes(self.read_segments as usize) + LINK_BYTES
     }
@@ -365,7 +364,6 @@ impl<'a> HeaderView<'a> {
     }
 
     /// True if all lists are empty, in a message of a type with lists.
-    #[inline]
     pub(crate) const fn has_plain_length(&self) -> bool {
         self.header_bytes() == self.version.plain_header_bytes()
     }

@@ -164,7 +164,6 @@ impl<'a> ReplyHeader<'a> {
 
 /// True if this is an accepted Reply with AUTH_NONE as verifier and SUCCESS: after the direction
 /// all words are 0.
-#[inline]
 fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
     word(header, 1) == REPLY && header.last_chunk::<16>() == Some(&[0; 16])
 }

@@ -110,7 +110,6 @@ impl Current {
         &self.exports
     }
 
-    #[inline]
     pub(in crate::server) fn is_stale(&self) -> bool {
         self.version != self.table.version.load(Ordering::Acquire)
     }
