@@ -1,38 +1,6 @@
 //! Kerberos, by MIT's library (`libgssapi_krb5`), which must be installed where the program runs.
 //!
-//! The library establishes contexts only. Their keys are exported once and the library's context ends; messages are
-//! protected by the rest of this crate. Its calls block, [`Kerberos::begin`](Mechanism::begin) for half a minute when
-//! no KDC answers, so they belong on a thread of their own.
-//!
-//! Nothing is taken from environment variables that this crate would have to set, because a program with threads
-//! cannot: keytab, ticket cache and principal are arguments. `krb5.conf` is the system's, or that of
-//! `KRB5_CONFIG` when the program was started with it.
-//!
-//! * Initiators ask for mutual authentication, and neither for replay nor sequence detection (RFC 2203 section
-//!   5.2.2).
-//! * Acceptors keep no replay cache. A replayed token makes a context whose key the sender does not learn, and a cache
-//!   is a file that is locked and written for each context.
-//! * Encryption types other than 17 to 20 are refused, and so are anonymous initiators.
-//! * A context of an initiator ends with its ticket. That of an acceptor ends later by the clock skew that
-//!   `krb5.conf` allows, because the library says so: else clients whose clocks are behind would establish contexts that
-//!   are over.
-//!
-//! ```no_run
-//! use spinrpc_gss::library::{AcceptorOptions, InitiatorOptions, Kerberos};
-//! use spinrpc_gss::mechanism::{Mechanism, Negotiation};
-//! # let now = spinrpc_proto::ids::Instant(0);
-//!
-//! let server = Kerberos::acceptor(AcceptorOptions::new().keytab("/etc/krb5.keytab").service("nfs"))?;
-//! let client = Kerberos::initiator(InitiatorOptions::new())?;
-//!
-//! let Negotiation::Continue(go_on, token) = client.begin("nfs@server", now)? else { unreachable!() };
-//! // The token goes to the server.
-//! let Negotiation::Complete(theirs, token) = server.accept(&token, now)? else { unreachable!() };
-//! // Its answer goes to the client.
-//! let Negotiation::Complete(ours, _) = go_on(&token, now)? else { unreachable!() };
-//! println!("{} talks to {}", theirs.peer, ours.peer);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+#![doc = include_str!("library.md")]
 
 mod error;
 mod ffi;
