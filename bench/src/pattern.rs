@@ -2,7 +2,6 @@
 //! that was never copied, and bytes shifted by one or truncated all differ from the expected data.
 
 use spinrpc_xdr::Xdr;
-use std::fmt;
 
 #[derive(
     Clone,
@@ -27,7 +26,8 @@ pub(crate) enum Verify {
     Full,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {index} of {length} is wrong (pattern of call {seed})")]
 pub(crate) struct Mismatch {
     /// Index within the payload; equal to `length` if the payload ended early.
     pub(crate) index: u64,
@@ -35,15 +35,6 @@ pub(crate) struct Mismatch {
     /// Seed of the pattern: the number of the call.
     pub(crate) seed: u64,
 }
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { index, length, seed } = self;
-        write!(f, "byte {index} of {length} is wrong (pattern of call {seed})")
-    }
-}
-
-impl std::error::Error for Mismatch {}
 
 /// Fills `bytes` with the pattern of `seed`, beginning at `position`, a multiple of 8.
 pub(crate) fn fill(bytes: &mut [u8], seed: u64, position: u64) {

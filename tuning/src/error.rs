@@ -74,7 +74,8 @@ impl fmt::Display for Problem {
 }
 
 /// A profile that cannot be used; displayed with one line for each problem.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ProfileError {
     pub(crate) problems: Vec<Problem>,
 }
@@ -97,18 +98,6 @@ impl From<Problem> for ProfileError {
         Self { problems: vec![problem] }
     }
 }
-
-impl fmt::Display for ProfileError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            let newline = if index == 0 { "" } else { "\n" };
-            write!(out, "{newline}{problem}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ProfileError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,12 @@
 //! Errors that end the program, or keep new exports from taking effect.
 
-use std::fmt;
+use std::fmt::Display;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
+    #[error("{0}")]
     Usage(String),
+    #[error("{0}")]
     Failed(String),
 }
 
@@ -16,15 +18,8 @@ impl Failure {
         }
     }
 
-    pub(crate) fn failed(what: impl fmt::Display, error: impl fmt::Display) -> Self {
+    pub(crate) fn failed(what: impl Display, error: impl Display) -> Self {
         Self::Failed(format!("{what}: {error}"))
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Usage(message) | Self::Failed(message)) = self;
-        f.write_str(message)
     }
 }
 

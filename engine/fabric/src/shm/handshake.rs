@@ -15,7 +15,6 @@ use crate::connector_common::{PRIVATE_DATA_BYTES, PrivateData};
 use crate::mem::{BulkClass, BulkPool, Region, SLABS_MAX, Slab};
 use crate::sys::mmap::{AddressPool, BorrowedMemory, SharedMemory};
 use crate::sys::peer_socket::{DESCRIPTORS_MAX, Peeked, PeerFd, PeerSocket};
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -49,15 +48,27 @@ impl Kind {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u32)]
 pub(super) enum Refusal {
+    #[error("the handshake is malformed")]
     Malformed = 0,
+    #[error("it speaks another version of the handshake")]
     Version = 1,
     // 2 was for other users, whose connections are closed without a packet.
+    #[error(
+        "the rings are not of the listener's size (shm.ring_slots), or the arena is larger than it accepts \
+         (limits.peer_arena_mib), or the slabs are (limits.peer_slab_mib)"
+    )]
     Limits = 3,
+    #[error("the listener has as many connections as it takes")]
     Full = 4,
+    #[error("the listener is out of memory or descriptors")]
     Resources = 5,
+    #[error(
+        "the listener's limit on the shared memory of a process or a core is reached (limits.peer_mib, \
+         limits.core_mib)"
+    )]
     Memory = 6,
 }
 
@@ -69,25 +80,6 @@ const REFUSALS: [Refusal; 6] = [
     Refusal::Resources,
     Refusal::Memory,
 ];
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "the handshake is malformed",
-            Self::Version => "it speaks another version of the handshake",
-            Self::Limits => {
-                "the rings are not of the listener's size (shm.ring_slots), or the arena is larger \
-                 than it accepts (limits.peer_arena_mib), or the slabs are (limits.peer_slab_mib)"
-            }
-            Self::Full => "the listener has as many connections as it takes",
-            Self::Resources => "the listener is out of memory or descriptors",
-            Self::Memory => {
-                "the listener's limit on the shared memory of a process or a core is reached \
-                 (limits.peer_mib, limits.core_mib)"
-            }
-        })
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
@@ -212,16 +204,10 @@ pub fn fuzz(bytes: &[u8]) {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
-    #[error("{0}")]
-    Refused(Refusal),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     #[error(transparent)]
     System(#[from] io::Error),
-}
-
-impl From<Refusal> for HandshakeError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
 }
 
 impl HandshakeError {
