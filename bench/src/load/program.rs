@@ -1,29 +1,4 @@
-//! The benchmark program, as XDR (RFC 4506). Types without a description here are in `control`, `rendezvous`, `status`
-//! and `env`:
-//!
-//! ```text
-//! struct echo_args   { unsigned reply_bytes; unsigned check; opaque data<>; };
-//! struct echo_result { unsigned wrong_at; opaque data<>; };
-//! struct read_args   { unsigned offset; unsigned length; };
-//! struct read_result { opaque data<>; };                      /* DDP-eligible */
-//! struct write_args  { unsigned check; opaque data<>; };      /* DDP-eligible */
-//! struct write_result { unsigned wrong_at; unsigned count; };
-//!
-//! program SPINPERF {
-//!     version SPINPERF_V5 {
-//!         void         NULL(void)         = 0;
-//!         echo_result  ECHO(echo_args)    = 1;
-//!         read_result  READ(read_args)    = 2;
-//!         write_result WRITE(write_args)  = 3;
-//!         status       STATUS(void)       = 4;
-//!         welcome      BACK(back_args)    = 5;
-//!         figures      BACK_END(bool)     = 6;
-//!         welcome      INTENT(intent)     = 7;
-//!         holdings     HOLDINGS(void)     = 8;
-//!         joined       JOIN(join)         = 9;
-//!     } = 5;
-//! } = 0x20005350;
-//! ```
+//! The benchmark program, which `program.x` describes.
 //!
 //! `check` is 0, or a verify mode in its two high bits and the number of the call, which seeds the
 //! data, in the others. `wrong_at` is the index of the first wrong byte, or all ones. A reply to an
