@@ -99,6 +99,7 @@ impl Kept {
     }
 
     getters! {
+        #[cfg(feature = "gss")]
         terms: &Terms,
         /// Rises from call to call.
         order: u64,
