@@ -97,6 +97,7 @@ impl Ring {
     }
 }
 
+#[inline]
 fn word(slot: &[Line], index: usize) -> &AtomicU64 {
     &slot[index / LINE_WORDS].0[index % LINE_WORDS]
 }

@@ -68,6 +68,7 @@ impl Open {
     }
 
     /// In ticks; `None` until all planned calls have started, and no more are to follow.
+    #[inline]
     pub(super) fn early_end(&self) -> Option<u64> {
         self.early_end.filter(|_| self.tally.sent == self.tally.planned)
     }
@@ -86,6 +87,7 @@ impl Open {
         Some((intended, counts, place))
     }
 
+    #[inline]
     pub(super) fn free(&mut self, place: Place) {
         self.free.push_back(place);
     }
@@ -97,6 +99,7 @@ impl Open {
         self.tally.late += u64::from(sent.saturating_sub(intended) > self.late_ticks);
     }
 
+    #[inline]
     pub(super) fn record_service(&mut self, ticks: u64) {
         self.service.record(ticks);
     }

@@ -59,6 +59,7 @@ impl Schedule {
         Self { next: start, phase: Phase::WarmUp, start, end, give_up, stop, interval }
     }
 
+    #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
         now >= self.next
     }
@@ -86,6 +87,7 @@ impl Schedule {
         self.next = u64::MAX;
     }
 
+    #[inline]
     pub(super) fn is_measured(&self, time: u64) -> bool {
         (self.start..self.end).contains(&time)
     }

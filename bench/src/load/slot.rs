@@ -138,6 +138,7 @@ impl Slot {
         }
     }
 
+    #[inline]
     pub(super) fn ended<T>(&self, reply: Result<T, CallError>) -> Result<T, Failure> {
         reply.map_err(|error| call_failed(self.parts[self.part].share.op, &error))
     }
@@ -232,6 +233,7 @@ impl Part {
         self.memory.take().map_or_else(other, Ok)
     }
 
+    #[inline]
     fn keep(&mut self, memory: Option<Memory>) {
         self.memory = memory.filter(|_| self.keeps_memory);
     }

@@ -71,19 +71,23 @@ impl<T> SendQueue<T> {
         self.places.len()
     }
 
+    #[inline]
     pub(super) fn room(&self) -> u32 {
         self.depth - (self.tail - self.head) as u32
     }
 
+    #[inline]
     pub(super) fn waiting(&self) -> u32 {
         (self.tail - self.posted) as u32
     }
 
     /// Requests that the device has, as far as is known.
+    #[inline]
     pub(super) fn outstanding(&self) -> u32 {
         (self.posted - self.head) as u32
     }
 
+    #[inline]
     fn place(&self, number: u64) -> usize {
         number as usize & (self.places.len() - 1)
     }

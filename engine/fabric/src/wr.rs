@@ -14,16 +14,19 @@ pub struct QpId(u64);
 impl QpId {
     /// The queue pair at `index` of the driver's table, which has been used `generation` times
     /// before.
+    #[inline]
     pub const fn new(index: u32, generation: u32) -> Self {
         Self((generation as u64) << 32 | index as u64)
     }
 
     /// Place in the driver's table.
+    #[inline]
     pub const fn index(self) -> u32 {
         self.0 as u32
     }
 
     /// Raised each time the place is used again.
+    #[inline]
     pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -235,6 +238,7 @@ impl Completions {
         Some(Received { qp: place.qp, message: place.message.take()?, invalidated })
     }
 
+    #[inline]
     pub(super) fn mark(&self) -> Mark {
         Mark { received: self.count, others: self.others.len() }
     }
@@ -254,6 +258,7 @@ impl Completions {
     }
 
     /// True if the batch has more than messages.
+    #[inline]
     pub fn has_others(&self) -> bool {
         !self.others.is_empty()
     }

@@ -342,6 +342,7 @@ impl<'a> StreamWriter<'a> {
     }
 
     /// The plain XDR writer.
+    #[inline]
     pub fn xdr(&mut self) -> &mut Writer<'a> {
         &mut self.xdr
     }
@@ -485,11 +486,13 @@ impl<'a> StreamReader<'a> {
     }
 
     /// The plain XDR reader. Data items in it are found by [`StreamReader::item`].
+    #[inline]
     pub fn xdr(&mut self) -> &mut Reader<'a> {
         &mut self.xdr
     }
 
     /// A Read chunk is left, so the next bytes may be in it.
+    #[inline]
     pub fn has_reads(&self) -> bool {
         !self.reads.is_empty()
     }

@@ -154,21 +154,25 @@ where
     }
 
     /// True if the connection takes calls in reverse.
+    #[inline]
     pub fn is_two_way(&self) -> bool {
         self.traffic == Traffic::Both && !self.refuses_reverse
     }
 
     /// Role of this end.
+    #[inline]
     pub fn side(&self) -> Side {
         self.side
     }
 
     /// The profile whose rules apply.
+    #[inline]
     pub fn profile(&self) -> Profile {
         self.profile
     }
 
     /// Limits on what a peer may ask for.
+    #[inline]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

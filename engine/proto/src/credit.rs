@@ -33,16 +33,19 @@ impl Credits {
     }
 
     /// The credit word of our calls.
+    #[inline]
     pub const fn requested(&self) -> u32 {
         self.requested
     }
 
     /// The peer's newest grant, clamped to what was requested and never zero.
+    #[inline]
     pub const fn granted(&self) -> u32 {
         self.granted
     }
 
     /// Credits in use: calls sent whose reply has not arrived, and RDMA_DONEs, owed or sent.
+    #[inline]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
     }

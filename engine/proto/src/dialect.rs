@@ -47,12 +47,14 @@ impl Profile {
 
     /// RDMA_MSGP is decoded, and may be sent (RFC 5666 section 3.9). RFC 8166 section 4.6.1
     /// reserves it.
+    #[inline]
     pub const fn has_padded_messages(self) -> bool {
         !matches!(self, Self::Rfc8166)
     }
 
     /// A reply may carry a Read list, which the requester pulls and ends with RDMA_DONE (RFC 5666
     /// section 3.8). RFC 8166 sections 4.3.1 and 4.6.2 forbid both.
+    #[inline]
     pub const fn has_reads_in_replies(self) -> bool {
         !matches!(self, Self::Rfc8166)
     }
@@ -66,6 +68,7 @@ impl Profile {
 
     /// The responder, too, sends RDMA_DONE when it has pulled the Read chunks of a call
     /// (draft -00 section 3.6).
+    #[inline]
     pub const fn has_done_after_calls(self) -> bool {
         matches!(self, Self::Draft00)
     }
@@ -109,18 +112,21 @@ impl Profile {
     /// A body with the integrity or privacy of RPCSEC_GSS may be a Read chunk: "presenting it as a single
     /// chunk" (RFC 5666 section 11, the drafts have the same). RFC 8166 section 8.2.2.3 has it in a long
     /// message only.
+    #[inline]
     pub const fn has_bodies_in_chunks(self) -> bool {
         !matches!(self, Self::Rfc8166)
     }
 
     /// A request of less than 28 bytes is answered with RDMA_ERROR, as any that cannot be decoded (RFC
     /// 5666 section 4.2). RFC 8166 section 4.5 has it dropped.
+    #[inline]
     pub const fn answers_short_requests(self) -> bool {
         !matches!(self, Self::Rfc8166)
     }
 
     /// True if separate Read chunks for the roundup of an item are taken (RFC 5666 section 3.7).
     /// They start within a word, which RFC 8166 section 3.4.5 forbids.
+    #[inline]
     pub const fn has_roundup_chunks(self) -> bool {
         !matches!(self, Self::Rfc8166)
     }
@@ -128,12 +134,14 @@ impl Profile {
     /// One item may be several Read chunks next to each other, each with a position of its own: chunks "might all have
     /// the same position" (both drafts, section 3.4). RFC 5666 section 3.4: "all chunks belonging to a single RPC
     /// argument or result will have the same position".
+    #[inline]
     pub const fn has_split_items(self) -> bool {
         matches!(self, Self::Draft00 | Self::Draft03)
     }
 
     /// The length that a reply returns for a Write chunk counts the roundup, which is not
     /// transferred (RFC 5666 section 3.7).
+    #[inline]
     pub const fn counts_roundup(self) -> bool {
         matches!(self, Self::Rfc5666)
     }

@@ -193,6 +193,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// The version of the next call, and how long it may be.
+    #[inline]
     pub fn negotiation(&self) -> &Negotiation {
         &self.negotiation
     }
@@ -204,6 +205,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Credits and calls in flight.
+    #[inline]
     pub fn credits(&self) -> &Credits {
         &self.credits
     }
@@ -465,6 +467,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// Earliest time at which [`Requester::on_time`] has something to do.
+    #[inline]
     pub fn next_deadline(&self) -> Instant {
         self.next_deadline
     }
@@ -578,6 +581,7 @@ impl SlotId {
     }
 }
 
+#[inline]
 pub(crate) fn xid_of(index: u16, generation: u32) -> Xid {
     Xid(generation << INDEX_BITS | u32::from(index))
 }

@@ -131,6 +131,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// The version in which this side is called: version two from the first such call on. Calls of this
     /// side over the same connection are to go in it as well.
+    #[inline]
     pub fn version(&self) -> TransportVersion {
         self.version
     }
@@ -142,16 +143,19 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// The credit word of replies, never zero (RFC 8166 section 3.3.1): one per slot, less the cost of
     /// RDMA_DONEs owed (RFC 5666 section 11).
+    #[inline]
     pub fn grant(&self) -> u32 {
         self.grant
     }
 
     /// Calls that were ever accepted: delivered, or fetched first.
+    #[inline]
     pub fn calls_taken(&self) -> u64 {
         self.taken.wrapping_add(self.plain)
     }
 
     /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed.
+    #[inline]
     pub fn in_progress(&self) -> u32 {
         (self.taken - self.ended) as u32
     }
@@ -260,6 +264,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         is_it.then_some(slot.version)
     }
 
+    #[inline]
     pub(crate) fn in_state(&self, id: SlotId, state: State) -> bool {
         self.version_in(id, state).is_some()
     }

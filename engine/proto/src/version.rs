@@ -29,6 +29,7 @@ impl TransportVersion {
     }
 
     /// The number on the wire.
+    #[inline]
     pub const fn to_wire(self) -> u32 {
         self as u32
     }
@@ -168,6 +169,7 @@ impl Negotiation {
     }
 
     /// The version of the next call.
+    #[inline]
     pub const fn version(&self) -> TransportVersion {
         self.version
     }
@@ -188,6 +190,7 @@ impl Negotiation {
         }
     }
 
+    #[inline]
     pub(crate) fn is_settled_on(&self, version: TransportVersion) -> bool {
         self.settled == Some(version)
     }

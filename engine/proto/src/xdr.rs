@@ -197,6 +197,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes read so far.
+    #[inline]
     pub const fn position(&self) -> usize {
         self.total - self.rest.len()
     }
@@ -208,6 +209,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes not read yet.
+    #[inline]
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -225,6 +227,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes not read yet; the position stays.
+    #[inline]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -382,12 +385,14 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// A writer at the first byte of `buffer`.
+    #[inline]
     pub const fn new(buffer: &'a mut [u8]) -> Self {
         Self { buffer, len: 0, more: &mut [], padding: None }
     }
 
     /// A writer at the first byte of `buffer`. The first item that does not fit there, and all before and
     /// behind it, are written to `more`, if that is longer.
+    #[inline]
     pub const fn with_more(buffer: &'a mut [u8], more: &'a mut [u8]) -> Self {
         Self { buffer, len: 0, more, padding: None }
     }
@@ -407,17 +412,20 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes written or, past the end of the buffer, counted so far.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
     /// True if nothing was written yet.
     #[must_use]
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Bytes that it has room for in all, those written included.
+    #[inline]
     pub const fn capacity(&self) -> usize {
         self.buffer.len()
     }

@@ -184,12 +184,14 @@ impl Discriminant for bool {
 }
 
 impl Discriminant for u32 {
+    #[inline]
     fn from_word(word: u32, _: usize) -> Result<Self, DecodeError> {
         Ok(word)
     }
 }
 
 impl Discriminant for i32 {
+    #[inline]
     fn from_word(word: u32, _: usize) -> Result<Self, DecodeError> {
         Ok(word.cast_signed())
     }

@@ -138,6 +138,7 @@ impl<P: Procedure> TypedDeferred<P> {
 }
 
 /// The spec, with the longest results of procedure `P` if the caller has not given another length.
+#[inline]
 fn bounded<P: Procedure>(spec: &mut CallSpec) -> &mut CallSpec {
     spec.assume_reply_bytes_max(<P::Results<'static> as Decode<'static>>::BYTES_MAX)
 }

@@ -235,6 +235,7 @@ impl<'a, T: Decode<'a> + Copy> List<'a, T> {
 }
 
 impl<'a, T: Decode<'a> + Copy> Decode<'a> for List<'a, T> {
+    #[inline]
     fn decode<S: Source<'a>>(from: &mut S) -> Result<Self, DecodeError> {
         Held::decode(from, Extent::Linked).map(Self)
     }

@@ -196,6 +196,7 @@ impl<'a> Words<'a> {
     }
 
     /// Number of bytes that are left.
+    #[inline]
     pub const fn remaining(&self) -> usize {
         self.bytes.len()
     }

@@ -8,6 +8,7 @@ use spinrpc::Bulk;
 // while no lease is out. A lease needs `&mut` of it.
 unsafe impl StableBytes for Bulk {
     /// Panics if a lease is out ([`Bulk::is_leased`]), or a peer can write the memory.
+    #[inline]
     fn stable_bytes(&mut self) -> &mut [u8] {
         self.bytes_mut()
     }

@@ -27,6 +27,7 @@ impl Capture {
         Self { inner, caps, tape, wires: Vec::new() }
     }
 
+    #[inline]
     fn wire(wires: &mut [Option<Wire>], qp: QpId) -> Option<&mut Wire> {
         wires.get_mut(qp.index() as usize)?.as_mut().filter(|wire| wire.qp == qp)
     }

@@ -100,10 +100,12 @@ impl IwarpFabric {
         self.places.get(id.index() as usize)?.pair.as_deref().filter(|pair| pair.id == id)
     }
 
+    #[inline]
     fn pair(&mut self, id: QpId) -> Option<&mut QueuePair> {
         self.pair_at(id.index()).filter(|pair| pair.id == id)
     }
 
+    #[inline]
     fn pair_at(&mut self, place: u32) -> Option<&mut QueuePair> {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
     }

@@ -219,6 +219,7 @@ impl PoolCore {
         Self { region, lead_in, classes, blocks: OnceLock::new() }
     }
 
+    #[inline]
     fn make_blocks(&self) -> &[Block] {
         self.blocks.get_or_init(|| self.first_blocks())
     }
@@ -327,14 +328,17 @@ impl BlockRef {
         unsafe { self.core.as_ref() }
     }
 
+    #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.block().block_bytes
     }
 
+    #[inline]
     pub(super) fn is_exposed(&self) -> bool {
         self.block().is_exposed
     }
 
+    #[inline]
     pub(super) fn first_byte(&self) -> NonNull<u8> {
         self.block().first_byte
     }
@@ -347,11 +351,13 @@ impl BlockRef {
         region.offset() + in_part
     }
 
+    #[inline]
     pub(super) fn region_id(&self) -> RegionId {
         self.core().region.id()
     }
 
     #[cfg(feature = "verbs")]
+    #[inline]
     pub(super) fn index(&self) -> u32 {
         self.block().index
     }

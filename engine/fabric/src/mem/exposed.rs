@@ -35,11 +35,13 @@ impl ExposedBulk {
     }
 
     /// Bytes in use, from the start.
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// No bytes in use.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

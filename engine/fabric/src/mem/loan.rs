@@ -44,6 +44,7 @@ pub struct Bulk {
 }
 
 impl Bulk {
+    #[inline]
     pub(super) fn block(&self) -> &BlockRef {
         &self.block
     }
@@ -67,11 +68,13 @@ impl Bulk {
     }
 
     /// Bytes in use, from the start.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// No bytes in use.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -207,6 +210,7 @@ impl Bulk {
 
     /// First byte, for a driver that owns the block as the tail of a posted receive.
     #[cfg(feature = "verbs")]
+    #[inline]
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
         self.block.first_byte()
     }
@@ -216,6 +220,7 @@ impl Bulk {
         self.block.hold_region()
     }
 
+    #[inline]
     fn assert_home(&self) {
         assert!(!self.is_leased(), "the block is lent to a driver");
     }
@@ -250,11 +255,13 @@ impl SharedBulk {
     }
 
     /// Length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// No bytes at all.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -306,11 +313,13 @@ impl Lease {
     }
 
     /// Bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// No bytes at all, or all of them done.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -337,6 +346,7 @@ impl Lease {
 
     /// Number of its block in the pool ([`BulkPool`](super::BulkPool)) it was taken from.
     #[cfg(feature = "verbs")]
+    #[inline]
     pub(crate) fn block_index(&self) -> usize {
         self.block.index() as usize
     }
@@ -347,6 +357,7 @@ impl Lease {
     }
 
     /// May be the target of a transfer: lent by a [`Bulk`]. Otherwise it was lent by a [`SharedBulk`], and has other readers.
+    #[inline]
     pub fn writable(&self) -> bool {
         self.writable
     }

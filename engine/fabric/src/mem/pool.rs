@@ -70,6 +70,7 @@ impl BufPool {
     }
 
     /// Number of buffers in the pool now.
+    #[inline]
     pub fn available(&self) -> usize {
         self.0.available.get() as usize
     }
@@ -113,6 +114,7 @@ impl PoolCore {
         &self.region
     }
 
+    #[inline]
     pub(super) fn slot(&self, index: u32) -> &Slot {
         &self.slots.get_or_init(|| self.make_slots())[index as usize]
     }
@@ -128,6 +130,7 @@ impl PoolCore {
         (0..self.free.len()).map(slot).collect()
     }
 
+    #[inline]
     pub(super) fn buf_bytes(&self) -> u32 {
         self.capacity
     }

@@ -105,6 +105,7 @@ impl Region {
     }
 
     /// The name, within the process, of the whole that was registered.
+    #[inline]
     pub fn id(&self) -> RegionId {
         self.memory.id
     }
@@ -127,6 +128,7 @@ impl Region {
     }
 
     /// Offset of this part in the whole.
+    #[inline]
     pub fn offset(&self) -> usize {
         self.offset
     }

@@ -149,6 +149,7 @@ impl PeerBell {
         Ok(Self { bell: Arc::new(bell), memory })
     }
 
+    #[inline]
     pub(super) fn bits(&self) -> &Doorbell<Window> {
         &self.bell
     }

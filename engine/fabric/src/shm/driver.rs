@@ -149,10 +149,12 @@ impl ShmFabric {
         place.pair.as_deref_mut()
     }
 
+    #[inline]
     fn ends_at(&self, place: u32) -> Option<&ShmEnds> {
         self.places.get(place as usize)?.ends.as_deref()
     }
 
+    #[inline]
     fn pair_at(&mut self, place: u32) -> Option<&mut QueuePair> {
         self.places.get_mut(place as usize)?.pair.as_deref_mut()
     }

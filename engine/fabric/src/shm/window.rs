@@ -98,6 +98,7 @@ impl Words for Window {
         Some(SlotWindow { first, offset_mask, _memory: Arc::clone(&self.memory) })
     }
 
+    #[inline]
     fn count(&self) -> usize {
         self.count
     }
@@ -112,14 +113,17 @@ impl Words for Window {
         self.word(at).store(value, order);
     }
 
+    #[inline]
     fn swap(&self, at: usize, value: u64, order: Ordering) -> u64 {
         self.word(at).swap(value, order)
     }
 
+    #[inline]
     fn fetch_or(&self, at: usize, bits: u64, order: Ordering) -> u64 {
         self.word(at).fetch_or(bits, order)
     }
 
+    #[inline]
     fn fetch_and(&self, at: usize, bits: u64, order: Ordering) -> u64 {
         self.word(at).fetch_and(bits, order)
     }

@@ -306,6 +306,7 @@ impl Fabric for SimFabric {
         Arc::clone(&self.waker) as Arc<dyn Wake>
     }
 
+    #[inline]
     fn now(&self, _: &Clock) -> Ticks {
         Ticks(self.world.now())
     }

@@ -217,6 +217,7 @@ pub struct Consumer<W: Words> {
     words: W,
 }
 
+#[inline]
 fn slots_of(length: usize) -> usize {
     (length + LEAD_BYTES).div_ceil(SLOT_PAYLOAD_BYTES)
 }
@@ -261,6 +262,7 @@ fn read_part(
     Ok(())
 }
 
+#[inline]
 fn header(index: u64, flags: u64, length: usize) -> u64 {
     ((index + 1) << 32) | (flags << LENGTH_BITS) | length as u64
 }

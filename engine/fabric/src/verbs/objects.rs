@@ -95,6 +95,7 @@ impl<T> Owned<T> {
         Ok(Self { raw, what, free })
     }
 
+    #[inline]
     pub(super) fn as_ptr(&self) -> *mut T {
         self.raw.as_ptr()
     }

@@ -63,6 +63,7 @@ enum Sent {
 }
 
 impl Sent {
+    #[inline]
     fn is_out(&self) -> bool {
         matches!(self, Self::Read { result: None, .. })
     }
@@ -175,6 +176,7 @@ impl QueuePair {
         })
     }
 
+    #[inline]
     pub(super) fn is_live(&self) -> bool {
         self.phase == Phase::Live
     }
@@ -402,6 +404,7 @@ impl QueuePair {
     }
 
     /// True if waiting requests can go on: a Read is done, or the peer has spoken.
+    #[inline]
     pub(super) fn has_waiting(&self) -> bool {
         (self.sends.waiting() > 0 || self.ends.has_written()) && self.is_live()
     }

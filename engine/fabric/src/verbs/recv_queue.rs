@@ -18,6 +18,7 @@ impl<T> RecvQueue<T> {
         }
     }
 
+    #[inline]
     pub(super) fn room(&self) -> usize {
         self.free.len()
     }
@@ -30,6 +31,7 @@ impl<T> RecvQueue<T> {
         Ok(place)
     }
 
+    #[inline]
     pub(super) fn waiting(&self) -> &[u32] {
         &self.waiting
     }

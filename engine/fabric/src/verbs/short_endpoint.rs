@@ -87,6 +87,7 @@ impl VerbsEnds {
         }
     }
 
+    #[inline]
     pub(super) fn unmark(&self) {
         self.is_dirty.set(false);
     }
@@ -95,10 +96,12 @@ impl VerbsEnds {
         self.is_open.set(true);
     }
 
+    #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.is_open.get()
     }
 
+    #[inline]
     pub(super) fn take_late(&self) -> Option<Buf> {
         self.late_receive.take()
     }
@@ -111,14 +114,17 @@ impl VerbsEnds {
         is_some
     }
 
+    #[inline]
     pub(super) fn count(&self) {
         self.asked.set(self.asked.get() + 1);
     }
 
+    #[inline]
     pub(super) fn uncount(&self) {
         self.asked.set(self.asked.get() - 1);
     }
 
+    #[inline]
     pub(super) fn has_written(&self) -> bool {
         self.written != self.queued
     }
@@ -142,6 +148,7 @@ impl VerbsEnds {
         if is_one { self.take_written() } else { None }
     }
 
+    #[inline]
     pub(super) fn free_slot(&self) {
         self.copied.set(self.copied.get().wrapping_add(1));
     }
@@ -154,12 +161,14 @@ impl VerbsEnds {
         }
     }
 
+    #[inline]
     fn slot(&self, number: u32) -> &UnsafeCell<Short> {
         &self.slots[number as usize % SLOTS]
     }
 }
 
 impl ShortEnds for VerbsEnds {
+    #[inline]
     fn take(&self, _: &mut Short) -> Option<bool> {
         None
     }

@@ -31,6 +31,7 @@ impl WorkId {
         Self((place << QUEUE_BITS | queue) << POSITION_BITS | position)
     }
 
+    #[inline]
     pub(super) fn index(self) -> usize {
         (self.0 >> (POSITION_BITS + QUEUE_BITS)) as usize % PLACES_MAX
     }
@@ -43,10 +44,12 @@ impl WorkId {
             && self.index() == qp.index() as usize
     }
 
+    #[inline]
     pub(super) fn queue(self) -> Queue {
         if self.0 >> POSITION_BITS & 1 == 0 { Queue::Send } else { Queue::Recv }
     }
 
+    #[inline]
     pub(super) fn position(self) -> u32 {
         self.0 as u32 % POSITIONS_MAX
     }

@@ -12,6 +12,7 @@ const LINK_BYTES: usize = 4;
 const READ_ENTRY_BYTES: usize = LINK_BYTES + ReadSegment::WIRE_BYTES;
 
 /// Bytes of the Read list entries of `segments` segments, without the link that ends the list.
+#[inline]
 pub(super) const fn read_entries_bytes(segments: usize) -> usize {
     segments * READ_ENTRY_BYTES
 }
@@ -25,17 +26,20 @@ pub struct ReadList<'a> {
 
 impl<'a> ReadList<'a> {
     /// `entries` are whole entries that [`check_reads`] has passed.
+    #[inline]
     pub(super) const fn from_checked(entries: &'a [u8]) -> Self {
         Self { entries }
     }
 
     /// Segments not yet taken.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.entries.len() / READ_ENTRY_BYTES
     }
 
     /// True if no segment is left.
     #[must_use]
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -55,6 +59,7 @@ impl Iterator for ReadList<'_> {
         })
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.len(), Some(self.len()))
     }
@@ -71,17 +76,20 @@ pub struct WriteList<'a> {
 
 impl<'a> WriteList<'a> {
     /// `rest` begins with `chunks` entries that [`check_writes`] has passed.
+    #[inline]
     pub(super) const fn from_checked(rest: &'a [u8], chunks: u16) -> Self {
         Self { rest, chunks }
     }
 
     /// Chunks not yet taken.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.chunks as usize
     }
 
     /// True if no chunk is left.
     #[must_use]
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.chunks == 0
     }
@@ -101,6 +109,7 @@ impl<'a> Iterator for WriteList<'a> {
         Some(WriteChunk::from_checked(segments))
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.len(), Some(self.len()))
     }
@@ -119,16 +128,19 @@ pub struct WriteChunk<'a> {
 
 impl<'a> WriteChunk<'a> {
     /// `segments` are whole segments that [`check_chunk`] has passed.
+    #[inline]
     pub(super) const fn from_checked(segments: &'a [u8]) -> Self {
         Self { segments }
     }
 
     /// The segments, in order.
+    #[inline]
     pub const fn segments(&self) -> Segments<'a> {
         Segments { rest: self.segments }
     }
 
     /// Number of segments.
+    #[inline]
     pub const fn segment_count(&self) -> usize {
         self.segments.len() / Segment::WIRE_BYTES
     }

@@ -61,6 +61,7 @@ impl MessageType {
     }
 
     /// The number on the wire.
+    #[inline]
     pub const fn to_wire(self) -> u32 {
         self as u32
     }
@@ -273,6 +274,7 @@ impl<'a> HeaderView<'a> {
 
     /// Version by whose rules the header was read; an RDMA_ERROR of a version which this crate does
     /// not know is read by those of version one.
+    #[inline]
     pub const fn transport_version(&self) -> TransportVersion {
         self.version
     }
@@ -298,6 +300,7 @@ impl<'a> HeaderView<'a> {
     }
 
     /// The type of the message.
+    #[inline]
     pub const fn message_type(&self) -> MessageType {
         self.message_type
     }
@@ -331,11 +334,13 @@ impl<'a> HeaderView<'a> {
         self.bytes.get(segments_at..self.header_bytes()).map(WriteChunk::from_checked)
     }
 
+    #[inline]
     const fn writes_at(&self) -> usize {
         self.lists_at as usize + read_entries_bytes(self.read_segments as usize) + LINK_BYTES
     }
 
     /// True if messages of this type have chunk lists, even empty ones.
+    #[inline]
     const fn has_lists(&self) -> bool {
         self.reply_at != 0
     }
@@ -364,11 +369,13 @@ impl<'a> HeaderView<'a> {
     }
 
     /// True if all lists are empty, in a message of a type with lists.
+    #[inline]
     pub(crate) const fn has_plain_length(&self) -> bool {
         self.header_bytes() == self.version.plain_header_bytes()
     }
 
     /// Length of the header in bytes.
+    #[inline]
     pub const fn header_bytes(&self) -> usize {
         self.header_bytes as usize
     }

@@ -68,6 +68,7 @@ impl ReadSegment {
     pub const WIRE_BYTES: usize = 4 + Segment::WIRE_BYTES;
 
     /// The whole list decides whether the position is one where an item, or a part of one, begins.
+    #[inline]
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { position: reader.u32()?, target: Segment::parse(reader)? })
     }

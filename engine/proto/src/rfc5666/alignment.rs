@@ -49,6 +49,7 @@ impl Alignment {
 
     /// True if data of this length are preceded by padding, even if that padding is empty.
     #[must_use]
+    #[inline]
     pub const fn applies_to(self, length: usize) -> bool {
         length >= self.threshold_bytes as usize
     }

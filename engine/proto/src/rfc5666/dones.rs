@@ -18,6 +18,7 @@ impl Dones {
     pub(crate) const NONE: Self = Self { owed: 0, sent: 0, covered: 0 };
 
     /// Number of RDMA_DONEs sent, modulo 2^32.
+    #[inline]
     pub(crate) const fn total(&self) -> u32 {
         self.covered.wrapping_add(self.sent)
     }

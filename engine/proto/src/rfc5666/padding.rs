@@ -83,6 +83,7 @@ impl Padding {
 impl<'a> Reader<'a> {
     /// A reader at the first of `bytes`, which stands `start` bytes behind the first of an
     /// RDMA_MSGP: it passes over the padding before counted data (RFC 5666 section 3.9).
+    #[inline]
     pub const fn aligned(bytes: &'a [u8], alignment: Alignment, start: usize) -> Self {
         Self { rest: bytes, total: bytes.len(), alignment, start, skipped: 0 }
     }
@@ -146,6 +147,7 @@ impl<'a> Reader<'a> {
 
 impl<'a> Writer<'a> {
     /// A writer that puts padding before counted data.
+    #[inline]
     pub const fn aligned(buffer: &'a mut [u8], padding: &'a mut Padding) -> Self {
         Self { buffer, len: 0, more: &mut [], padding: Some(padding) }
     }

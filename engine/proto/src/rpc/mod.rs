@@ -93,6 +93,7 @@ impl Direction {
     }
 
     /// The number on the wire.
+    #[inline]
     pub const fn to_wire(self) -> u32 {
         self as u32
     }

@@ -98,11 +98,13 @@ impl<'a> ReplyHeader<'a> {
     }
 
     /// The header of an accepted call with any status, without verifier.
+    #[inline]
     pub const fn accepted(xid: Xid, status: AcceptStatus) -> Self {
         Self { xid, body: ReplyBody::Accepted { verifier: OpaqueAuth::NONE, status } }
     }
 
     /// The header that denies a call.
+    #[inline]
     pub const fn denied(xid: Xid, status: RejectStatus) -> Self {
         Self { xid, body: ReplyBody::Denied(status) }
     }
@@ -164,6 +166,7 @@ impl<'a> ReplyHeader<'a> {
 
 /// True if this is an accepted Reply with AUTH_NONE as verifier and SUCCESS: after the direction
 /// all words are 0.
+#[inline]
 fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
     word(header, 1) == REPLY && header.last_chunk::<16>() == Some(&[0; 16])
 }

@@ -102,6 +102,7 @@ impl Current {
         Self { table: Arc::clone(table), version, exports: table.current() }
     }
 
+    #[inline]
     pub(in crate::server) fn exports(&self) -> &Exports {
         &self.exports
     }
@@ -110,6 +111,7 @@ impl Current {
         &self.exports
     }
 
+    #[inline]
     pub(in crate::server) fn is_stale(&self) -> bool {
         self.version != self.table.version.load(Ordering::Acquire)
     }

@@ -44,11 +44,13 @@ impl<'a> Readable<'a> {
     }
 
     /// Number of bytes.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.first.len() + self.second.len()
     }
 
     /// True if there are none.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
