@@ -179,7 +179,7 @@ impl FencedReplies {
         self.0.len()
     }
 
-    /// Adds one of at most so many. Most connections have none: the first one takes memory for all.
+    /// Adds one; `at_most` of them can be there. Most connections have none: the first one takes memory for all.
     pub(in crate::reactor) fn push(&mut self, reply: FencedReply, at_most: usize) {
         if self.0.capacity() == 0 {
             self.0.reserve_exact(at_most);

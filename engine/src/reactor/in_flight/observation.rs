@@ -89,7 +89,7 @@ pub(crate) struct Blocks {
 }
 
 impl Observation {
-    /// The next of so many places of connections to look at.
+    /// The next place to look at, of this number of places of connections.
     pub(in crate::reactor) fn next_place(&mut self, places: usize) -> Option<usize> {
         let place = self.from;
         self.from += 1;
