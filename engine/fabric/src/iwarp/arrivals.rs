@@ -53,12 +53,15 @@ impl QueuePair {
 
     /// Receives what there is room for. The kernel tells of what comes later.
     pub(super) fn fill(&mut self) -> Moved {
-        if self.ring.is_full() {
+        let room = self.ring.room().len();
+        if room == 0 {
             return Moved::NotNow;
         }
         let moved = self.ring.fill(&self.link.socket);
-        let may_have_more = self.has_hung_up || self.ring.is_full();
-        self.is_ready = may_have_more && matches!(moved, Moved::Bytes(_));
+        self.is_ready = match moved {
+            Moved::Bytes(count) => count == room || self.has_hung_up,
+            _ => false,
+        };
         moved
     }
 

@@ -265,7 +265,7 @@ impl QueuePair {
 
     /// True if a poll or a flush has something to do that the socket does not tell of.
     pub(super) fn is_runnable(&self, now: Instant) -> bool {
-        let has_input = self.input.has_more || (self.is_ready && !self.ring.is_full());
+        let has_input = self.input.has_more || (self.is_ready && !self.ring.room().is_empty());
         self.has_output()
             || !self.exposures.revoked.is_empty()
             || self.timer().is_some_and(|at| at <= now)

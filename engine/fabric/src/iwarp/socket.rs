@@ -5,14 +5,15 @@ use super::wire::Readable;
 use crate::sys::socket_option;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+    RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg,
     sockopt::{
         set_socket_keepalive, set_socket_linger, set_tcp_keepcnt, set_tcp_keepidle,
         set_tcp_keepintvl, set_tcp_nodelay, set_tcp_user_timeout,
     },
 };
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -71,10 +72,14 @@ pub(super) fn cause_of(error: Errno) -> DownCause {
 }
 
 /// Sends as much as the socket takes (system call).
-pub(super) fn send(socket: impl AsFd, pieces: &[IoSlice<'_>]) -> Moved {
+pub(super) fn send_all(socket: impl AsFd, pieces: &[IoSlice<'_>]) -> Moved {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let mut control = SendAncillaryBuffer::default();
-    match sendmsg(socket, pieces, &mut control, flags) {
+    let sent = match pieces {
+        // Short messages: a list costs the kernel more.
+        [piece] => send(socket, piece, flags),
+        _ => sendmsg(socket, pieces, &mut SendAncillaryBuffer::default(), flags),
+    };
+    match sent {
         Ok(count) => Moved::Bytes(count),
         Err(Errno::AGAIN) => Moved::NotNow,
         Err(error) => Moved::Failed(error),
@@ -98,8 +103,12 @@ impl ReceiveRing {
         self.len
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.len == self.bytes.len()
+    /// The free bytes that come next, up to the end of the ring.
+    pub(super) fn room(&self) -> Range<usize> {
+        match self.start + self.len {
+            behind if behind < self.bytes.len() => behind..self.bytes.len(),
+            behind => behind - self.bytes.len()..self.start,
+        }
     }
 
     pub(super) fn readable(&self) -> Readable<'_> {
@@ -116,27 +125,14 @@ impl ReceiveRing {
         self.start = if self.len == 0 { 0 } else { (self.start + count) % self.bytes.len() };
     }
 
-    /// Receives as much as there is, and room for (system call).
+    /// Receives as much as there is, and [room](Self::room) for (system call).
     pub(super) fn fill(&mut self, socket: impl AsFd) -> Moved {
-        let (start, len, end) = (self.start, self.len, self.bytes.len());
-        let (first, second) = match start + len {
-            // The free bytes wrap around.
-            behind if behind < end => {
-                let (low, high) = self.bytes.split_at_mut(behind);
-                (high, &mut low[..start])
-            }
-            behind => (&mut self.bytes[behind - end..start], &mut [][..]),
-        };
-        if first.is_empty() {
-            return Moved::NotNow;
-        }
-        let mut pieces = [IoSliceMut::new(first), IoSliceMut::new(second)];
-        let mut control = RecvAncillaryBuffer::default();
-        match recvmsg(socket, &mut pieces, &mut control, RecvFlags::DONTWAIT) {
-            Ok(message) if message.bytes == 0 => Moved::End,
-            Ok(message) => {
-                self.len += message.bytes;
-                Moved::Bytes(message.bytes)
+        let room = self.room();
+        match recv(socket, &mut self.bytes[room], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Moved::End,
+            Ok((_, count)) => {
+                self.len += count;
+                Moved::Bytes(count)
             }
             Err(Errno::AGAIN | Errno::INTR) => Moved::NotNow,
             Err(error) => Moved::Failed(error),
@@ -177,7 +173,7 @@ mod tests {
             assert_eq!(bytes, [seen, seen + 1]);
             ring.free(2);
             seen += 2;
-            while ring.is_full() {
+            while ring.room().is_empty() {
                 ring.readable().copy_to(&mut bytes[..1]);
                 assert_eq!(bytes[0], seen);
                 ring.free(1);
@@ -198,7 +194,7 @@ mod tests {
 
         let (mut near, far) = pair();
         prepare(&far).unwrap();
-        assert_eq!(send(&far, &[IoSlice::new(b"unread")]), Moved::Bytes(6));
+        assert_eq!(send_all(&far, &[IoSlice::new(b"unread")]), Moved::Bytes(6));
         near.read_exact(&mut [0; 1]).unwrap();
         drop(near);
         let ended = loop {

@@ -197,7 +197,10 @@ impl State {
 
 fn cause(event: &Event) -> Option<DownCause> {
     match event {
-        Event::Disconnected => Some(DownCause::Remote),
+        // The peer has left before the handshake was over on its side: its connection manager refuses what it had agreed to.
+        Event::Disconnected | Event::Failed(Failure::Manager { step: Step::Rejected, .. }) => {
+            Some(DownCause::Remote)
+        }
         Event::DeviceRemoved => Some(DownCause::DeviceRemoved),
         Event::QueuePairFailed(cause) => Some(cause.clone()),
         Event::Failed(_) | Event::DeadlinePassed | Event::AddressChanged => {
@@ -223,13 +226,14 @@ mod tests {
         State::Gone,
     ];
 
-    fn events() -> [Event; 15] {
+    fn events() -> [Event; 16] {
         [
             Event::AddressResolved,
             Event::AddressTimedOut,
             Event::RouteResolved,
             Event::Established,
             Event::Failed(Failure::of(Step::Rejected, 8)),
+            Event::Failed(Failure::of(Step::Unreachable, -libc::ETIMEDOUT)),
             Event::DeadlinePassed,
             Event::Disconnected,
             Event::AddressChanged,
@@ -248,32 +252,43 @@ mod tests {
         text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
     }
 
+    fn name_of_event(event: &Event) -> String {
+        match event {
+            Event::Failed(Failure::Manager { step, .. }) => name(step),
+            event => name(event),
+        }
+    }
+
     /// The table without its trivial entries: every other event in every other state changes
     /// nothing, and has no action.
     const TABLE: &str = "
         ResolvingAddress AddressResolved -> ResolvingRoute ResolveRoute
         ResolvingAddress AddressTimedOut -> ResolvingAddress LookUpAgain
-        ResolvingAddress Failed -> Gone GiveUp
+        ResolvingAddress Rejected -> Gone GiveUp
+        ResolvingAddress Unreachable -> Gone GiveUp
         ResolvingAddress DeadlinePassed -> Gone GiveUp
         ResolvingAddress Disconnected -> Gone GiveUp
         ResolvingAddress AddressChanged -> Gone GiveUp
         ResolvingAddress DeviceRemoved -> Gone GiveUp
         ResolvingAddress QueuePairFailed -> Gone GiveUp
         ResolvingRoute RouteResolved -> AwaitingAnswer Connect
-        ResolvingRoute Failed -> Gone GiveUp
+        ResolvingRoute Rejected -> Gone GiveUp
+        ResolvingRoute Unreachable -> Gone GiveUp
         ResolvingRoute DeadlinePassed -> Gone GiveUp
         ResolvingRoute Disconnected -> Gone GiveUp
         ResolvingRoute AddressChanged -> Gone GiveUp
         ResolvingRoute DeviceRemoved -> Gone GiveUp
         ResolvingRoute QueuePairFailed -> Gone GiveUp
         AwaitingAnswer Established -> Established Establish
-        AwaitingAnswer Failed -> Gone GiveUp
+        AwaitingAnswer Rejected -> Gone GiveUp
+        AwaitingAnswer Unreachable -> Gone GiveUp
         AwaitingAnswer DeadlinePassed -> Gone GiveUp
         AwaitingAnswer Disconnected -> Gone GiveUp
         AwaitingAnswer AddressChanged -> Gone GiveUp
         AwaitingAnswer DeviceRemoved -> Gone GiveUp
         AwaitingAnswer QueuePairFailed -> Gone GiveUp
-        AwaitingReceives Failed -> Over End Unreachable
+        AwaitingReceives Rejected -> Over End Remote
+        AwaitingReceives Unreachable -> Over End Unreachable
         AwaitingReceives DeadlinePassed -> Over End Local
         AwaitingReceives Disconnected -> Over End Remote
         AwaitingReceives AddressChanged -> Over End Unreachable
@@ -284,7 +299,8 @@ mod tests {
         AwaitingReceives DestroyWanted -> Destroyed Destroy
         AwaitingReceives LinkDropped -> Gone Free
         Accepting Established -> Established Establish
-        Accepting Failed -> Over End Unreachable
+        Accepting Rejected -> Over End Remote
+        Accepting Unreachable -> Over End Unreachable
         Accepting DeadlinePassed -> Over End Unreachable
         Accepting Disconnected -> Over End Remote
         Accepting AddressChanged -> Over End Unreachable
@@ -294,7 +310,8 @@ mod tests {
         Accepting DisconnectWanted -> Over End Local
         Accepting DestroyWanted -> Destroyed Destroy
         Accepting LinkDropped -> Gone Free
-        Established Failed -> Over End Unreachable
+        Established Rejected -> Over End Remote
+        Established Unreachable -> Over End Unreachable
         Established Disconnected -> Over End Remote
         Established AddressChanged -> Over End Unreachable
         Established DeviceRemoved -> Over End DeviceRemoved
@@ -320,7 +337,7 @@ mod tests {
                     Action::End(cause) => format!(" {cause:?}"),
                     _ => String::new(),
                 };
-                let (event, action) = (name(&event), name(&action));
+                let (event, action) = (name_of_event(&event), name(&action));
                 rows.push(format!("{state:?} {event} -> {next:?} {action}{cause}"));
             }
         }
