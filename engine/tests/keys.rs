@@ -56,7 +56,6 @@ verbs.connect_timeout_ms src/api/engine/tests.rs::keys_of_queue_pairs_reach_the_
 limits.conns             tests/api_calls.rs::more_connections_than_configured_are_refused_until_one_goes
 limits.handshakes        tests/keys/messages.rs::one_handshake_more_than_configured_ends_the_oldest
 limits.host_conns        src/api/engine/tests.rs::keys_of_connections_reach_the_driver_of_rdma_devices
-limits.peer_arena_mib    src/api/engine/tests.rs::keys_of_shared_memory_reach_its_driver
 limits.peer_slab_mib     tests/slabs.rs::more_bytes_of_slabs_than_the_server_accepts_are_refused_with_its_key
 limits.peer_mib          src/api/engine/tests.rs::keys_of_shared_memory_reach_its_driver
 limits.core_mib          src/api/engine/tests.rs::keys_of_shared_memory_reach_its_driver

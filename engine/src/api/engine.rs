@@ -537,7 +537,6 @@ fn shm_config(config: &Config) -> ShmConfig {
         send_queue_depth: config.send_queue_depth(),
         conns_max: config.conns_max() as u32,
         handshakes_max: config.handshakes_max(),
-        peer_arena_bytes_max: config.peer_arena_bytes_max(),
         peer_slab_bytes_max: config.peer_slab_bytes_max(),
         peer_memory_bytes_max: config.peer_memory_bytes_max(),
         core_memory_bytes_max: config.core_memory_bytes_max(),

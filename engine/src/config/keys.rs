@@ -461,14 +461,6 @@ groups! {
             reason: "One host cannot take all places of a core; a mount with nconnect takes 16.",
             related: ["limits.conns", "limits.handshakes"],
         }
-        peer_arena_mib: u64 = 64 => Integer(Limits::between(1, 4096)) {
-            get: peer_arena_bytes_max -> usize = mib_to_bytes,
-            unit: "MiB",
-            effect: "Maximum arena of a peer (its mem.conn_arena_mib) that is accepted over shared \
-                     memory; one as large as this side's always is.",
-            reason: "The shipped profile with the largest arena needs it.",
-            related: ["mem.conn_arena_mib", "limits.peer_mib"],
-        }
         peer_slab_mib: u64 = 4 << 10 => Integer(Limits::between(0, 1 << 20)) {
             get: peer_slab_bytes_max -> usize = mib_to_bytes,
             unit: "MiB",
@@ -486,12 +478,7 @@ groups! {
                      and the peer's slabs.",
             reason: "Five hundred connections with default settings; only the used part takes \
                      memory.",
-            related: [
-                "limits.core_mib",
-                "limits.peer_arena_mib",
-                "limits.peer_slab_mib",
-                "mem.conn_arena_mib",
-            ],
+            related: ["limits.core_mib", "limits.peer_slab_mib", "mem.conn_arena_mib"],
         }
         core_mib: u64 = 36 << 10 => Integer(Limits::between(1, 1 << 30)) {
             get: core_memory_bytes_max -> usize = mib_to_bytes,

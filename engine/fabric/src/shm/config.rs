@@ -9,6 +9,9 @@ use std::time::Duration;
 /// Connections that a core may have: a few for each bit of its bell.
 pub(super) const CONNS_MAX: u32 = 4 * BELL_BITS as u32;
 
+/// Largest arena of a peer: as large as `mem.conn_arena_mib` can make it.
+pub(super) const ARENA_BYTES_MAX: usize = 4 << 30;
+
 /// Settings of the shared-memory driver; a plain value, checked when a connector is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
@@ -19,14 +22,12 @@ pub struct ShmConfig {
     /// Blocks of a connection's memory for RDMA Reads and Writes. It takes address space
     /// when a connection is made, and memory when it is used.
     pub arena: Vec<BulkClass>,
-    /// Largest arena of a peer that is accepted, in bytes. One as large as this side's is accepted,
-    /// too.
-    pub peer_arena_bytes_max: usize,
     /// Slabs that a peer may lend one connection, at most 4.
     pub peer_slabs_max: usize,
     /// All slabs that a peer lends one connection, in bytes.
     pub peer_slab_bytes_max: usize,
-    /// Shared memory of all connections with one process, in bytes: rings, both arenas, and the peer's slabs.
+    /// Shared memory of all connections with one process, in bytes: rings, both arenas, and the peer's slabs. An arena of
+    /// a peer is accepted if it fits beside the rings and this side's arena, and has 4 GiB at most.
     pub peer_memory_bytes_max: usize,
     /// Shared memory of all connections of one core, in bytes.
     pub core_memory_bytes_max: usize,
@@ -66,7 +67,6 @@ impl Default for ShmConfig {
                 BulkClass { block_bytes: 64 << 10, count: 40 },
                 BulkClass { block_bytes: (1 << 20) + (64 << 10), count: 12 },
             ],
-            peer_arena_bytes_max: 64 << 20,
             peer_slabs_max: 4,
             peer_slab_bytes_max: 4 << 30,
             peer_memory_bytes_max: 16 << 30,

@@ -5,7 +5,7 @@ use super::super::{
 };
 use super::address::Address;
 use super::budget::{MemoryBudget, MemoryLease};
-use super::config::ShmConfig;
+use super::config::{ARENA_BYTES_MAX, ShmConfig};
 use super::control::{self, Control, Listener};
 use super::core::CoreShared;
 use super::driver::ShmFabric;
@@ -84,6 +84,9 @@ fn raise_descriptor_limit(conns_max: u64) {
     }
 }
 
+/// Arena of a listener that a connector leaves room for before it is told its size: the largest of a shipped profile.
+const USUAL_ARENA_BYTES: usize = 64 << 20;
+
 #[derive(Clone, Copy)]
 pub(super) struct SlabLimits {
     count: u32,
@@ -109,8 +112,10 @@ impl Environment {
         })
     }
 
+    /// Largest arena of a peer that is accepted, as far as other connections leave room for it.
     pub(super) fn arena_bytes_max(&self) -> usize {
-        self.own_arena_bytes().max(self.config.peer_arena_bytes_max)
+        let needed = self.layout.bytes() + self.own_arena_bytes();
+        self.config.peer_memory_bytes_max.saturating_sub(needed).min(ARENA_BYTES_MAX)
     }
 
     fn own_arena_bytes(&self) -> usize {
@@ -135,10 +140,11 @@ impl Environment {
         SlabLimits { count: peer_slabs_max as u32, bytes: peer_slab_bytes_max as u64 }
     }
 
-    /// The same, for a connection of `core` with a listener: no more than there is room for in addition to what every
-    /// connection needs. A listener that has larger ones lends none.
+    /// The same, for a connection of `core` with a listener: no more than there is room for in addition to what
+    /// connections need. A listener that has larger ones lends none.
     fn slab_limits_now(&self, core: usize, peer: Credentials, layout: Layout) -> SlabLimits {
-        let needed = layout.bytes() + self.own_arena_bytes() + self.arena_bytes_max();
+        let own = self.own_arena_bytes();
+        let needed = layout.bytes() + own + own.max(USUAL_ARENA_BYTES);
         let left = self.memory.left(core, peer).saturating_sub(needed) as u64;
         let configured = self.slab_limits();
         SlabLimits { bytes: configured.bytes.min(left), ..configured }
@@ -207,13 +213,12 @@ impl Connector for ShmConnector {
         if !slab_limits.accept(&accept) {
             return Err(refused(Refusal::Malformed.into()));
         }
-        let arena_max = environment.arena_bytes_max();
-        let arena_bytes = arena_max.min(accept.arena_bytes as usize);
+        let arena_bytes = environment.arena_bytes_max().min(accept.arena_bytes as usize);
         let bytes = arena_bytes.saturating_add(accept.slab_bytes as usize);
         let memory = environment
             .take_memory(core_index, credentials, layout, bytes)
             .ok_or_else(|| attempt.cannot(MEMORY_LIMIT, None))?;
-        let theirs = Theirs::map(&accept, fds, slabs, arena_max).map_err(refused)?;
+        let theirs = Theirs::map(&accept, fds, slabs, arena_bytes).map_err(refused)?;
         theirs.slabs.iter().for_each(BorrowedMemory::prefault);
         handshake::take(&socket).map_err(|error| refused(error.into()))?;
         socket.refuse_descriptors();
@@ -337,7 +342,7 @@ impl Attempt {
             return Err(self.cannot(
                 format_args!(
                     "the listener accepts arenas of {} bytes, and mem.conn_arena_mib makes {own}; \
-                     lower it, or raise limits.peer_arena_mib there",
+                     lower it, or raise limits.peer_mib there",
                     ready.arena_bytes
                 ),
                 None,

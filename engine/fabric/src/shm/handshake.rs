@@ -58,7 +58,7 @@ pub(super) enum Refusal {
     // 2 was for other users, whose connections are closed without a packet.
     #[error(
         "the rings are not of the listener's size (shm.ring_slots), or the arena is larger than it accepts \
-         (limits.peer_arena_mib), or the slabs are (limits.peer_slab_mib)"
+         (limits.peer_mib), or the slabs are (limits.peer_slab_mib)"
     )]
     Limits = 3,
     #[error("the listener has as many connections as it takes")]
@@ -474,7 +474,7 @@ mod tests {
             assert!(!text.is_empty() && !texts[..at].contains(text), "{text:?}");
         }
         let limits = Refusal::Limits.to_string();
-        assert!(limits.contains("shm.ring_slots") && limits.contains("limits.peer_arena_mib"));
+        assert!(limits.contains("shm.ring_slots") && limits.contains("limits.peer_mib"));
         assert!(limits.contains("limits.peer_slab_mib"));
         let memory = Refusal::Memory.to_string();
         assert!(memory.contains("limits.peer_mib") && memory.contains("limits.core_mib"));

@@ -52,7 +52,6 @@ fn keys_of_shared_memory_reach_its_driver() {
     assert_eq!(of(|raw| raw.shm.ring_slots = 1024).ring_slots, 1024);
     assert_eq!(of(|raw| raw.limits.handshakes = 5).handshakes_max, 5);
     assert_eq!(of(|raw| raw.limits.conns = 6).conns_max, 6);
-    assert_eq!(of(|raw| raw.limits.peer_arena_mib = 7).peer_arena_bytes_max, 7 << 20);
     assert_eq!(of(|raw| raw.limits.peer_slab_mib = 5).peer_slab_bytes_max, 5 << 20);
     assert_eq!(of(|raw| raw.limits.peer_mib = 8).peer_memory_bytes_max, 8 << 20);
     assert_eq!(of(|raw| raw.limits.core_mib = 9).core_memory_bytes_max, 9 << 20);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::super::address::Address;
-use super::super::config::CONNS_MAX;
+use super::super::config::{ARENA_BYTES_MAX, CONNS_MAX};
 use super::super::copy_order::Fetch;
 use super::super::core::PeerBell;
 use super::super::handshake::{self, Kind, PACKET_BYTES, Packet, Refusal};
@@ -366,13 +366,32 @@ fn sizes_out_of_the_limits_are_refused() {
     let (_, memory) = SharedMemory::create("attack", layout.bytes()).unwrap();
     let slots = [0, 1, SLOTS - 1, SLOTS / 2, SLOTS * 2, 65536, u32::MAX];
     let packets = slots.map(|slots| Packet { slots, ..hello() });
-    let arenas = [(64 << 20) + 1, 1 << 30, u64::MAX];
+    let arenas = [ARENA_BYTES_MAX as u64 + 1, 1 << 40, u64::MAX];
     let packets =
         packets.into_iter().chain(arenas.map(|bytes| Packet { arena_bytes: bytes, ..hello() }));
     for packet in packets {
         let fds = [memory.as_fd(), memory.as_fd(), memory.as_fd()];
         expect_refused(&mut victim, &packet.encode(), &fds, Refusal::Limits);
     }
+}
+
+/// Connect with the largest arenas. Expect each to be counted toward `limits.peer_mib`.
+#[test]
+fn arenas_of_the_largest_size_are_mapped_until_a_process_has_what_it_may_have() {
+    let mut victim = Victim::new();
+    let sizes = [Layout::new(SLOTS).unwrap().bytes(), ARENA_BYTES_MAX, PeerBell::BYTES];
+    let memory = sizes.map(|bytes| SharedMemory::create("attack", bytes).unwrap().1);
+    let fds = memory.each_ref().map(AsFd::as_fd);
+    let packet = Packet { arena_bytes: ARENA_BYTES_MAX as u64, ..hello() }.encode();
+    let held = [(); 3].map(|()| {
+        let socket = open(&victim.address);
+        socket::write(socket.as_fd(), &packet, &fds).unwrap();
+        answer(&socket).unwrap();
+        (socket, victim.endpoints.recv_timeout(PATIENCE).unwrap())
+    });
+    expect_refused(&mut victim, &packet, &fds, Refusal::Memory);
+    drop(held);
+    victim.expect_unharmed();
 }
 
 #[test]

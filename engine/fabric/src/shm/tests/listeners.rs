@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::super::address::Address;
+use super::super::config::ARENA_BYTES_MAX;
 use super::super::core::PeerBell;
 use super::super::handshake::{Kind, Packet};
 use super::super::socket;
@@ -10,7 +11,8 @@ use super::hostile::{hello, unsealed, with_pages};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::mmap::SharedMemory;
 use crate::sys::peer_socket::{Accepted, PeerSocket};
-use crate::{ConnectRequest, Connector, Endpoint, FabricError};
+use crate::tests::conformance::accept_into_channel;
+use crate::{ConnectRequest, Connector, Endpoint, FabricError, ListenRequest};
 use rustix::fs::SealFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
@@ -73,6 +75,39 @@ fn a_listener_that_does_not_keep_to_the_handshake_is_an_error_in_time() {
         let error = answered(ShmConfig::default(), packet, fds).err().unwrap().to_string();
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn arenas_that_a_listener_may_not_have_are_refused() {
+    let (_, bell) = SharedMemory::create("attack", PeerBell::BYTES).unwrap();
+    let max = ARENA_BYTES_MAX as u64;
+    for (told, made, reason) in [
+        (max, max, ""),
+        (max + 4096, max + 4096, "limits.peer_mib"),
+        (1 << 40, 1 << 40, "limits.peer_mib"),
+        (4096, max, "limits.peer_mib"),
+        (u64::MAX, 4096, "malformed"),
+    ] {
+        let arena = unsealed(made, SEALS);
+        let packet = Packet { arena_bytes: told, ..accept() }.encode();
+        let result = answered(ShmConfig::default(), &packet, &[arena.as_fd(), bell.as_fd()]);
+        let error = result.err().map_or_else(String::new, |error| error.to_string());
+        assert_eq!(error.is_empty(), reason.is_empty(), "{made} bytes, told {told}: {error}");
+        assert!(error.contains(reason), "{made} bytes, told {told}: {error}");
+    }
+}
+
+/// Configure less shared memory with a process than two arenas have. Expect no connection, and an error that says why.
+#[test]
+fn an_arena_that_the_listener_has_no_room_for_is_not_sent() {
+    let connector = |config| ShmConnector::new(config).unwrap();
+    let server = connector(ShmConfig { peer_memory_bytes_max: 30 << 20, ..ShmConfig::default() });
+    let address = format!("shm:listeners-{}-room", std::process::id());
+    let (acceptor, _endpoints) = accept_into_channel(Some(1));
+    let _listener = server.listen(&ListenRequest::new(&address), acceptor).unwrap();
+    let request = ConnectRequest::new(&address, PATIENCE);
+    let error = connector(ShmConfig::default()).connect(&request).unwrap_err().to_string();
+    assert!(error.contains("raise limits.peer_mib there"), "{error}");
 }
 
 /// Answer of a connector to slabs that a listener lends it, and that it has to map, all else being right.

@@ -473,8 +473,8 @@ fn down(mut next: impl FnMut() -> Event) -> DownCause {
 pub(crate) fn accept_into_channel(core: Option<usize>) -> (Box<dyn Acceptor>, Receiver<Endpoint>) {
     struct HandOver(Option<usize>, Sender<Endpoint>);
     impl Acceptor for HandOver {
-        fn pick_core(&mut self, _full: &[usize]) -> Option<usize> {
-            self.0
+        fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
+            self.0.filter(|core| !full.contains(core))
         }
 
         fn accepted(&mut self, _core: usize, endpoint: Endpoint) {
