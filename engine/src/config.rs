@@ -22,8 +22,8 @@ pub use enums::{
     BulkView, ConfigRole, Driver, IdlePolicy, OnPanic, Registration, StatsExport, Want,
 };
 pub use keys::{
-    KEYS, RawConfig, RawCores, RawFabric, RawHost, RawLimits, RawMem, RawPoll, RawRpc, RawShm,
-    RawStats, RawVerbs,
+    KEYS, RawConfig, RawCores, RawFabric, RawHost, RawIwarp, RawLimits, RawMem, RawPoll, RawRpc,
+    RawShm, RawStats, RawVerbs,
 };
 pub use ranges::{Limits, Step};
 pub use schema::{Field, Key};

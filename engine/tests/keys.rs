@@ -53,6 +53,7 @@ verbs.ack_timeout        src/api/engine/tests.rs::keys_of_queue_pairs_reach_the_
 verbs.tos                src/api/engine/tests.rs::keys_of_queue_pairs_reach_the_driver_of_rdma_devices
 verbs.registration       src/api/engine/tests.rs::keys_of_memory_reach_the_driver_of_rdma_devices
 verbs.connect_timeout_ms src/api/engine/tests.rs::keys_of_queue_pairs_reach_the_driver_of_rdma_devices
+iwarp.crc                src/api/engine/tests.rs::keys_of_sockets_reach_their_driver
 limits.conns             tests/api_calls.rs::more_connections_than_configured_are_refused_until_one_goes
 limits.handshakes        tests/keys/messages.rs::one_handshake_more_than_configured_ends_the_oldest
 limits.host_conns        src/api/engine/tests.rs::keys_of_connections_reach_the_driver_of_rdma_devices

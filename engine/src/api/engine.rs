@@ -553,6 +553,7 @@ fn iwarp_config(config: &Config) -> IwarpConfig {
         send_queue_depth: config.send_queue_depth(),
         reads_out_max: config.device_reads_max(),
         reads_in_max: config.device_reads_max(),
+        crc: config.iwarp_crc(),
         arena: memory::classes(config.conn_arena_bytes(), largest),
         keys_max: config.keys_max(),
         conns_max: config.conns_max(),

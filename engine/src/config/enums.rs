@@ -154,6 +154,7 @@ choice!(Driver: "shm" => Shm, "verbs" => Verbs, "iwarp" => Iwarp);
 choice!(
     Registration: "auto" => Auto, "buffer" => Buffer, "window" => Window, "pool" => Pool
 );
+choice!(bool: "on" => (true), "off" => (false));
 choice!(StatsExport: "none" => None, "socket" => Socket);
 choice!(
     Option<Protection>: "auto" => (None), "none" => (Some(Protection::None)),

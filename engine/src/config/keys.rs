@@ -380,7 +380,7 @@ groups! {
             effect: "Driver of all connections of an engine: shared memory, RDMA devices, or iWARP over \
                      TCP sockets.",
             reason: "No device is needed; the programs here choose by the address they are given.",
-            related: ["verbs.device", "shm.ring_slots"],
+            related: ["verbs.device", "shm.ring_slots", "iwarp.crc"],
         }
     }
     /// The shared-memory fabric.
@@ -433,6 +433,18 @@ groups! {
                      request may take as long as the caller allows.",
             reason: "Several ARP requests; an absent host is reported as such.",
             related: ["limits.handshakes"],
+        }
+    }
+    /// The fabric of TCP sockets.
+    iwarp: RawIwarp {
+        crc: bool = true => Choice {
+            get: iwarp_crc -> bool,
+            effect: "CRC32c of every message over iwarp://, in both directions. Both ends need off to \
+                     leave it out; siw of Linux leaves it out if its peer does.",
+            reason: "The checksum of TCP is weak. off saves a pass over the bytes at each end, for links \
+                     that are protected otherwise: within one host, or by IPsec.",
+            origin: "RFC 5044 section 4.4",
+            related: ["fabric.driver"],
         }
     }
     /// Admission.

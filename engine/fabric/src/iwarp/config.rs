@@ -17,7 +17,7 @@ pub struct IwarpConfig {
     pub reads_out_max: u8,
     /// RDMA Reads outstanding at this side of a connection (IRD), at most.
     pub reads_in_max: u8,
-    /// Ask for CRCs. Without them only if the peer does not ask, either.
+    /// Ask for CRCs (RFC 5044 section 4.4). Without them only if the peer does not ask, either.
     pub crc: bool,
     /// Time that an arrived message waits for a receive, and everything behind it, before the connection ends.
     pub receive_patience: Duration,

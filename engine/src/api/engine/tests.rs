@@ -62,6 +62,13 @@ fn keys_of_shared_memory_reach_its_driver() {
     assert!((63 << 20..=64 << 20).contains(&arena_bytes), "{arena_bytes}");
 }
 
+#[test]
+fn keys_of_sockets_reach_their_driver() {
+    let of = |change: fn(&mut RawConfig)| iwarp_config(&changed(change));
+    assert!(of(|_| {}).crc);
+    assert!(!of(|raw| raw.iwarp.crc = false).crc);
+}
+
 #[cfg(feature = "verbs")]
 #[test]
 fn keys_of_connections_reach_the_driver_of_rdma_devices() {
