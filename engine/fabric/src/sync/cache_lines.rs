@@ -5,8 +5,8 @@
 use super::CachePadded;
 use super::words::{PADDED_WORDS, WORD_BYTES};
 
-/// Two cache lines, which processors fetch together.
-pub const APART_BYTES: usize = align_of::<CachePadded<u8>>();
+/// Two cache lines, which processors fetch together. Half of one on s390x, where only the order of bytes is tested.
+pub const APART_BYTES: usize = if cfg!(byte_order) { 128 } else { align_of::<CachePadded<u8>>() };
 
 // Shared memory is laid out in words.
 const _: () = assert!(APART_BYTES <= PADDED_WORDS * WORD_BYTES);

@@ -1,6 +1,7 @@
 //! Instructions of 64-bit Arm. `x86_64.rs` has the contracts of the functions.
 
-use super::{BLOCK_BYTES, Block, LINE_BYTES, copy_blocks};
+use super::{BLOCK_BYTES, Block, copy_blocks};
+use crate::sync::words::LINE_BYTES;
 use std::arch::aarch64::uint8x16_t;
 use std::arch::asm;
 use std::ptr::NonNull;

@@ -4,9 +4,10 @@
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(byte_order, path = "any.rs")]
 mod native;
 
-use super::words::{BLOCK_BYTES, Block, LINE_BYTES};
+use super::words::{BLOCK_BYTES, Block};
 pub(crate) use native::{copy_bytes, load_block, prefetch, prefetch_write, store_block};
 pub(crate) use native::{counter_is_usable, read_counter};
 

@@ -1,6 +1,7 @@
 //! Instructions of x86-64.
 
-use super::{BLOCK_BYTES, Block, LINE_BYTES, copy_blocks};
+use super::{BLOCK_BYTES, Block, copy_blocks};
+use crate::sync::words::LINE_BYTES;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __m128i, _MM_HINT_T0, _mm_prefetch, _rdtsc};
 use std::ptr::NonNull;
