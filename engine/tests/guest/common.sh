@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # What the scripts on the host side share: where the cache is, and how one ends. Sourced by kit,
-# run, pair, suite and tshark.
+# run, pair, suite, tshark and .ci/arm.
 
 # Kits of all kernels and harness versions live here; nothing is written elsewhere outside /tmp.
 # shellcheck disable=SC2034 # read by those who source this
@@ -8,6 +8,9 @@ cache=${SPINRPC_GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/spinrpc-guest}
 
 # The status of a guest that never finished, and of a harness that cannot start one.
 readonly BROKEN=125
+
+# Architecture of the guest, in Debian's words. For another one than the host's, packages come from lists of their own.
+arch=${SPINRPC_GUEST_ARCH:-amd64}
 
 # What apt says is read.
 export LC_ALL=C
@@ -44,6 +47,7 @@ need() {
     for pair in "$@"; do
         command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
     done
+    local arch=amd64
     [ ${#missing[@]} -gt 0 ] || return 0
     echo "guest: installing ${missing[*]}" >&2
     mkdir -p "$cache"
@@ -61,16 +65,58 @@ need() {
 # are there lack it or are out of date. Only then is its complaint of interest.
 with_lists() {
     "$@" >/dev/null 2>&1 && return
-    as_root apt-get update -qq >&2 || true
+    update_lists || true
     "$@" >/dev/null
 }
 
+# lists: the directory of apt's lists of packages of $arch.
+lists() {
+    if [ "$arch" = amd64 ]; then echo /var/lib/apt/lists; else echo "$cache/apt-$arch/lists"; fi
+}
+
+# update_lists: fetches them again. Root is needed for the host's only.
+update_lists() {
+    if [ "$arch" = amd64 ]; then
+        as_root apt-get update -qq >&2
+    else
+        foreign_apt apt-get update -qq >&2
+    fi
+}
+
+# of_arch COMMAND...: one of apt's, which reads packages of $arch.
+of_arch() {
+    if [ "$arch" = amd64 ]; then
+        "$@"
+    else
+        [ -d "$(lists)/partial" ] || update_lists || return
+        foreign_apt "$@"
+    fi
+}
+
+# foreign_apt COMMAND...: with the host's sources, as if nothing was installed.
+foreign_apt() {
+    local own=$cache/apt-$arch
+    mkdir -p "$own/cache"
+    : >"$own/status"
+    cat >"$own/conf.$$" <<END
+APT::Architecture "$arch";
+APT::Architectures { "$arch"; };
+APT::Sandbox::User "root";
+Acquire::Retries "5";
+Dir::State "$own";
+Dir::State::status "$own/status";
+Dir::Cache "$own/cache";
+END
+    mv "$own/conf.$$" "$own/conf"
+    APT_CONFIG=$own/conf "$@"
+}
+
 # closure PACKAGE...: the packages and the libraries they need, but for those of the C library,
-# which every host has. Asking apt spares us the names, which change between releases.
+# which every host has for its own programs. Asking apt spares us the names, which change between releases.
 closure() {
     local known=" $* " todo=("$@") found package
     while [ ${#todo[@]} -gt 0 ]; do
-        found=$(apt-cache depends "${todo[@]}" | sed -n 's/^ *|\?Depends: \(lib[^ ]*\)$/\1/p' | sort -u)
+        found=$(of_arch apt-cache depends "${todo[@]}" | sed -n 's/^ *|\?\(Pre\)\?Depends: \(lib[^ ]*\)$/\2/p' | sort -u)
         todo=()
         for package in $found; do
             case "$package $known" in
@@ -82,17 +128,35 @@ closure() {
     echo "$known"
 }
 
-# unpack DIRECTORY PACKAGE...: their files, without installing anything. PACKAGE may be NAME=VERSION.
-unpack() {
-    local into=$1 debs=$1.debs deb
+# download DIRECTORY PACKAGE...: as files .deb. PACKAGE may be NAME=VERSION.
+download() {
+    local into=$1
     shift
-    mkdir -p "$into" "$debs"
+    mkdir -p "$into"
     # The sandbox user of apt cannot write to a directory of root's; without one nothing is lost,
     # since apt checks signatures by itself.
-    (cd "$debs" && with_lists apt-get download -qq -o APT::Sandbox::User=root "$@") ||
+    (cd "$into" && with_lists of_arch apt-get download -qq -o APT::Sandbox::User=root "$@") ||
         fail "apt-get cannot download these packages: $*"
+}
+
+# unpack DIRECTORY PACKAGE...: their files, without installing anything.
+unpack() {
+    local into=$1 debs=$1.debs deb
+    mkdir -p "$into"
+    download "$debs" "${@:2}"
     for deb in "$debs"/*.deb; do
         dpkg -x "$deb" "$into"
     done
     rm -rf "$debs"
+}
+
+# merge_usr TREE: as on a host, where /bin is a link to usr/bin.
+merge_usr() {
+    local directory
+    for directory in bin sbin lib lib64; do
+        [ -d "$1/$directory" ] || continue
+        mkdir -p "$1/usr/$directory"
+        cp -a "$1/$directory/." "$1/usr/$directory/"
+        rm -r "${1:?}/$directory"
+    done
 }

@@ -6,7 +6,7 @@
 #   if on_host; then in_guest --timeout 60; exit; fi
 #   check 'what is to hold' COMMAND...
 #
-# SPINRPC_BIN is the directory of the programs under test (without it, where suite builds them),
+# SPINRPC_BIN is the directory of the programs under test (without it, where suite builds them for amd64),
 # SPINRPC_OUT that for what is left over (console, dmesg, wire.pcap); suite sets both.
 guest=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 me=$(readlink -f "$0")
