@@ -43,7 +43,6 @@ const VAIN: &[Vain] = &[
     }),
     (&["rpc.msgp_align_bytes"], "rpc.protocol", |raw| !raw.rpc.protocol.has_padded_messages()),
     (&["limits.host_conns"], "fabric.driver", |raw| raw.fabric.driver == Driver::Shm),
-    (&["iwarp.crc"], "fabric.driver", |raw| raw.fabric.driver != Driver::Iwarp),
     (&["mem.conn_arena_mib"], "fabric.driver", |raw| raw.fabric.driver == Driver::Iwarp),
     (&["mem.conn_arena_mib"], "verbs.registration", |raw| {
         raw.fabric.driver == Driver::Verbs

@@ -11,6 +11,7 @@ readonly BROKEN=125
 
 # Architecture of the guest, in Debian's words. For another one than the host's, packages come from lists of their own.
 arch=${SPINRPC_GUEST_ARCH:-amd64}
+case $arch in amd64 | arm64) ;; *) echo "guest: SPINRPC_GUEST_ARCH is amd64 or arm64, and not $arch" >&2 && exit $BROKEN ;; esac
 
 # What apt says is read.
 export LC_ALL=C
@@ -116,7 +117,7 @@ END
 closure() {
     local known=" $* " todo=("$@") found package
     while [ ${#todo[@]} -gt 0 ]; do
-        found=$(of_arch apt-cache depends "${todo[@]}" | sed -n 's/^ *|\?\(Pre\)\?Depends: \(lib[^ ]*\)$/\2/p' | sort -u)
+        found=$(of_arch apt-cache depends "${todo[@]}" | sed -n 's/^ *|\?\(Pre\)\?Depends: \(lib[^ ]*\)$/\2/p' | sort -u) || return
         todo=()
         for package in $found; do
             case "$package $known" in

@@ -6,11 +6,15 @@
 #   if on_host; then in_guest --timeout 60; exit; fi
 #   check 'what is to hold' COMMAND...
 #
-# SPINRPC_BIN is the directory of the programs under test (without it, where suite builds them for amd64),
+# SPINRPC_BIN is the directory of the programs under test (without it, where suite builds them),
 # SPINRPC_OUT that for what is left over (console, dmesg, wire.pcap); suite sets both.
 guest=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 me=$(readlink -f "$0")
-bin=${SPINRPC_BIN:-$guest/../../../target/unlinked/release}
+case ${SPINRPC_GUEST_ARCH-} in
+    arm64) built=aarch64-unknown-linux-gnu/release ;;
+    *) built=release ;;
+esac
+bin=${SPINRPC_BIN:-$guest/../../../target/unlinked/$built}
 
 on_host() {
     [ -z "${SPINRPC_GUEST-}" ]

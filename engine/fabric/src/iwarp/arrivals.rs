@@ -41,6 +41,9 @@ impl QueuePair {
     }
 
     fn receive(&mut self) {
+        if self.ring.room().is_empty() {
+            return;
+        }
         match (self.fill(), self.input.send_error) {
             (Moved::Bytes(_), _) => {}
             (Moved::Failed(error), _) | (Moved::End | Moved::NotNow, Some(error)) => {
@@ -51,7 +54,7 @@ impl QueuePair {
         }
     }
 
-    /// Receives what there is room for. The kernel tells of what comes later.
+    /// Receives once, up to the end of the ring. The kernel tells of what comes later.
     pub(super) fn fill(&mut self) -> Moved {
         let room = self.ring.room().len();
         if room == 0 {

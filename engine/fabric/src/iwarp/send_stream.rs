@@ -207,7 +207,7 @@ impl SendStream {
     fn send_pieces<const COUNT: usize>(&self, socket: impl AsFd, exposures: &Exposures) -> Moved {
         let mut slices = [IoSlice::new(&[]); COUNT];
         self.gather(&mut slices, exposures);
-        socket::send_all(socket, &slices[..self.pieces.len().min(COUNT)])
+        socket::send(socket, &slices[..self.pieces.len().min(COUNT)])
     }
 
     fn gather<'a>(&'a self, into: &mut [IoSlice<'a>], exposures: &'a Exposures) {

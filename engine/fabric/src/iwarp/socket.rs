@@ -5,7 +5,7 @@ use super::wire::Readable;
 use crate::sys::socket_option;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg,
+    RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg,
     sockopt::{
         set_socket_keepalive, set_socket_linger, set_tcp_keepcnt, set_tcp_keepidle,
         set_tcp_keepintvl, set_tcp_nodelay, set_tcp_user_timeout,
@@ -72,11 +72,11 @@ pub(super) fn cause_of(error: Errno) -> DownCause {
 }
 
 /// Sends as much as the socket takes (system call).
-pub(super) fn send_all(socket: impl AsFd, pieces: &[IoSlice<'_>]) -> Moved {
+pub(super) fn send(socket: impl AsFd, pieces: &[IoSlice<'_>]) -> Moved {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let sent = match pieces {
         // Short messages: a list costs the kernel more.
-        [piece] => send(socket, piece, flags),
+        [piece] => rustix::net::send(socket, piece, flags),
         _ => sendmsg(socket, pieces, &mut SendAncillaryBuffer::default(), flags),
     };
     match sent {
@@ -125,7 +125,7 @@ impl ReceiveRing {
         self.start = if self.len == 0 { 0 } else { (self.start + count) % self.bytes.len() };
     }
 
-    /// Receives as much as there is, and [room](Self::room) for (system call).
+    /// Receives into its [room](Self::room), once (system call).
     pub(super) fn fill(&mut self, socket: impl AsFd) -> Moved {
         let room = self.room();
         match recv(socket, &mut self.bytes[room], RecvFlags::DONTWAIT) {
@@ -194,7 +194,7 @@ mod tests {
 
         let (mut near, far) = pair();
         prepare(&far).unwrap();
-        assert_eq!(send_all(&far, &[IoSlice::new(b"unread")]), Moved::Bytes(6));
+        assert_eq!(send(&far, &[IoSlice::new(b"unread")]), Moved::Bytes(6));
         near.read_exact(&mut [0; 1]).unwrap();
         drop(near);
         let ended = loop {

@@ -213,12 +213,14 @@ impl Connector for ShmConnector {
         if !slab_limits.accept(&accept) {
             return Err(refused(Refusal::Malformed.into()));
         }
-        let arena_bytes = environment.arena_bytes_max().min(accept.arena_bytes as usize);
-        let bytes = arena_bytes.saturating_add(accept.slab_bytes as usize);
+        if accept.arena_bytes > environment.arena_bytes_max() as u64 {
+            return Err(attempt.cannot(ARENA_LIMIT, None));
+        }
+        let bytes = (accept.arena_bytes as usize).saturating_add(accept.slab_bytes as usize);
         let memory = environment
             .take_memory(core_index, credentials, layout, bytes)
             .ok_or_else(|| attempt.cannot(MEMORY_LIMIT, None))?;
-        let theirs = Theirs::map(&accept, fds, slabs, arena_bytes).map_err(refused)?;
+        let theirs = Theirs::map(&accept, fds, slabs).map_err(refused)?;
         theirs.slabs.iter().for_each(BorrowedMemory::prefault);
         handshake::take(&socket).map_err(|error| refused(error.into()))?;
         socket.refuse_descriptors();
@@ -256,6 +258,7 @@ impl Connector for ShmConnector {
     }
 }
 
+const ARENA_LIMIT: &str = "the arena of the listener is larger than limits.peer_mib leaves here";
 const MEMORY_LIMIT: &str = "the shared memory of this core, or of the connections with that process, \
                             would exceed limits.core_mib or limits.peer_mib";
 

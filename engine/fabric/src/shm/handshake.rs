@@ -308,9 +308,8 @@ impl Theirs {
         packet: &Packet,
         [arena, bell]: [PeerFd; 2],
         slabs: Vec<PeerFd>,
-        arena_max: usize,
     ) -> Result<Self, HandshakeError> {
-        let arena = map_arena(arena, packet.arena_bytes, arena_max)?;
+        let arena = map_arena(arena, packet.arena_bytes)?;
         Ok(Self { arena, bell: map_bell(bell)?, slabs: map_slabs(slabs, packet.slab_bytes)? })
     }
 }
@@ -344,12 +343,9 @@ pub(super) fn map_connection(
     Ok(Window::new(Arc::new(memory)))
 }
 
-pub(super) fn map_arena(
-    fd: PeerFd,
-    bytes: u64,
-    bytes_max: usize,
-) -> Result<Window, HandshakeError> {
-    let memory = map(None, fd, bytes_max, Refusal::Limits)?;
+pub(super) fn map_arena(fd: PeerFd, bytes: u64) -> Result<Window, HandshakeError> {
+    let bytes_max = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let memory = map(None, fd, bytes_max, Refusal::Malformed)?;
     if memory.len() as u64 != bytes {
         return Err(Refusal::Malformed.into());
     }

@@ -250,7 +250,7 @@ fn accept_hello(
     let seat = take_seat(environment, listener.acceptor.as_mut(), peer, bytes)?;
     let core = seat.own.place.core();
     let window = handshake::map_connection(connection, layout, core)?;
-    let theirs = Theirs::map(&hello, [arena, bell], slabs, hello.arena_bytes as usize)?;
+    let theirs = Theirs::map(&hello, [arena, bell], slabs)?;
     handshake::place_near(&window, layout, Side::Listener, core.node());
     // Those of the connector exist, if it does as it should.
     handshake::prefault_idle(&window, layout, Side::Connector);

@@ -157,7 +157,7 @@ impl Attacker {
         let hello = Packet { slabs: slab.iter().count() as u32, slab_bytes, ..hello() };
         socket::write(socket.as_fd(), &hello.encode(), &fds).unwrap();
         let (answer, [arena, bell], _) = answer(&socket).unwrap();
-        let victims_arena = handshake::map_arena(arena, answer.arena_bytes, 1 << 30).unwrap();
+        let victims_arena = handshake::map_arena(arena, answer.arena_bytes).unwrap();
         Self {
             ring: layout.ring(Side::Connector),
             victims_ring: layout.ring(Side::Listener),
@@ -293,7 +293,7 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
         (&[huge.as_fd(), arena, bell], Refusal::Malformed),
         (&[event.as_fd(), arena, bell], Refusal::Malformed),
         (&[file.as_fd(), arena, bell], Refusal::Malformed),
-        (&[memory, huge.as_fd(), bell], Refusal::Limits),
+        (&[memory, huge.as_fd(), bell], Refusal::Malformed),
         (&[memory, small.as_fd(), bell], Refusal::Malformed),
         (&[memory, arena, huge.as_fd()], Refusal::Malformed),
     ];
@@ -434,7 +434,7 @@ fn memory_that_the_system_cannot_map_is_no_malformed_handshake() {
     let memory = unsealed(bytes, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL);
     socket::write(sender.as_fd(), &hello().encode(), &[memory.as_fd()]).unwrap();
     let (_, [fd], _) = receive(&receiver, Kind::Hello).unwrap();
-    let error = handshake::map_arena(fd, bytes, usize::MAX).unwrap_err();
+    let error = handshake::map_arena(fd, bytes).unwrap_err();
     assert_eq!(error.refusal(), Refusal::Resources);
 }
 

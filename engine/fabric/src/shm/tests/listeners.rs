@@ -85,8 +85,8 @@ fn arenas_that_a_listener_may_not_have_are_refused() {
         (max, max, ""),
         (max + 4096, max + 4096, "limits.peer_mib"),
         (1 << 40, 1 << 40, "limits.peer_mib"),
-        (4096, max, "limits.peer_mib"),
-        (u64::MAX, 4096, "malformed"),
+        (4096, max, "malformed"),
+        (u64::MAX, 4096, "limits.peer_mib"),
     ] {
         let arena = unsealed(made, SEALS);
         let packet = Packet { arena_bytes: told, ..accept() }.encode();

@@ -1,4 +1,4 @@
-//! No instructions of a processor, by `--cfg byte_order`: for tests on s390x, whose bytes have the other order. Rings of shared memory are not
+//! Without instructions of one processor: for tests on s390x, whose bytes have the other order (`--cfg byte_order`). Rings of shared memory are not
 //! ready for that order. `x86_64.rs` has the contracts of the functions.
 
 use super::{BLOCK_BYTES, Block, copy_blocks};

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 /// Reasons of the InfiniBand connection manager (InfiniBand Architecture 12.6.7.2).
 const INVALID_SERVICE_ID: i32 = 8;
-const STALE_CONNECTION: i32 = 10;
+pub(super) const STALE_CONNECTION: i32 = 10;
 const CONSUMER_DEFINED: i32 = 28;
 
 const SAID_LETTERS_MAX: usize = 56;

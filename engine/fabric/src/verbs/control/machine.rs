@@ -12,6 +12,7 @@
 //! when the connection is established, and until then a failure frees everything at once.
 
 use super::super::super::DownCause;
+use super::failure::STALE_CONNECTION;
 use std::io;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,8 +198,11 @@ impl State {
 
 fn cause(event: &Event) -> Option<DownCause> {
     match event {
-        // The peer has left before the handshake was over on its side: its connection manager refuses what it had agreed to.
-        Event::Disconnected | Event::Failed(Failure::Manager { step: Step::Rejected, .. }) => {
+        Event::Disconnected => Some(DownCause::Remote),
+        // A peer that leaves while this side's last word of the handshake is under way refuses it.
+        Event::Failed(Failure::Manager { step: Step::Rejected, status, .. })
+            if *status != STALE_CONNECTION =>
+        {
             Some(DownCause::Remote)
         }
         Event::DeviceRemoved => Some(DownCause::DeviceRemoved),
@@ -343,6 +347,13 @@ mod tests {
         }
         let expected: Vec<_> = TABLE.trim().lines().map(str::trim).collect();
         assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn a_connection_that_the_peers_host_does_not_know_was_not_closed_by_the_peer() {
+        let stale = Event::Failed(Failure::of(Step::Rejected, STALE_CONNECTION));
+        let ended = (State::Over, Action::End(DownCause::Unreachable));
+        assert_eq!(State::Accepting.on(stale), ended);
     }
 
     /// Feeds these events in order. Returns the state at the end, and the actions.

@@ -176,6 +176,7 @@ fn an_endpoint_that_is_dropped_is_an_end_for_the_peer(host: &str) {
     until("the acceptance", || link(&far).state.is_established());
     drop(near);
     until("the end", || link(&far).state.over().is_some());
+    assert_eq!(link(&far).state.over(), Some(&DownCause::Remote));
 }
 
 /// Connect with keys that live as long as the connection. Expect memory without references to it.
