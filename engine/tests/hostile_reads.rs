@@ -215,7 +215,11 @@ fn without_rdma_done_memory_comes_back_when_the_window_is_over() {
         ask(&mut peer, xid);
         match peer.hear().words()[3] {
             NOMSG => slices.push(xid),
-            other => assert_eq!(other, MSG, "SYSTEM_ERR while all memory is lent"),
+            other => {
+                assert_eq!(other, MSG, "SYSTEM_ERR while all memory is lent");
+                // It gives no key back: more of them would take all of the peer's own memory.
+                break;
+            }
         }
     }
     assert!(!slices.is_empty());
