@@ -1,5 +1,5 @@
-//! Without instructions of one processor: for tests on s390x, whose bytes have the other order (`--cfg byte_order`). Rings of shared memory are not
-//! ready for that order. `x86_64.rs` has the contracts of the functions.
+//! Without instructions of one processor: for tests on s390x, whose bytes have the other order (`--cfg byte_order`).
+//! Rings of shared memory are not ready for that order. `x86_64.rs` has the contracts of the functions.
 
 use super::{BLOCK_BYTES, Block, copy_blocks};
 use std::ptr::NonNull;

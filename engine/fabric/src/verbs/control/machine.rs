@@ -199,7 +199,7 @@ impl State {
 fn cause(event: &Event) -> Option<DownCause> {
     match event {
         Event::Disconnected => Some(DownCause::Remote),
-        // A peer that leaves while this side's last word of the handshake is under way refuses it.
+        // A peer that leaves before this side's last message of the handshake has arrived refuses it.
         Event::Failed(Failure::Manager { step: Step::Rejected, status, .. })
             if *status != STALE_CONNECTION =>
         {
