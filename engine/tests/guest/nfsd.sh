@@ -1,32 +1,19 @@
 # shellcheck shell=bash
-# The NFS server under test, and mounts of it by the kernel's client. Sourced by the scenarios nfsd*,
-# which take --full: as long as the test is worth, and not as short as CI needs it (SPINRPC_FULL=1).
+# The NFS server under test, and mounts of it by the kernel's client. Sourced by the scenarios nfsd*.
 #
 # SPINRPC_NFSD=kernel tests the kernel's server instead of ours. What fails there as well is the test's
 # own fault, or the client's.
 nfsd=${SPINRPC_NFSD:-spin}
-full=${SPINRPC_FULL:-}
-for option; do
-    case $option in
-        --full) full=1 ;;
-        *) echo "guest: options: --full" >&2 && exit 125 ;;
-    esac
-done
 
 # in_nfs_guest OPTIONS...: as in_guest.
 in_nfs_guest() {
-    SPINRPC_NFSD=$nfsd SPINRPC_FULL=$full in_guest --env SPINRPC_NFSD --env SPINRPC_FULL "$@"
+    SPINRPC_NFSD=$nfsd in_guest --env SPINRPC_NFSD "$@"
 }
 
 # needs COMMAND=PACKAGE...: programs of the host that the guest is to have.
 needs() {
     # shellcheck source=common.sh
     (. "${guest:?}/common.sh" && need "$@")
-}
-
-# either SHORT FULL: the one or the other.
-either() {
-    if [ -n "$full" ]; then echo "$2"; else echo "$1"; fi
 }
 
 # server_up: a server of four directories, with MOUNT at TCP port 20048 and known to rpcbind:

@@ -7,7 +7,8 @@
 #   check 'what is to hold' COMMAND...
 #
 # SPINRPC_BIN is the directory of the programs under test (without it, where suite builds them),
-# SPINRPC_OUT that for what is left over (console, dmesg, wire.pcap); suite sets both.
+# SPINRPC_OUT that for what is left over (console, dmesg, wire.pcap); suite sets both. With --full or SPINRPC_FULL=1 a scenario is as
+# long as the test is worth, and goes over both devices, and without it is as short as CI needs it.
 guest=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 me=$(readlink -f "$0")
 case ${SPINRPC_GUEST_ARCH-} in
@@ -15,6 +16,18 @@ case ${SPINRPC_GUEST_ARCH-} in
     *) built=release ;;
 esac
 bin=${SPINRPC_BIN:-$guest/../../../target/unlinked/$built}
+full=${SPINRPC_FULL-}
+for option; do
+    case $option in
+        --full) full=1 ;;
+        *) echo "guest: options: --full" >&2 && exit 125 ;;
+    esac
+done
+
+# either SHORT FULL: the one or the other.
+either() {
+    if [ -n "$full" ]; then echo "$2"; else echo "$1"; fi
+}
 
 on_host() {
     [ -z "${SPINRPC_GUEST-}" ]
@@ -22,13 +35,13 @@ on_host() {
 
 # in_guest OPTIONS...: this script in a guest; the options are those of run.
 in_guest() {
-    setpriv --pdeathsig TERM "$guest/run" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" "$@" -- "$me" || died
+    setpriv --pdeathsig TERM "$guest/run" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" --env SPINRPC_FULL="$full" "$@" -- "$me" || died
 }
 
 # in_pair OPTIONS...: this script in both guests of a pair; the options are those of pair. Which
 # one it is in, SPINRPC_GUEST says: a or b.
 in_pair() {
-    setpriv --pdeathsig TERM "$guest/pair" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" "$@" "$me" "$me" || died
+    setpriv --pdeathsig TERM "$guest/pair" --out "$SPINRPC_OUT" --env SPINRPC_BIN="$bin" --env SPINRPC_FULL="$full" "$@" "$me" "$me" || died
 }
 
 # died: passes the status on; a guest that did not finish left behind what it was at.

@@ -1,12 +1,7 @@
 # shellcheck shell=bash
 # Servers measured in turns by the same client: tables of medians. Sourced after nfsd.sh by nfsd-speed and kerberos, which set
 # $WORK, lines of operation, size and depth, and $place, the first word of the rows.
-ROUNDS=$(either 1 5)
-# What does not start in the measured time is no figure, and on a busy host sixteen pieces of 1 MiB take
-# more than half a second in emulation: the short round counts calls. They also end sixteen at a time, so that
-# their rate is exact only over several seconds.
-read -ra SPAN <<<"$(either '--duration 20s --calls 200' '--duration 1s')"
-read -ra LONG_SPAN <<<"$(either "${SPAN[*]}" '--duration 4s')"
+ROUNDS=5
 
 # As in profile verbs-rxe: a core that sleeps between two short calls wakes late, and one that does not sleep during a long
 # transfer takes the processor from the threads of the device. One server has these settings for both devices.
@@ -29,18 +24,17 @@ awake() {
     kill -STOP "$1"
 }
 
-# span SIZE: the options of one measurement.
-span() {
-    if [ "$1" = 1M ]; then echo "${LONG_SPAN[@]}"; else echo "${SPAN[@]}"; fi
+# duration SIZE: of one measurement. Pieces of 1 MiB end sixteen at a time, so that their rate is exact only over several seconds.
+duration() {
+    if [ "$1" = 1M ]; then echo 4s; else echo 1s; fi
 }
 
 # bench SERVER OPERATION SIZE DEPTH TARGET OPTIONS...: a line of JSON at the end of the row's file. The client polls, so
 # that the figures are the server's: one that sleeps between two calls adds its own time to wake up.
 bench() {
-    local row=/run/speed/${place:?}.$2.$3.$4.$1 options
-    read -ra options <<<"$(span "$3")"
-    options+=(--size "$3" --depth "$4" --overwrite --warmup 0.1s --set poll.mode=busy --json)
-    timeout 120 taskset -c 1 "$bin/spin-nfs" bench "$2" "$5" "${options[@]}" "${@:6}" | tee -a "$row"
+    local row=/run/speed/${place:?}.$2.$3.$4.$1
+    timeout 120 taskset -c 1 "$bin/spin-nfs" bench "$2" "$5" --duration "$(duration "$3")" --size "$3" --depth "$4" --overwrite \
+        --warmup 0.1s --set poll.mode=busy --json "${@:6}" | tee -a "$row"
 }
 
 # by_turns COMMAND SERVER...: all the work on one server after the other, as often as there are rounds.
