@@ -26,6 +26,28 @@ fn static_library() -> PathBuf {
     library
 }
 
+/// Libraries that the static one needs, by what it was built with, as for `install`.
+fn private_libraries() -> Vec<&'static str> {
+    let uses = |name: &str| {
+        let mut grep = Command::new("grep");
+        grep.args(["-aqF", name])
+            .arg(static_library())
+            .env("LC_ALL", "C")
+            .status()
+            .unwrap()
+            .success()
+    };
+    let mut libraries = Vec::new();
+    if cfg!(feature = "verbs") {
+        libraries.extend(["-libverbs", "-lrdmacm"]);
+    }
+    if uses("gss_krb5_export_lucid_sec_context") {
+        libraries.extend(["-lgssapi_krb5", "-lkrb5"]);
+    }
+    libraries.extend(["-lpthread", "-ldl", "-lm"]);
+    libraries
+}
+
 fn words(variable: &str) -> Vec<String> {
     env::var(variable).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
@@ -39,7 +61,7 @@ fn compile(source: &Path, test: &str) -> PathBuf {
     compiler.args(words("SPINRPC_CAPI_CFLAGS"));
     compiler.arg("-I").arg(crate_path("include")).arg(source).arg("-o").arg(&program);
     // Debug information of the library would take a hundred megabytes for each program, but says where it leaks.
-    compiler.arg(static_library()).args(["-Wl,--gc-sections", "-lpthread", "-ldl", "-lm"]);
+    compiler.arg(static_library()).arg("-Wl,--gc-sections").args(private_libraries());
     let output = compiler.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     program

@@ -69,10 +69,9 @@ fn play_one(seed: u64, trace: bool) -> ExitCode {
 /// Prints what broke with this seed, and how to see it.
 fn tell(seed: u64, failures: &[String]) {
     let what: String = failures.iter().map(|failure| format!("  {failure}\n")).collect();
-    let features = if cfg!(feature = "canary") { " --features canary" } else { "" };
     println!(
         "seed {seed} FAILED\n{what}\
-         cargo run --release -p spinrpc{features} --example sim -- --seed {seed} --trace"
+         cargo run --release -p spinrpc --example sim -- --seed {seed} --trace"
     );
 }
 
