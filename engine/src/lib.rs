@@ -86,8 +86,8 @@ pub use mem::SlabLayout;
 #[doc(inline)]
 pub use mem::{Bulk, ExposedBulk, SharedBulk};
 pub use reactor::{
-    Backpressure, CallId, CallSpec, Deferred, HandlerKind, HandlerPanic, Negotiated, NoReverse,
-    Progress, ReplyData, Resend, StatsSnapshot,
+    Backpressure, CallId, CallSpec, Deferred, Negotiated, NoReverse, Progress, ReplyData, Resend,
+    StatsSnapshot,
 };
 #[doc(inline)]
 pub use spinrpc_fabric as fabric;

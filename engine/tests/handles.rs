@@ -459,7 +459,7 @@ fn a_function_panics_with_a_refused_call_expect_the_core_to_go_on() {
         panic!("on the core: {reply:?}");
     });
     other.start_on_core(&bad, Token(0), NULL, CallSpec::short(), nothing).unwrap();
-    wait_until("the panic", || pair.engine.panics().len() == 1);
+    wait_until("the panic", || pair.engine.stats(0).unwrap().handler_panics == 1);
     assert_eq!(echo(&pair.client, b"goes on").unwrap(), b"goes on");
 }
 

@@ -25,9 +25,9 @@ use crate::fabric::sim::{Device, SimConnector};
 #[cfg(feature = "verbs")]
 use crate::fabric::verbs::{Registration, VerbsConfig, VerbsConnector};
 use crate::mem::{Slab, SlabLayout};
+use crate::reactor::StatsSnapshot;
 use crate::reactor::in_flight::panic_log::message_of;
 use crate::reactor::types::memory;
-use crate::reactor::{HandlerPanic, StatsSnapshot};
 use crate::sys::pinning;
 use spinrpc_proto::ids::{Program, Version};
 use std::sync::Arc;
@@ -387,30 +387,6 @@ impl Engine {
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.0.config
-    }
-
-    /// Panics of handlers that were caught; callable from any thread. There is one entry for each handler, program
-    /// and procedure, for the first 64 of them. The counter `handler_panics` of [`Engine::stats`] counts them all.
-    /// Each entry is logged at most once a second, with the number of panics since the last line. With `rpc.on_panic
-    /// = "end"` the first panic ends the engine; in a program built with `panic = "abort"` it ends the process.
-    ///
-    /// ```
-    /// use spinrpc::{Config, Engine, HandlerKind, HandlerPanic};
-    ///
-    /// fn report(engine: &Engine) {
-    ///     for HandlerPanic { handler, procedure, count, message, .. } in engine.panics() {
-    ///         let at = if handler == HandlerKind::Call { "a service" } else { "another handler" };
-    ///         eprintln!("{at} panicked {count} times, last at {procedure:?}: {message}");
-    ///     }
-    /// }
-    ///
-    /// let engine = Engine::new(Config::default())?;
-    /// report(&engine);
-    /// assert!(engine.panics().is_empty());
-    /// # Ok::<(), spinrpc::EngineError>(())
-    /// ```
-    pub fn panics(&self) -> Vec<HandlerPanic> {
-        self.0.panics.all()
     }
 
     /// Counters of a core, readable from any thread without disturbing the core; all zero before it runs.

@@ -25,7 +25,6 @@ use crate::control::ControlSocket;
 use crate::fabric::{ConnId, Connector, ListenRequest};
 use crate::reactor::in_flight::drain::DrainRequest;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
-use crate::reactor::in_flight::panic_log::PanicLog;
 use crate::reactor::in_flight::reply_cache::ReplyCache;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::turn::ArrivedMessages;
@@ -100,7 +99,6 @@ pub(super) struct Runtime {
     threads: Threads,
     pub(super) reply_cache: Option<Arc<ReplyCache>>,
     responders: Arc<Responders>,
-    pub(super) panics: Arc<PanicLog>,
     _claims: Vec<CpuClaim>,
     _polled: Option<PolledCpus>,
     #[expect(dead_code, reason = "lasts as long as the engine")]
@@ -155,7 +153,6 @@ impl Runtime {
         let observer = Observer::new(config.clone(), directory.clone(), shown, observed);
         Ok(Arc::new(Self {
             responders: Responders::new(&config),
-            panics: Arc::default(),
             _claims: claims,
             _polled: polled,
             observed: Self::let_observe(&config, threads, observer),
@@ -384,8 +381,7 @@ impl Runtime {
         let context = CoreContext { index, pool: pool.clone(), calls };
         let inbox = Arc::clone(&place.inbox);
         let reactor =
-            Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells))
-                .with_panics(Arc::clone(&self.panics));
+            Reactor::new(fabric, self.config.clone(), pool, inbox, Arc::clone(&place.cells));
         let cell = Rc::new(CoreCell::new(reactor));
         let ops = Rc::clone(&cell);
         let make = || self.make_services(&context, &ops);

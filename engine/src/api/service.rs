@@ -14,7 +14,7 @@ pub trait Service {
     /// It must not block: the core serves nothing else meanwhile.
     ///
     /// A panic, here or in any other handler, is caught: a call that has no answer yet is answered with
-    /// SYSTEM_ERR, the panic is logged and counted ([`Engine::panics`](crate::Engine::panics)), and the
+    /// SYSTEM_ERR, the panic is counted (`handler_panics` of [`Engine::stats`](crate::Engine::stats)), and the
     /// core goes on with the service as the panic left it. `rpc.on_panic = "end"` ends the engine instead, and an
     /// answer that the handler gave before is lost.
     fn call(&mut self, call: Call<'_>);

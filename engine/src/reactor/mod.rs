@@ -53,7 +53,6 @@ pub(crate) mod types;
 
 pub use in_flight::deferred::Deferred;
 pub use in_flight::latency::PROCEDURES_MEASURED;
-pub use in_flight::panic_log::{HandlerKind, HandlerPanic};
 pub use in_flight::roles::NoReverse;
 pub use types::calls::{Backpressure, CallId, CallSpec, Progress, Resend};
 pub use types::latency::{

@@ -8,21 +8,19 @@ use crate::reactor::state::core::CoreCell;
 use crate::sys::journal::event;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
 impl CoreCell {
     /// A handler panicked.
     #[cold]
     pub(crate) fn take_panic(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
-        let (log, policy, now_ns) = {
+        let (due, policy) = {
             let mut reactor = self.reactor();
-            reactor.stats().handler_panics += 1;
-            let now_ns = reactor.now_ns();
-            (Arc::clone(reactor.panics()), reactor.config().on_panic(), now_ns)
+            (reactor.count_panic(), reactor.config().on_panic())
         };
         let text = message_of(&*payload);
-        if let Some(panics) = log.add(place, text, now_ns) {
-            event!(ERROR, ?place, ?text, panics, "a handler panicked");
+        if let Some(panics) = due {
+            let PanicPlace { handler, program, procedure } = place;
+            event!(ERROR, ?handler, ?program, ?procedure, ?text, panics, "a handler panicked");
         }
         if policy == OnPanic::End {
             self.leave_turn();

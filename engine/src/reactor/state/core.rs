@@ -17,7 +17,7 @@ use crate::reactor::in_flight::gss_jobs::{Body, GssWork};
 use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::in_flight::origins::Origins;
-use crate::reactor::in_flight::panic_log::PanicLog;
+use crate::reactor::in_flight::panic_log::LogLimit;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::reconnecting::DetachedClients;
 use crate::reactor::in_flight::roles::Roles;
@@ -82,8 +82,7 @@ pub(crate) struct Core {
     /// Calls that have ended without an answer, in the order in which the application is told.
     ended: ended::EndedCalls,
     interrupted: DetachedClients,
-    /// Panics of handlers of all cores.
-    panics: Arc<PanicLog>,
+    panic_log: LogLimit,
     /// Replies of deferred calls. Those of calls whose answers have not arrived by mail are out; each has its place there.
     deferred: BoxPool<DeferredReply>,
     deferred_places: DeferredPlaces,
@@ -191,12 +190,6 @@ impl Reactor {
         cells: Arc<StatsCells>,
     ) -> Self {
         Self { core: Core::new(fabric, config, bulk, inbox, cells), conns: ConnTable::default() }
-    }
-
-    /// Sets the log of panics that the engine's cores share.
-    pub(crate) fn with_panics(mut self, panics: Arc<PanicLog>) -> Self {
-        self.core.panics = panics;
-        self
     }
 
     #[inline(always)]
@@ -342,7 +335,7 @@ impl Core {
             waiting: VecDeque::with_capacity(config.slots_per_conn()),
             ended: VecDeque::with_capacity(config.slots_per_conn()),
             interrupted: DetachedClients::default(),
-            panics: Arc::default(),
+            panic_log: LogLimit::default(),
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
             overdue: Overdue::default(),
@@ -379,7 +372,6 @@ impl Core {
         fabric: &AnyFabric,
         config: &Config,
         dialect: &CoreDialect,
-        panics: &Arc<PanicLog>,
         /// New connections are refused, and lost ones not replaced any more.
         is_shut_down: bool,
     }
@@ -398,6 +390,13 @@ impl Core {
     #[inline(always)]
     pub(in crate::reactor) fn stats(&mut self) -> &mut StatsSnapshot {
         &mut self.stats
+    }
+
+    /// Counts a panic of a handler. Returns the number of panics for the next log line, if one is due.
+    pub(in crate::reactor) fn count_panic(&mut self) -> Option<u64> {
+        self.stats.handler_panics += 1;
+        let now_ns = self.now_ns();
+        self.panic_log.count(now_ns)
     }
 
     pub(in crate::reactor) fn interrupted(&mut self) -> &mut DetachedClients {
