@@ -10,7 +10,6 @@ use crate::control::{
     render_latencies,
 };
 use crate::reactor::StatsCells;
-use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
 use crate::reactor::in_flight::observation::Observation;
 use crate::reactor::types::idle::IdleSwitch;
@@ -26,8 +25,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
 /// Lifetime of a result, which bounds the work that other processes can cause for cores.
 const FRESH: Duration = Duration::from_millis(10);
-/// Pause before a core whose mailbox was full is told again to measure no longer.
-const TELL_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Programs that a core serves, in the order of its services; there once they are made.
 pub(super) type Served = Arc<OnceLock<Box<[(Program, Version)]>>>;
@@ -38,44 +35,32 @@ pub(super) struct Observed {
     pub(super) cells: Arc<StatsCells>,
     pub(super) idle: Arc<IdleSwitch>,
     pub(super) served: Served,
-    /// Created by the first request for them.
-    pub(super) latencies: Option<Arc<Latencies>>,
     /// A letter is on its way: a core that does not read its mail gets one, and no more.
     pub(super) is_asked: bool,
 }
 
 impl Observed {
-    /// Tells the core to measure latencies. True if a letter went out, and `obeyed` will ring.
-    fn begin_measuring(&mut self, obeyed: &SyncSender<()>) -> bool {
-        let Some(served) = self.served.get() else { return false };
-        self.latencies.get_or_insert_with(|| Arc::new(Latencies::new(served, obeyed.clone())));
-        self.measure(true) == Some(true)
-    }
-
-    /// Asks the core to start or stop measuring. True if the letter was sent; `None` if its mailbox
-    /// is full.
-    fn measure(&self, is_wanted: bool) -> Option<bool> {
-        let latencies = self.latencies.as_ref().filter(|_| self.inbox.is_read());
-        let Some(latencies) = latencies.filter(|latencies| latencies.want(is_wanted)) else {
-            return Some(false);
-        };
-        if self.inbox.post(Mail::Measure(Arc::clone(latencies))).is_err() {
-            latencies.take_back();
-            return None;
+    /// Has the core measure latencies from one of its next turns on, or no longer.
+    fn measure(&self, is_wanted: bool) {
+        let latencies = self.inbox.latencies();
+        match self.served.get() {
+            Some(served) if is_wanted => latencies.begin(served),
+            _ => latencies.end(),
         }
-        Some(true)
+        if latencies.is_to_switch() {
+            self.inbox.wake();
+        }
     }
 
     fn is_measuring(&self) -> bool {
-        self.inbox.is_read() && self.latencies.as_ref().is_some_and(|latencies| latencies.is_on())
+        self.inbox.is_read() && self.inbox.latencies().is_on()
     }
 
     fn read_latencies(&self) -> CoreLatencies {
-        let latencies = self.latencies.iter();
         CoreLatencies {
             is_running: self.inbox.is_read(),
             is_measuring: self.is_measuring(),
-            measured: latencies.flat_map(|latencies| latencies.read()).collect(),
+            measured: self.inbox.latencies().read().collect(),
         }
     }
 }
@@ -94,8 +79,6 @@ pub(super) struct Observer {
     answers: Receiver<Box<Observation>>,
     round: u64,
     seen: Option<Seen>,
-    /// Rung when a core has begun to measure, or ended.
-    obeyed: (SyncSender<()>, Receiver<()>),
     lease_ends: Option<Instant>,
 }
 
@@ -126,8 +109,6 @@ impl Observer {
             answers,
             round: 0,
             seen: None,
-            // Each core may have obeyed twice: a letter that came late, and the next one.
-            obeyed: sync_channel(2 * cores.len()),
             lease_ends: None,
             cores,
         }
@@ -182,24 +163,6 @@ impl Observer {
         inside
     }
 
-    /// Tells all cores to measure, and waits until those that were told do.
-    fn begin_measuring(&mut self) {
-        let (ring, rings) = &self.obeyed;
-        while rings.try_recv().is_ok() {}
-        let mut awaited = Vec::new();
-        for core in &mut self.cores {
-            if core.begin_measuring(ring) {
-                awaited.push(&*core);
-            }
-        }
-        let end = Instant::now() + PATIENCE;
-        while !awaited.iter().all(|core| core.is_measuring()) {
-            if rings.recv_timeout(end.saturating_duration_since(Instant::now())).is_err() {
-                return;
-            }
-        }
-    }
-
     /// False if the core does not run, has a letter already, or no room for it.
     fn ask_core(&mut self, letter: Box<Observation>) -> bool {
         let core = &mut self.cores[letter.core];
@@ -251,7 +214,7 @@ impl Source for Observer {
 
     fn latency(&mut self, engine: u32, now: Instant) -> String {
         self.lease_ends = Some(now + LATENCY_LEASE);
-        self.begin_measuring();
+        self.cores.iter().for_each(|core| core.measure(true));
         render_latencies(engine, self.cores.iter().map(Observed::read_latencies).collect())
     }
 
@@ -261,9 +224,8 @@ impl Source for Observer {
 
     fn on_time(&mut self, now: Instant) {
         if self.lease_ends.is_some_and(|end| end <= now) {
-            // Each of them, whether or not there was room for the letter to another one.
-            let full = self.cores.iter().filter(|core| core.measure(false).is_none()).count();
-            self.lease_ends = (full > 0).then(|| now + TELL_AGAIN_AFTER);
+            self.cores.iter().for_each(|core| core.measure(false));
+            self.lease_ends = None;
         }
     }
 }
@@ -328,6 +290,12 @@ mod tests {
             turn_until(&mut self.server, &mut self.client, || self.replies.get() == expected);
         }
 
+        /// Takes turns until the core has begun to measure, or ended.
+        fn settle(&mut self, is_on: bool) {
+            let core = &self.observer.cores[0];
+            turn_until(&mut self.server, &mut self.client, || core.is_measuring() == is_on);
+        }
+
         /// Calls that were measured, asked without having the core measure.
         fn counted(&self) -> u64 {
             let read = self.observer.cores[0].read_latencies();
@@ -351,24 +319,23 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         pair.call();
         pair.observer.latency(0, at(0));
-        pair.server.poll_once();
+        pair.settle(true);
         pair.call();
         assert_eq!(pair.counted(), 1, "only that after the request");
         pair.observer.on_time(at(59));
         pair.observer.latency(0, at(59));
         pair.observer.on_time(at(60));
         assert_eq!(pair.observer.next_due(), Some(at(119)));
-        pair.server.poll_once();
+        pair.settle(true);
         pair.call();
         assert_eq!(pair.counted(), 2, "the lease was renewed");
         pair.observer.on_time(at(119));
         assert_eq!(pair.observer.next_due(), None);
-        pair.server.poll_once();
-        assert!(!pair.observer.cores[0].is_measuring());
+        pair.settle(false);
         pair.call();
         assert_eq!(pair.counted(), 2, "measuring has ended");
         pair.observer.latency(0, at(200));
-        pair.server.poll_once();
+        pair.settle(true);
         pair.call();
         assert_eq!(pair.counted(), 3, "counts are kept");
     }
@@ -384,26 +351,5 @@ mod tests {
         let expected = std::iter::empty::<(&str, u64)>();
         let expected = expected.map(|(name, count)| (name.to_owned(), count.into()));
         assert_eq!(snapshot["gss"], Value::Object(expected.collect()));
-    }
-
-    /// A core that does not read its mail until it is full. Expect the end of measuring to be
-    /// posted later.
-    #[test]
-    fn a_full_mailbox_is_tried_again() {
-        let mut pair = Pair::new("mailbox");
-        let now = Instant::now();
-        pair.observer.latency(0, now);
-        pair.server.poll_once();
-        assert!(pair.observer.cores[0].is_measuring());
-        while pair.observer.cores[0].inbox.post(Mail::Orders).is_ok() {}
-        let end = now + LATENCY_LEASE;
-        pair.observer.on_time(end);
-        assert_eq!(pair.observer.next_due(), Some(end + TELL_AGAIN_AFTER));
-        pair.server.poll_once();
-        assert!(pair.observer.cores[0].is_measuring());
-        pair.observer.on_time(end + TELL_AGAIN_AFTER);
-        assert_eq!(pair.observer.next_due(), None);
-        pair.server.poll_once();
-        assert!(!pair.observer.cores[0].is_measuring());
     }
 }

@@ -519,7 +519,6 @@ impl CorePlace {
             cells: Arc::clone(&self.cells),
             idle: Arc::clone(&self.idle),
             served: Arc::clone(&self.served),
-            latencies: None,
             is_asked: false,
         }
     }

@@ -62,7 +62,8 @@
 //! The member `schema` is [`LATENCY_SCHEMA`]; within it members are added, and never changed or taken away. A core that is
 //! `measuring` counts each call of its services from the start of the handler until the handler returns, or, if the call
 //! was deferred, until its answer has reached the core, unless its connection has ended before. Calls that are refused or
-//! dropped, or whose handler panics, are counted, too. A core that has not been told in a tenth of a second begins later.
+//! dropped, or whose handler panics, are counted, too. A core notices the request in one of
+//! its next turns: the first answer may say that it does not measure.
 //!
 //! `histograms` says how many of a core have counted a call, and `procedures` shows them: at most
 //! [`LATENCY_HISTOGRAMS_MAX`], those with most calls. `procedure` is its number, or `other` for all of a program from

@@ -34,8 +34,7 @@ pub(crate) trait Source: Send + 'static {
     fn snapshot(&mut self, engine: u32, connections: usize) -> String;
     /// Tells cores how to idle; returns how many.
     fn set_idle(&mut self, policy: IdlePolicy) -> usize;
-    /// Tells cores to measure latencies from `now` on, and returns their counts, on one line. May
-    /// take a tenth of a second.
+    /// Tells cores to measure latencies from `now` on, and returns their counts, on one line.
     fn latency(&mut self, engine: u32, now: Instant) -> String;
     /// Time at which [`Source::on_time`] is to be called.
     fn next_due(&self) -> Option<Instant>;

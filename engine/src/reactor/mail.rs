@@ -26,11 +26,6 @@ impl CoreCell {
                 #[cfg(feature = "gss")]
                 Mail::GssProgress => up.on_event(CoreEvent::Context),
                 Mail::Observe(observation) => self.reactor().observe(observation),
-                Mail::Measure(latencies) => {
-                    let is_on = self.reactor().measure(&latencies);
-                    up.on_event(CoreEvent::Measure(is_on));
-                    latencies.set_on(is_on);
-                }
                 Mail::Leave(request) => {
                     up.on_event(CoreEvent::Leave);
                     self.reactor().leave(request);

@@ -362,6 +362,7 @@ impl CoreCell {
     #[cold]
     fn attend(&self, arrivals: usize, up: &mut impl Upcalls) -> usize {
         let letters = self.read_mail(up);
+        self.switch_measuring(up);
         self.end_overdue(arrivals, up);
         #[cfg(feature = "gss")]
         let letters = letters + self.go_on_with_bodies(up);
@@ -369,6 +370,14 @@ impl CoreCell {
         self.attend_interrupted(up);
         self.reactor().go_on_leaving();
         letters
+    }
+
+    /// Begins or ends to measure latencies, as the control socket's thread wants.
+    fn switch_measuring(&self, up: &mut impl Upcalls) {
+        let latencies = self.inbox().latencies();
+        if latencies.is_to_switch() {
+            up.on_event(CoreEvent::Measure(latencies.switch()));
+        }
     }
 
     /// The last completion of a connection: every call of it ends now.

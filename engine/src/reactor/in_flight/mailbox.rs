@@ -36,8 +36,6 @@ pub(crate) enum Mail<E = Endpoint> {
     GssProgress,
     /// Report the state of the core; returns with the answer.
     Observe(Box<Observation>),
-    /// Start or stop measuring latencies, as these request, and count them there.
-    Measure(Arc<Latencies>),
     /// Shut down gracefully.
     Leave(DrainRequest),
     /// Close this connection, if it is still there.
@@ -86,6 +84,7 @@ pub(crate) struct Inbox<E = Endpoint> {
     is_closed: AtomicBool,
     /// Memory for deferred results that do not fit directly; as many blocks as threads have answered at a time.
     draft_memory: ArrayQueue<Box<[u8]>>,
+    latencies: Latencies,
 }
 
 // Other threads push letters, and the core pops them. Both look at the other fields.
@@ -100,7 +99,13 @@ impl<E> Inbox<E> {
             waker: OnceLock::new(),
             is_closed: AtomicBool::new(false),
             draft_memory: ArrayQueue::new(DRAFT_MEMORIES_MAX),
+            latencies: Latencies::default(),
         }
+    }
+
+    /// Latencies of its core.
+    pub(crate) fn latencies(&self) -> &Latencies {
+        &self.latencies
     }
 
     /// Lends memory of `bytes` bytes, which is touched only as far as it is used.

@@ -14,7 +14,6 @@ use crate::reactor::in_flight::deferred::{Caller, DeferredReply};
 use crate::reactor::in_flight::drain::{DrainRequest, Leaving};
 #[cfg(feature = "gss")]
 use crate::reactor::in_flight::gss_jobs::{Body, GssWork};
-use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::in_flight::origins::Origins;
 use crate::reactor::in_flight::panic_log::LogLimit;
@@ -108,8 +107,6 @@ pub(crate) struct Core {
     leaving: Option<Leaving>,
     /// The call that a measured handler is processing and has not deferred.
     timer: Option<CallTimer>,
-    /// Counts measured calls; kept when measuring ends, for calls that are still deferred.
-    latencies: Option<Arc<Latencies>>,
     /// Bodies that threads seal and open, and calls that wait.
     #[cfg(feature = "gss")]
     gss_work: GssWork,
@@ -351,7 +348,6 @@ impl Core {
             is_shut_down: false,
             leaving: None,
             timer: None,
-            latencies: None,
             #[cfg(feature = "gss")]
             gss_work: GssWork::new(
                 config.gss_at_once_bytes(),

@@ -2,9 +2,7 @@
 //! handler between `begin_timer` and `end_timer`.
 
 use super::{Core, CoreCell};
-use crate::reactor::in_flight::latency::Latencies;
 use crate::reactor::types::latency::{CallTimer, Row};
-use std::sync::Arc;
 
 impl CoreCell {
     /// A handler begins with a call.
@@ -24,12 +22,6 @@ impl CoreCell {
 }
 
 impl Core {
-    /// Obeys a letter of the control socket's thread; returns true if latencies are to be measured.
-    pub(in crate::reactor) fn measure(&mut self, latencies: &Arc<Latencies>) -> bool {
-        self.latencies = Some(Arc::clone(latencies));
-        latencies.obey()
-    }
-
     /// The timer of a call that its handler defers, if it is measured: until the answer arrives by mail, not until the
     /// handler returns.
     pub(in crate::reactor) fn take_timer(&mut self) -> Option<CallTimer> {
@@ -39,9 +31,7 @@ impl Core {
     /// A call that was measured has been answered.
     #[cold]
     pub(in crate::reactor) fn count_duration(&self, timer: CallTimer) {
-        if let Some(latencies) = &self.latencies {
-            let (row, ticks) = timer.end(self.read_clock());
-            latencies.record(row, self.clock.to_ns(ticks));
-        }
+        let (row, ticks) = timer.end(self.read_clock());
+        self.inbox.latencies().record(row, self.clock.to_ns(ticks));
     }
 }

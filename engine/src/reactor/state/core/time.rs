@@ -178,14 +178,17 @@ impl Core {
         counts.move_into(&mut self.stats);
         (self.unpublished, self.published_at) = (0, self.stats.polls);
         self.cells.publish(&self.stats);
+        if self.inbox.latencies().is_to_switch() {
+            self.wake_by(Instant(0));
+        }
     }
 
     /// Sleeps until there is work, for `at_most`, and not beyond the next deadline.
     pub(in crate::reactor) fn park(&mut self, at_most: Duration, counts: &LaneCounts) {
-        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
-        let until_deadline = Duration::from_nanos(self.clock.to_ns(ticks));
         self.stats.parks += 1;
         self.publish(counts);
+        let ticks = self.next_deadline.0.saturating_sub(self.read_clock().0);
+        let until_deadline = Duration::from_nanos(self.clock.to_ns(ticks));
         self.fabric.park(at_most.min(until_deadline));
         self.now = self.read_clock();
         self.busy_since = self.now;
