@@ -41,10 +41,6 @@ impl ServerProcess {
         Ok(server)
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Suspends the server until [`ServerProcess::resume`], so that its core is free for the floor.
     pub(crate) fn pause(&self) -> Result<(), Failure> {
         self.signal(Signal::STOP)

@@ -16,7 +16,6 @@ mod fabric;
 mod failure;
 mod floor;
 mod floor_job;
-mod idle_job;
 mod interrupt;
 mod job;
 mod latency;
@@ -75,7 +74,6 @@ fn obey(cli: Cli) -> Result<(), Failure> {
         Some(Command::Job(args)) => job::run(&args),
         Some(Command::Merge(args)) => merge::run(&args),
         Some(Command::Floor(args)) => floor_job::run(&args),
-        Some(Command::Idle(args)) => idle_job::run(&args),
         Some(Command::Run(args)) => run::run(&args, None),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Top(args)) => top::run(&args),

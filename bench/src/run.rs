@@ -95,12 +95,12 @@ pub(crate) fn run(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Fail
     if args.bidir {
         load::register(&engine, &profile.config)?;
     }
-    let (outcome, paths) = measure(&engine, args, party, &plan)?;
+    let (outcome, found) = measure(&engine, args, party, &plan)?;
     report.environment.note_version(&engine);
     engine.shutdown();
     report.interference = steal.stop();
     report.notes = notes(args, &plan, fabric.driver);
-    report.notes.extend(paths);
+    report.notes.extend(found);
     if rank.is_none() {
         report.notes.extend(outcome.rows.first().and_then(others_note));
     }
@@ -191,11 +191,13 @@ fn measure(
             let Some([takes, sends]) = fleet.announce(workload)? else { continue };
             inline = [takes.min(config.inline_send_bytes()), sends.min(config.inline_recv_bytes())];
         }
-        let paths = match args.calls_spinperf() && !args.bidir {
+        let mut found = match args.calls_spinperf() && !args.bidir {
             true => path_notes(&plan.workloads, inline),
             false => Vec::new(),
         };
-        Ok((modes::measure(fleet, plan)?, paths))
+        let outcome = modes::measure(fleet, plan)?;
+        found.extend(fleet.setup_note());
+        Ok((outcome, found))
     })
 }
 

@@ -45,7 +45,7 @@ const LAYERS: &[Layers] = &[
             "merge",
             "cli",
             "modes",
-            "floor_job idle_job metrics run serve",
+            "floor_job metrics run serve",
         ],
     ),
     // The client and the server share the protocol only.

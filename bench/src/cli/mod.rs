@@ -44,8 +44,6 @@ pub(crate) enum Command {
     Job(JobArgs),
     /// Measure what this machine itself allows: cache line, bare ring, memcpy.
     Floor(FloorArgs),
-    /// Measure what thousands of idle connections cost: time, memory, and latency of a busy one.
-    Idle(IdleJobArgs),
     /// Compare two reports, and print the differences that exceed noise.
     Compare(CompareArgs),
     /// Add up reports of clients that measured at the same time, such as the ranks of a job.
@@ -139,30 +137,6 @@ pub(crate) struct FloorArgs {
     /// output: the table then goes to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-#[command(after_help = include_str!("../help/idle.txt").trim_ascii_end())]
-pub(crate) struct IdleJobArgs {
-    /// Number of idle connections, all of one core at either end, over shared memory
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=16_000))]
-    pub(crate) connections: u32,
-    /// Core of the client and core of the server, such as 0,1 [default: the last two allowed]
-    #[arg(long)]
-    pub(crate) cores: Option<CoreList>,
-    #[command(flatten)]
-    pub(crate) profile: ProfileArgs,
-    /// Number of rounds, each of which measures the busy connection alone and with the idle ones
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub(crate) repeats: u32,
-    /// Time per measurement
-    #[arg(long, default_value = "200ms", value_parser = parse_time)]
-    pub(crate) duration: Duration,
-    /// End with exit code 1 if a goal is missed
-    #[arg(long)]
-    pub(crate) check: bool,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
 }
 
 #[derive(Args, Debug)]
@@ -402,9 +376,7 @@ mod tests {
 
     #[test]
     fn every_help_ends_with_examples_and_exit_codes() {
-        for command in
-            ["", "run", "serve", "floor", "compare", "merge", "job", "top", "metrics", "idle"]
-        {
+        for command in ["", "run", "serve", "floor", "compare", "merge", "job", "top", "metrics"] {
             let line = ["spinperf", command, "--help"].into_iter().filter(|word| !word.is_empty());
             let Err(Failure::Help(text)) = parse(line) else { panic!("no text of {command}") };
             let of_run = ["pingpong", "closed", "open", "sweep", "saturate", "soak", "a mix"];

@@ -2,10 +2,7 @@
 
 mod process;
 
-pub(crate) use process::{
-    Holdings, ThreadTimes, WAITED_PERCENT, descriptor_limit, holdings, mapping_limit, memory_bytes,
-    slab_bytes,
-};
+pub(crate) use process::{Holdings, ThreadTimes, WAITED_PERCENT, holdings, memory_bytes};
 
 use crate::cores::CoreList;
 use crate::fabric::Fabric;

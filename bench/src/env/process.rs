@@ -1,23 +1,16 @@
 //! Resources of a process, from `/proc`.
 
-use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use spinrpc_xdr::Xdr;
 use std::fs;
 use std::path::Path;
 
-/// Memory of a process: its own with its part of what it shares (Pss, see proc_pid_smaps(5)), and its page tables
-/// (VmPTE, see proc_pid_status(5)). 0 if the kernel does not report it. Further memory of the kernel is not reported by
-/// process: [`slab_bytes`]. A heap may grow by huge pages of 2 MiB, so this is of use for the growth of many MiB only.
-pub(crate) fn memory_bytes(process: u32) -> f64 {
-    let of = |file: &str, key: &str| kib(&format!("/proc/{process}/{file}"), key).unwrap_or(0);
-    (of("smaps_rollup", "Pss:") + of("status", "VmPTE:")) as f64 * 1024.0
-}
-
-/// Memory of the kernel for descriptors, mappings and all else, of the whole host (Slab, see proc_meminfo(5)).
-pub(crate) fn slab_bytes() -> f64 {
-    kib("/proc/meminfo", "Slab:").unwrap_or(0) as f64 * 1024.0
+/// Memory of this process: its own with its part of what it shares (Pss, see proc_pid_smaps(5)), and its page tables
+/// (VmPTE, see proc_pid_status(5)). `None` if the kernel does not report it. A heap may grow by huge pages of 2 MiB, so
+/// this is of use for the growth of many MiB only.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    Some((kib("/proc/self/smaps_rollup", "Pss:")? + kib("/proc/self/status", "VmPTE:")?) << 10)
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Xdr)]
@@ -32,16 +25,6 @@ pub(crate) fn holdings(process: u32) -> Holdings {
         resident_bytes: kib(&format!("/proc/{process}/status"), "VmRSS:").unwrap_or(0) << 10,
         descriptors: descriptors.map_or(0, |entries| entries.count() as u64),
     }
-}
-
-/// Descriptors that this process may open; `None` for any number.
-pub(crate) fn descriptor_limit() -> Option<u64> {
-    getrlimit(Resource::Nofile).current
-}
-
-/// Memory mappings that a process may have (`vm.max_map_count`), if the kernel reports it.
-pub(crate) fn mapping_limit() -> Option<u64> {
-    fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
 }
 
 /// Part of the time that disturbs a median of microseconds, and more than the kernel's own threads take.
@@ -133,8 +116,7 @@ mod tests {
 
     #[test]
     fn a_process_takes_memory() {
-        assert!(memory_bytes(std::process::id()) > 0.0);
-        assert_eq!(memory_bytes(0), 0.0);
+        assert!(memory_bytes().is_some_and(|bytes| bytes > 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::session::{Beside, Callee, Rank, Session};
 use super::status::{Status, until};
 use super::workload::{Limits, Workload};
 use crate::cores::CorePair;
-use crate::env::Holdings;
+use crate::env::{Holdings, memory_bytes};
 use crate::failure::Failure;
 use crate::floor::{Placed, cache_line_ns};
 use crate::ranks;
@@ -15,7 +15,7 @@ use spinrpc::Engine;
 use spinrpc::sys::clock::Clock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) struct Fleet {
     cores: Vec<Sender<Order>>,
@@ -26,6 +26,15 @@ pub(crate) struct Fleet {
     pub(crate) party: Option<Party>,
     /// Number of the last repeat that they began together.
     round: u32,
+    /// Of the first idle connections: later ones find memory that these have left.
+    setup: Option<Setup>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    connections: usize,
+    seconds: f64,
+    bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +73,8 @@ pub(crate) fn with_fleet<T>(
         let config = engine.config();
         let cpus = if config.pins_cores() { config.cpus().to_vec() } else { Vec::new() };
         let is_local = callees.iter().all(|callee| callee.is_local());
-        let mut fleet = Fleet { cores, cpus, is_local, workload: None, party: None, round: 0 };
+        let (workload, party, setup) = (None, None, None);
+        let mut fleet = Fleet { cores, cpus, is_local, workload, party, round: 0, setup };
         connected.into_iter().try_for_each(wait)?;
         work(&mut fleet)
     })
@@ -83,7 +93,31 @@ impl Fleet {
 
     pub(crate) fn load(&mut self, workload: &Workload) -> Result<(), Failure> {
         let workload = *self.workload.insert(*workload);
-        self.all(move |_, session| session.load(workload)).map(drop)
+        let (before, began) = (memory_bytes(), Instant::now());
+        self.all(move |_, session| session.load(workload))?;
+        if workload.idle_connections > 0 && self.setup.is_none() {
+            let connections = (workload.connections + workload.idle_connections) * workload.cores;
+            let seconds = began.elapsed().as_secs_f64();
+            let bytes = memory_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
+            self.setup = Some(Setup { connections, seconds, bytes });
+        }
+        Ok(())
+    }
+
+    /// What idle connections have taken, if there were some.
+    pub(crate) fn setup_note(&self) -> Option<String> {
+        let Setup { connections, seconds, bytes } = self.setup?;
+        let micros = seconds * 1e6 / connections as f64;
+        let took = bytes.map_or_else(String::new, |bytes| {
+            let kib = bytes as f64 / connections as f64 / 1024.0;
+            format!(
+                "; one takes {kib:.1} KiB of this process (Pss, in which shared pages count half at each end, page \
+                 tables, and what huge pages of the heap round up)"
+            )
+        });
+        Some(format!(
+            "{connections} connections were made in {seconds:.2} s, {micros:.0} µs each{took}"
+        ))
     }
 
     /// Drives the load once. A load in both directions returns two results.

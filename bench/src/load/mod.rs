@@ -25,7 +25,7 @@ pub(crate) use measurement::{CoreUse, CutShort, Measurement, OpenLoop};
 pub(crate) use outcome::Measured;
 pub(crate) use schedule::shuffle;
 pub(crate) use server::{register, serve};
-pub(crate) use session::{Beside, CONNECTING_MAX, Callee};
+pub(crate) use session::{Beside, Callee};
 pub(crate) use workload::{
     Ends, IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, SHARES, Share, Workload,
     describe_paths,

@@ -562,7 +562,7 @@ const QUESTIONS_FROM: u64 = 1 << 32;
 const SETTLING_TURNS: usize = 100;
 /// Idle connections that are requested at a time: their handshakes follow each other, on the thread for their address, while
 /// those before them make their first call.
-pub(crate) const CONNECTING_MAX: usize = 64;
+const CONNECTING_MAX: usize = 64;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time in which a server notices that a connection is down, also if a thread of it is paused meanwhile.
 const SETTLING: Duration = Duration::from_secs(5);
