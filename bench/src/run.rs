@@ -7,7 +7,7 @@ use crate::env::{Environment, StealMeter};
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load::{self, Callee, Measurement, Mode, Operation, Party, Share, Workload};
+use crate::load::{self, Callee, Measurement, Operation, Party, Share, Workload};
 use crate::modes::{self, Outcome};
 use crate::output::{Capture, OutputArgs, Outputs};
 use crate::pattern::Verify;
@@ -113,16 +113,13 @@ pub(crate) fn run(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Fail
     report.notes.extend(rank.as_ref().map(rank_note));
     report.rank = rank;
     report.mode = Some(plan.mode);
-    (report.rows, report.saturation, report.soak) =
-        (outcome.rows, outcome.saturation, outcome.soak);
+    (report.rows, report.soak) = (outcome.rows, outcome.soak);
     report.notes.extend(report.rows.iter().filter_map(carried_in_note));
     report.notes.extend(clock.note());
     let interrupted = interrupt::signal();
     report.interrupted = interrupted.is_some();
     if report.interrupted {
-        let has_steps = report.saturation.as_ref().is_some_and(|found| !found.steps.is_empty());
-        let has_figures = has_steps || !report.rows.is_empty();
-        let so_far = if has_figures { INTERRUPTED } else { INTERRUPTED_EARLY };
+        let so_far = if report.rows.is_empty() { INTERRUPTED_EARLY } else { INTERRUPTED };
         report.notes.insert(0, so_far.to_owned());
     }
     if let Some(failure) = outcome.cut_short.as_ref().filter(|_| !report.interrupted) {
@@ -203,13 +200,8 @@ fn measure(
 
 fn announce(plan: &Plan) {
     let seconds = plan.total().as_secs_f64();
-    match plan.mode {
-        Mode::Saturate => {
-            let step = plan.limits.total().as_secs_f64();
-            eprintln!("spinperf: searching for the highest rate, measuring {step:.1} s at each");
-        }
-        _ if seconds > 2.0 => eprintln!("spinperf: measuring for {seconds:.1} s"),
-        _ => {}
+    if seconds > 2.0 {
+        eprintln!("spinperf: measuring for {seconds:.1} s");
     }
 }
 

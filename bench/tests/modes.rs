@@ -188,31 +188,6 @@ fn a_mix_keeps_its_weights() {
     assert!(notes.contains("Write chunk") && notes.contains("Read chunk"), "{notes}");
 }
 
-/// Expect the search to end with the rates it tried, and the exit code to be its answer.
-#[test]
-fn a_saturation_ends_with_an_answer() {
-    let _cores = cores();
-    let server = Server::start("saturate");
-    let step = ["--duration", "20ms"];
-    let never = ["--mode", "saturate", "--p99-max", "1ns"];
-    let (output, report) = run(&server, "never", &[&never[..], &step].concat());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("no rate keeps"), "{}", text(&output.stderr));
-    let saturation = &report["saturation"];
-    assert_eq!(saturation["highest_per_second"], Value::Null);
-    assert!(saturation["steps"].as_array().unwrap().iter().all(|step| step["held"] == false));
-    let (output, report) = run(&server, "held", &[&["--p99-max", "50m"][..], &step].concat());
-    let saturation = &report["saturation"];
-    let highest = saturation["highest_per_second"].as_f64();
-    assert_eq!(output.status.code(), Some(i32::from(highest.is_none())));
-    let steps = saturation["steps"].as_array().unwrap();
-    let held = steps.iter().filter(|step| step["held"] == true);
-    let fastest = held.map(|step| number(&step["target_per_second"])).fold(0.0, f64::max);
-    assert_eq!(highest.unwrap_or(0.0), fastest);
-    assert_eq!(rows(&report).len(), usize::from(highest.is_some()));
-    assert!(text(&output.stdout).contains("adherence"));
-}
-
 /// Expect every window, a trend for each figure, and the exit code to be the verdict.
 #[test]
 fn a_soak_tells_its_windows_and_its_verdict() {

@@ -38,7 +38,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Answer the calls of `spinperf run` until interrupted.
     Serve(ServeArgs),
-    /// Measure against a `spinperf serve`: one workload, a sweep, the highest rate, or a soak.
+    /// Measure against a `spinperf serve`: one workload, a sweep, or a soak.
     Run(Box<RunArgs>),
     /// Carry out the runs of a job file.
     Job(JobArgs),
@@ -263,7 +263,6 @@ mod tests {
             ("--rate 10k", Mode::Open),
             ("--rate 10k,20k", Mode::Sweep),
             ("--size 64..256", Mode::Sweep),
-            ("--p99-max 20us", Mode::Saturate),
         ] {
             assert_eq!(run(&format!("run --address shm:x {options}")).mode, mode, "{options}");
         }
@@ -335,8 +334,6 @@ mod tests {
             ("run --address shm:x --mode pingpong --depth 2", "--mode closed"),
             ("run --address shm:x --rate 1k --depth 2", "--in-flight-max"),
             ("run --address shm:x --in-flight-max 2", "--rate"),
-            ("run --address shm:x --mode saturate", "--p99-max"),
-            ("run --address shm:x --mode soak --p99-max 1ms", "--mode saturate"),
             ("run --address shm:x --mode soak --size 1,2", "--mode sweep"),
             ("run --address shm:x --mode soak --repeats 2", "--repeats"),
             ("run --address shm:x --window 1s", "--mode soak"),
@@ -354,7 +351,6 @@ mod tests {
             ("run --address shm:x --rank 1", "--ranks"),
             ("run --address shm:x --core-counts 3", "2"),
             ("run --address shm:x --duration 0s", "--duration"),
-            ("run --address shm:x --p99-max 0s", "--p99-max must be more than zero"),
             ("run --address shm:x --mode soak --window 0s", "--window must be more than zero"),
             ("run --address shm:x --cooldown 99999999h", "--cooldown must be at most 1000h"),
             ("run --address shm:x --warmup 99999999h", "--warmup must be at most 1000h"),
@@ -379,7 +375,7 @@ mod tests {
         for command in ["", "run", "serve", "floor", "compare", "merge", "job", "top", "metrics"] {
             let line = ["spinperf", command, "--help"].into_iter().filter(|word| !word.is_empty());
             let Err(Failure::Help(text)) = parse(line) else { panic!("no text of {command}") };
-            let of_run = ["pingpong", "closed", "open", "sweep", "saturate", "soak", "a mix"];
+            let of_run = ["pingpong", "closed", "open", "sweep", "soak", "a mix"];
             let modes = if command == "run" { &of_run[..] } else { &[] };
             for part in ["Examples:", "Exit codes:"].iter().chain(modes) {
                 assert!(text.contains(part), "{command}: {part}: {text}");

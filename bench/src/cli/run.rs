@@ -102,8 +102,7 @@ impl RunArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Modes")]
 pub(crate) struct ModeArgs {
-    /// Load model [default: closed; open with --rate, saturate with --p99-max, sweep with a list of
-    /// values]
+    /// Load model [default: closed; open with --rate, sweep with a list of values]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
     /// Calls per second of all cores and ranks together, such as 500, 20k or 1.5M. Calls start on schedule,
@@ -128,16 +127,13 @@ pub(crate) struct ModeArgs {
     /// Number of cores that call, such as 1,2,4: a list sweeps [default: all]
     #[arg(long, value_parser = counts)]
     pub(crate) core_counts: Option<List<usize>>,
-    /// Find the highest rate whose 99th percentile, from the intended start, is at most this
-    #[arg(long, value_parser = parse_time)]
-    pub(crate) p99_max: Option<Duration>,
     /// Length of each window of a soak [default: a 60th of its duration]
     #[arg(long, value_parser = parse_time)]
     pub(crate) window: Option<Duration>,
-    /// Measured time of one repeat [default: 3s; sweep and saturate 1s for each step, soak 10m]
+    /// Measured time of one repeat [default: 3s; sweep 1s for each step, soak 10m]
     #[arg(long, value_parser = parse_time)]
     pub(crate) duration: Option<Duration>,
-    /// Time before it that is not measured [default: 500ms; sweep and saturate 200ms]
+    /// Time before it that is not measured [default: 500ms; sweep 200ms]
     #[arg(long, value_parser = parse_time)]
     pub(crate) warmup: Option<Duration>,
     /// Time before the warm-up in which the load grows to its full rate
@@ -170,7 +166,6 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     pub(crate) repeats: u32,
     pub(crate) seed: u64,
-    pub(crate) p99_max: Option<Duration>,
     pub(crate) window: Duration,
 }
 
@@ -179,7 +174,7 @@ impl Plan {
         let mode = mode_of(args);
         check(args, mode)?;
         check_times(&args.modes)?;
-        let workloads = workloads(args, mode, cores)?;
+        let workloads = workloads(args, cores)?;
         let modes = &args.modes;
         let limits = limits(args, mode)?;
         let window = modes.window.unwrap_or(limits.duration / SOAK_WINDOWS);
@@ -191,7 +186,6 @@ impl Plan {
             limits,
             repeats: modes.repeats,
             seed: modes.seed,
-            p99_max: modes.p99_max,
             window: window.max(WINDOW_MIN).max(limits.duration / SOAK_WINDOWS_MAX),
         })
     }
@@ -199,7 +193,7 @@ impl Plan {
     /// Its rate is that of all ranks together. Fails for a mode whose repeats depend on what it finds: they
     /// must be those of the other ranks.
     pub(crate) fn of_rank(mut self, rank: &Rank) -> Result<Self, Failure> {
-        if matches!(self.mode, Mode::Saturate | Mode::Soak) {
+        if self.mode == Mode::Soak {
             return Err(Failure::Usage(ALONE.to_owned()));
         }
         self.limits.rank = (rank.rank as usize, rank.ranks as usize);
@@ -216,7 +210,6 @@ fn mode_of(args: &RunArgs) -> Mode {
     match modes.mode {
         Some(mode) => mode,
         None if lists(args) => Mode::Sweep,
-        None if modes.p99_max.is_some() => Mode::Saturate,
         None if modes.rate.is_some() => Mode::Open,
         None => Mode::Closed,
     }
@@ -232,7 +225,6 @@ fn lists(args: &RunArgs) -> bool {
 fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     let modes = &args.modes;
     let (rate, depth) = (modes.rate.is_some(), args.depth.is_some());
-    let paced = rate || mode == Mode::Saturate;
     let is_mix = args.op.0.len() > 1;
     let deep = args.depth.as_ref().is_some_and(|depth| depth.0 != [1]);
     let plain = matches!(mode, Mode::Closed | Mode::PingPong);
@@ -247,22 +239,14 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
         (mode == Mode::Open && !rate, "--mode open needs --rate, in calls per second: 500, 20k"),
         (plain && rate, "--rate needs --mode open, sweep or soak"),
         (mode == Mode::PingPong && deep, "--depth needs --mode closed; pingpong has one call"),
-        (paced && depth, "--depth applies to closed loops; open loops use --in-flight-max"),
-        (!paced && modes.in_flight_max.is_some(), "--in-flight-max needs --rate"),
-        (
-            mode == Mode::Saturate && modes.p99_max.is_none(),
-            "--mode saturate needs --p99-max, such as 20us",
-        ),
-        (modes.p99_max.is_some() && mode != Mode::Saturate, "--p99-max needs --mode saturate"),
+        (rate && depth, "--depth applies to closed loops; open loops use --in-flight-max"),
+        (!rate && modes.in_flight_max.is_some(), "--in-flight-max needs --rate"),
         (modes.window.is_some() && mode != Mode::Soak, "--window needs --mode soak"),
         (
-            modes.repeats > 1 && matches!(mode, Mode::Soak | Mode::Saturate),
-            "--repeats cannot be used with --mode soak or saturate, which have their own repeats",
+            modes.repeats > 1 && mode == Mode::Soak,
+            "--repeats cannot be used with --mode soak, which has its own repeats",
         ),
-        (
-            modes.calls.is_some() && matches!(mode, Mode::Soak | Mode::Saturate),
-            "--calls cannot be used with --mode soak or saturate",
-        ),
+        (modes.calls.is_some() && mode == Mode::Soak, "--calls cannot be used with --mode soak"),
         (
             is_mix && matches!(&args.size, Sizes::Any(sizes) if sizes.len() > 1),
             "a mix needs one size for each operation: --size read=1MiB,echo=64",
@@ -350,7 +334,6 @@ fn refuse(rules: &[(bool, &str)]) -> Result<(), Failure> {
 fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
     let times = [
         ("--duration", modes.duration, true),
-        ("--p99-max", modes.p99_max, true),
         ("--window", modes.window, true),
         ("--grace", Some(modes.grace), true),
         ("--ramp", Some(modes.ramp), false),
@@ -370,13 +353,13 @@ fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
 fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
     let modes = &args.modes;
     let (warmup, duration) = match mode {
-        Mode::Sweep | Mode::Saturate => (STEP_WARMUP, STEP_DURATION),
+        Mode::Sweep => (STEP_WARMUP, STEP_DURATION),
         Mode::Soak => (WARMUP, SOAK_DURATION),
         Mode::PingPong | Mode::Closed | Mode::Open => (WARMUP, DURATION),
     };
     let duration = modes.duration.unwrap_or(duration);
     let intervals_max = match mode {
-        Mode::Sweep | Mode::Saturate | Mode::Soak => 1,
+        Mode::Sweep | Mode::Soak => 1,
         Mode::PingPong | Mode::Closed | Mode::Open => INTERVALS_MAX,
     };
     Ok(Limits {
@@ -394,7 +377,7 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
     })
 }
 
-fn workloads(args: &RunArgs, mode: Mode, cores: usize) -> Result<Vec<Workload>, Failure> {
+fn workloads(args: &RunArgs, cores: usize) -> Result<Vec<Workload>, Failure> {
     let modes = &args.modes;
     let core_counts = modes.core_counts.as_ref().map_or(vec![cores], |list| list.0.clone());
     if core_counts.iter().any(|count| *count > cores) {
@@ -415,7 +398,6 @@ fn workloads(args: &RunArgs, mode: Mode, cores: usize) -> Result<Vec<Workload>, 
             for &count in &core_counts {
                 let closed = Workload { cores: count, ..closed(args, size, depth)? };
                 match &rates {
-                    None if mode == Mode::Saturate => all.push(open(args, closed, 1)),
                     None => all.push(closed),
                     Some(rates) => all.extend(rates.iter().map(|&rate| open(args, closed, rate))),
                 }
@@ -470,7 +452,7 @@ fn open(args: &RunArgs, closed: Workload, per_second: u64) -> Workload {
     Workload { depth: depth.unwrap_or(IN_FLIGHT_MAX), ..closed }.at_rate(rate)
 }
 
-const ALONE: &str = "--mode saturate and soak cannot be used with ranks; --ranks 1 measures alone";
+const ALONE: &str = "--mode soak cannot be used with ranks; --ranks 1 measures alone";
 /// Calls of handles that a core accepts at a time (`Config::handle_calls`, which no key changes).
 const HANDLE_CALLS_MAX: usize = 1024;
 const DURATION: Duration = Duration::from_secs(3);

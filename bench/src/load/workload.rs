@@ -52,8 +52,6 @@ pub(crate) enum Mode {
     Open,
     /// All combinations of lists of sizes, depths, cores and rates.
     Sweep,
-    /// The highest rate that keeps a percentile below a limit.
-    Saturate,
     /// The same load for hours, watched for drift and leaks.
     Soak,
 }

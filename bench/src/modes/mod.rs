@@ -1,6 +1,5 @@
-//! The modes of `spinperf run`: lists of workloads, the search for the highest rate, the soak.
+//! The modes of `spinperf run`: lists of workloads, the soak.
 
-mod saturate;
 mod soak;
 
 use crate::cli::Plan;
@@ -9,13 +8,12 @@ use crate::floor::Placed;
 use crate::interrupt;
 use crate::load::{CutShort, Fleet, Measured, Mode, Workload, shuffle};
 use crate::progress::Progress;
-use crate::report::{Repeat, Row, Saturation, Soak};
+use crate::report::{Repeat, Row, Soak};
 use spinrpc::sys::random::Random;
 
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) rows: Vec<Row>,
-    pub(crate) saturation: Option<Saturation>,
     pub(crate) soak: Option<Soak>,
     /// Reason for a negative answer, if there is one.
     pub(crate) verdict: Option<String>,
@@ -26,7 +24,6 @@ pub(crate) struct Outcome {
 pub(crate) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     interrupt::catch()?;
     match plan.mode {
-        Mode::Saturate => saturate::search(fleet, plan),
         Mode::Soak => soak::run(fleet, plan),
         Mode::PingPong | Mode::Closed | Mode::Open | Mode::Sweep => measure_rows(fleet, plan),
     }

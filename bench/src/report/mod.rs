@@ -30,7 +30,6 @@ pub(crate) struct Report {
     pub(crate) floor: Vec<FloorRow>,
     pub(crate) mode: Option<Mode>,
     pub(crate) rows: Vec<Row>,
-    pub(crate) saturation: Option<Saturation>,
     pub(crate) soak: Option<Soak>,
     pub(crate) goals: Vec<Goal>,
     pub(crate) notes: Vec<String>,
@@ -48,7 +47,6 @@ impl Report {
             floor: Vec::new(),
             mode: None,
             rows: Vec::new(),
-            saturation: None,
             soak: None,
             goals: Vec::new(),
             notes: Vec::new(),
@@ -434,25 +432,6 @@ impl Goal {
     pub(crate) fn aiming_for(self, aim: f64) -> Self {
         Self { aim: Some(aim), ..self }
     }
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Saturation {
-    pub(crate) p99_limit_ns: f64,
-    pub(crate) steps: Vec<SaturationStep>,
-    pub(crate) highest_per_second: Option<f64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct SaturationStep {
-    pub(crate) target_per_second: f64,
-    pub(crate) achieved_per_second: f64,
-    pub(crate) lost: u64,
-    /// Measured from the intended start of each call.
-    pub(crate) p99_ns: f64,
-    pub(crate) adherence_percent: f64,
-    /// The percentile stayed within its limit, and the loop kept its rate.
-    pub(crate) held: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -8,7 +8,7 @@ pub(crate) fn render(report: &Report) -> String {
     let mut text = String::new();
     let facts = report.environment.facts().into_iter().chain([report.interference.fact()]);
     facts.for_each(|(name, value)| push_line(&mut text, &format!("{name:<8} {value}")));
-    for push in [limits, results, lost, ratios, loops, saturation, soak, cores, bounds, goals] {
+    for push in [limits, results, lost, ratios, loops, soak, cores, bounds, goals] {
         push(&mut text, report);
     }
     if !report.notes.is_empty() {
@@ -260,25 +260,6 @@ fn bounds(text: &mut String, report: &Report) {
     };
     let rows = report.rows.iter().filter_map(cells);
     push_table(text, "bottleneck of each row", "", "workload|bound by|evidence", rows);
-}
-
-fn saturation(text: &mut String, report: &Report) {
-    let Some(found) = &report.saturation else { return };
-    let rows = found.steps.iter().map(|step| {
-        vec![
-            show_count(step.target_per_second),
-            show_rate(step.achieved_per_second),
-            format!("{:.2}", step.adherence_percent),
-            show_us(step.p99_ns),
-            if step.held { "held" } else { "not held" }.to_owned(),
-        ]
-    });
-    let limit = show_us(found.p99_limit_ns);
-    let lead = match found.highest_per_second {
-        Some(rate) => format!("{} calls/s with a p99 of at most {limit} µs", show_count(rate)),
-        None => format!("no rate kept a p99 of {limit} µs"),
-    };
-    push_table(text, "highest rate", lead, "target/s|achieved/s|adherence %|p99 µs|", rows);
 }
 
 fn show_mean(trend: &Trend) -> String {
