@@ -24,7 +24,6 @@ use spinrpc::config::Driver;
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &MainJobArgs) -> Result<(), Failure> {
-    args.output.check_files(None)?;
     let pair = CorePair::choose(args.cores.as_ref())?;
     let address = args.address.clone().map_or_else(own_address, Ok)?;
     let fabric = Fabric::of(&address)?;

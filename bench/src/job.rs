@@ -169,7 +169,7 @@ impl Job {
     fn check_files(&self) -> Result<(), String> {
         let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
         for run in &self.runs {
-            let files = run.args.output.files().chain(&run.args.capture);
+            let files = run.args.output.json.iter().chain(&run.args.capture);
             for file in files.filter(|file| !is_standard_output(file)) {
                 let Some(place) = place_of(file) else { continue };
                 let (name, shown) = (&run.name, file.display());
@@ -238,7 +238,7 @@ const SCHEMA: i64 = 1;
 const KEYS: &[&str] = &["schema", "output", "defaults", "run"];
 /// Options that are given several times, rather than once with a list.
 const REPEATED: &[&str] = &["address", "set", "fail-if"];
-const FILES: &[&str] = &["json", "csv", "hgrm", "hlog", "baseline", "capture"];
+const FILES: &[&str] = &["json", "baseline", "capture"];
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -290,15 +290,15 @@ mod tests {
             ))
         };
         for (defaults, first, second) in [
-            ("csv = \"all.csv\"", "", ""),
+            ("capture = \"all\"", "", ""),
             ("", "json = \"out/b.json\"", ""),
-            ("", "hlog = \"x\"", "capture = \"./x\""),
+            ("", "json = \"x\"", "capture = \"./x\""),
         ] {
             let error = runs(defaults, first, second).unwrap_err();
             assert!(error.starts_with("runs \"a\" and \"b\" both write suite/"), "{error}");
         }
-        let job = runs("csv = \"-\"", "hgrm = \"/tmp/x\"", "hgrm = \"x\"").unwrap();
-        let files: Vec<_> = job.runs.iter().map(|run| run.args.output.hgrm.clone()).collect();
+        let job = runs("json = \"-\"", "capture = \"/tmp/x\"", "capture = \"x\"").unwrap();
+        let files: Vec<_> = job.runs.iter().map(|run| run.args.capture.clone()).collect();
         assert_eq!(files, [Some("/tmp/x".into()), Some("suite/x".into())]);
     }
 

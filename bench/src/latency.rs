@@ -9,90 +9,64 @@ use serde::Serialize;
 use std::hint::black_box;
 
 /// Records the round trips of one core, in clock ticks. Everything that a drive needs is allocated
-/// before it, for each of its intervals, so that the next interval is another index.
+/// before it.
 pub(crate) struct Recorder {
-    /// Of one interval after the other. A histogram takes 3 ns longer for each, of 40 that a call takes.
+    /// A histogram takes 3 ns longer for each, of 40 that a call takes.
     short: Box<[u64]>,
-    others: Vec<Histogram<u64>>,
-    current: usize,
+    others: Histogram<u64>,
 }
 
 impl Recorder {
-    /// A recorder with at least one interval, for up to an hour per sample at a clock of at most 10
-    /// GHz; longer samples are clamped. Allocates here, never while recording.
-    pub(crate) fn new(intervals: usize) -> Result<Self, Failure> {
-        let intervals = intervals.max(1);
-        let others = (0..intervals).map(|_| histogram()).collect::<Result<_, _>>()?;
-        let mut short = vec![0; intervals * SHORT_TICKS].into_boxed_slice();
+    /// For up to an hour per sample at a clock of at most 10 GHz; longer samples are clamped. Allocates here, never
+    /// while recording.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let mut others = Histogram::new_with_bounds(1, TICKS_MAX, SIGNIFICANT_DIGITS)?;
+        others.reset();
+        let mut short = vec![0; SHORT_TICKS].into_boxed_slice();
         // Touches the pages, which the kernel would otherwise allocate at the first write.
         black_box(&mut short).fill(0);
-        Ok(Self { short, others, current: 0 })
+        Ok(Self { short, others })
     }
 
     #[inline]
     pub(crate) fn record(&mut self, ticks: u64) {
         if ticks < SHORT_TICKS as u64 {
-            self.short[self.current * SHORT_TICKS + ticks as usize] += 1;
+            self.short[ticks as usize] += 1;
         } else {
-            self.others[self.current].saturating_record(ticks);
+            self.others.saturating_record(ticks);
         }
-    }
-
-    pub(crate) fn select(&mut self, interval: usize) {
-        self.current = interval.min(self.others.len() - 1);
     }
 
     pub(crate) fn finish(self) -> Recorded {
-        let Self { short, others: mut intervals, .. } = self;
-        for (all, short) in intervals.iter_mut().zip(short.chunks(SHORT_TICKS)) {
-            for (ticks, &count) in short.iter().enumerate().filter(|(_, count)| **count > 0) {
-                all.saturating_record_n(ticks as u64, count);
-            }
+        let Self { short, others: mut all } = self;
+        for (ticks, &count) in short.iter().enumerate().filter(|(_, count)| **count > 0) {
+            all.saturating_record_n(ticks as u64, count);
         }
-        Recorded { intervals }
+        Recorded(all)
     }
 }
 
-fn histogram() -> Result<Histogram<u64>, Failure> {
-    let mut histogram = Histogram::new_with_bounds(1, TICKS_MAX, SIGNIFICANT_DIGITS)?;
-    histogram.reset();
-    Ok(histogram)
-}
-
-/// The round trips that cores have recorded, in clock ticks: a histogram for each interval.
-#[derive(Clone, Default)]
-pub(crate) struct Recorded {
-    intervals: Vec<Histogram<u64>>,
-}
+/// The round trips that cores have recorded, in clock ticks.
+#[derive(Clone)]
+pub(crate) struct Recorded(Histogram<u64>);
 
 impl Recorded {
     pub(crate) fn samples(&self) -> u64 {
-        self.intervals.iter().map(Histogram::len).sum()
+        self.0.len()
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        for (own, other) in self.intervals.iter_mut().zip(&other.intervals) {
-            // Cannot fail: all histograms have the same bounds.
-            let _ = own.add(other);
-        }
+        // Cannot fail: all histograms have the same bounds.
+        let _ = self.0.add(&other.0);
     }
 
-    pub(crate) fn intervals(&self) -> &[Histogram<u64>] {
-        &self.intervals
-    }
-
-    pub(crate) fn total(&self) -> Histogram<u64> {
-        let mut total = self.intervals[0].clone();
-        for interval in &self.intervals[1..] {
-            // As in `merge`.
-            let _ = total.add(interval);
-        }
-        total
+    pub(crate) fn histogram(&self) -> &Histogram<u64> {
+        &self.0
     }
 
     /// `lost` calls were never answered, or never sent in time; `ns_per_tick` is that of the samples' clock.
     pub(crate) fn summary(&self, ns_per_tick: f64, lost: u64) -> LatencySummary {
-        LatencySummary::of(&self.total(), ns_per_tick, lost)
+        LatencySummary::of(&self.0, ns_per_tick, lost)
     }
 }
 
@@ -208,8 +182,6 @@ fn middle(values: impl IntoIterator<Item = f64>, index: fn(usize) -> usize) -> f
 }
 
 pub(crate) const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
-/// For files that cannot rank missing calls otherwise. An hour, to which longer samples are clamped.
-pub(crate) const MISSING_NS: u64 = 3_600_000_000_000;
 /// Minimum number of samples beyond a percentile for it to be printed without parentheses.
 const BEYOND_MIN: f64 = 10.0;
 /// 1 - 0.9999 is not exactly 0.0001 in binary.
@@ -224,7 +196,7 @@ mod tests {
     use super::*;
 
     fn recorded(samples: impl IntoIterator<Item = u64>) -> Recorded {
-        let mut recorder = Recorder::new(1).unwrap();
+        let mut recorder = Recorder::new().unwrap();
         samples.into_iter().for_each(|ticks| recorder.record(ticks));
         recorder.finish()
     }
@@ -249,23 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn every_interval_has_its_own_samples_and_the_summary_all_of_them() {
-        let mut recorder = Recorder::new(2).unwrap();
-        recorder.record(10);
-        recorder.select(1);
-        recorder.record(20);
-        // The clock has advanced past the last interval.
-        recorder.select(9);
-        recorder.record(30);
-        let recorded = recorder.finish();
-        assert_eq!(recorded.intervals().iter().map(Histogram::len).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((recorded.samples(), recorded.summary(1.0, 0).max_ns), (3, 30.0));
-    }
-
-    #[test]
     fn samples_around_the_end_of_the_short_ones_are_all_kept() {
         let end = SHORT_TICKS as u64;
-        let all = recorded([0, 1, end - 1, end - 1, end, end + 8, 0]).total();
+        let all = recorded([0, 1, end - 1, end - 1, end, end + 8, 0]);
+        let all = all.histogram();
         let at = |ticks| all.count_at(ticks);
         assert_eq!((all.len(), at(0), at(1), at(end - 1), at(end)), (7, 2, 1, 2, 1));
         assert_eq!((all.min(), at(end + 8), all.max() >= end + 8), (0, 1, true));

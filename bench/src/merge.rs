@@ -8,9 +8,7 @@ use crate::compare::{FIGURE_MAX, checked, read_report};
 use crate::env::{Environment, Interference};
 use crate::failure::Failure;
 use crate::latency::LatencySummary;
-use crate::load::{
-    CoreUse, CutShort, Interval, Measurement, Mode, OpenLoop, Samples, Workload, nanoseconds,
-};
+use crate::load::{CoreUse, CutShort, Measurement, Mode, OpenLoop, Workload, nanoseconds};
 use crate::output::{OutputArgs, Outputs};
 use crate::ranks::{RANKS_MAX, Rank};
 use crate::report::{Repeat, Report, Row};
@@ -37,7 +35,6 @@ pub(crate) struct MergeArgs {
 }
 
 pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
-    args.output.check_files(None)?;
     let read = args.reports.iter().map(|path| Part::read(path));
     let parts = read.collect::<Result<Vec<_>, _>>().map_err(Failure::Usage)?;
     let outputs = Outputs::open(&args.output)?;
@@ -262,7 +259,7 @@ impl Part {
             let schedule = if row.workload.of_mix { of_mix.clone() } else { own };
             for (number, repeat) in row.repeats.iter().enumerate() {
                 let (is_refused, never_sent) = schedule.get(number).copied().unwrap_or_default();
-                let samples = repeat.samples.latency.len();
+                let samples = repeat.samples.len();
                 let problem = match is_credible(repeat) {
                     false => "it has a figure below 0 or above 1e18",
                     true if samples == repeat.calls || (is_refused && samples == 0) => "",
@@ -340,10 +337,10 @@ fn measurement(
     let (calls, lost) = (repeats().map(|r| r.calls).sum(), repeats().map(|r| r.lost).sum());
     let mut latency = nanoseconds()?;
     for repeat in repeats() {
-        let added = latency.add(&repeat.samples.latency);
+        let added = latency.add(&repeat.samples);
         added.map_err(|error| Failure::Measurement(format!("adding histograms: {error}")))?;
     }
-    let is_refused = repeats().any(|one| one.samples.latency.is_empty() && one.calls > 0);
+    let is_refused = repeats().any(|one| one.samples.is_empty() && one.calls > 0);
     if is_refused {
         latency.reset();
     }
@@ -353,7 +350,6 @@ fn measurement(
     let loops: Vec<OpenLoop> = repeats().filter_map(|one| one.open).collect();
     let target = loops.iter().map(|one| one.target_per_second).sum();
     let achieved = total(loops.iter().map(|one| one.achieved_per_second));
-    let interval = Interval { start_s: 0.0, elapsed_s, histogram: latency.clone() };
     Ok(Measurement {
         calls,
         lost,
@@ -372,7 +368,7 @@ fn measurement(
         client_cores,
         server: seen.and_then(|one| one.server),
         server_cores: seen.map(|one| one.server_cores.clone()).unwrap_or_default(),
-        samples: Samples { latency, intervals: vec![interval] },
+        samples: latency,
         cut_short: CutShort::default(),
     })
 }

@@ -6,7 +6,7 @@ use crate::compare::{Comparison, Condition, Document};
 use crate::console::{Sink, is_standard_output, say_to_people};
 use crate::failure::Failure;
 use crate::ranks::Rank;
-use crate::report::{Report, csv, hdr, table};
+use crate::report::{Report, table};
 use clap::Args;
 use spinrpc::{CaptureCounters, CaptureSink};
 use std::path::{Path, PathBuf};
@@ -14,23 +14,12 @@ use std::path::{Path, PathBuf};
 /// Options for results in addition to standard output.
 #[derive(Args, Clone, Debug, Default)]
 #[command(
-    next_help_heading = "Output (one FILE may be -, standard output: the table then goes to \
-                         standard error)"
+    next_help_heading = "Output (FILE may be -, standard output: the table then goes to standard error)"
 )]
 pub(crate) struct OutputArgs {
     /// Also write all results to this file, schema spinperf/3 [without FILE: standard output]
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
-    /// Also write a line per row and repeat to this file, as comma-separated values with a header
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
-    /// Also write the percentile spectrum to this file, in µs, in HdrHistogram's text format;
-    /// several rows go to one file each, such as out.1-null.hgrm
-    #[arg(long, value_name = "FILE")]
-    pub(crate) hgrm: Option<PathBuf>,
-    /// Also write every interval to this file, as an HdrHistogram interval log (V2)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) hlog: Option<PathBuf>,
     /// Compare the result with this report, written by --json
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
@@ -44,43 +33,28 @@ pub(crate) struct OutputArgs {
 impl OutputArgs {
     /// Ranks share standard output, and have no baseline of their own: either is an error.
     pub(crate) fn of_rank(&self, rank: &Rank) -> Result<Self, Failure> {
-        if self.files().any(|path| is_standard_output(path)) {
+        if self.json.as_deref().is_some_and(is_standard_output) {
             return Err(Failure::Usage("- is for one process: ranks need files".to_owned()));
         }
         if self.baseline.is_some() {
             let message = "--baseline cannot be used with ranks; spinperf merge has it";
             return Err(Failure::Usage(message.to_owned()));
         }
-        let own = |path: &Option<PathBuf>| path.as_ref().map(|path| rank.file(path));
-        Ok(Self {
-            json: own(&self.json),
-            csv: own(&self.csv),
-            hgrm: own(&self.hgrm),
-            hlog: own(&self.hlog),
-            ..Self::default()
-        })
+        Ok(Self { json: self.json.as_ref().map(|path| rank.file(path)), ..Self::default() })
     }
 
-    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.json, &self.csv, &self.hgrm, &self.hlog].into_iter().flatten()
-    }
-
-    /// Rejects a file used for two outputs, before any of them is written.
-    pub(crate) fn check_files(&self, capture: Option<&PathBuf>) -> Result<(), Failure> {
-        let files = self.files().filter(|path| !is_standard_output(path)).chain(capture);
-        let mut seen: Vec<(PathBuf, &PathBuf)> = Vec::new();
-        for path in files {
-            let Some(place) = place_of(path) else { continue };
-            if let Some((_, other)) = seen.iter().find(|(taken, _)| *taken == place) {
-                return Err(Failure::Usage(format!(
-                    "{} and {} are the same file; each output needs its own",
-                    other.display(),
-                    path.display()
-                )));
-            }
-            seen.push((place, path));
+    /// Rejects a report and a capture in one file, before either is written.
+    pub(crate) fn check_files(&self, capture: Option<&Path>) -> Result<(), Failure> {
+        let json = self.json.as_deref().filter(|path| !is_standard_output(path));
+        let (Some(json), Some(capture)) = (json, capture) else { return Ok(()) };
+        match (place_of(json), place_of(capture)) {
+            (Some(one), Some(other)) if one == other => Err(Failure::Usage(format!(
+                "{} and {} are the same file; each output needs its own",
+                json.display(),
+                capture.display()
+            ))),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -104,11 +78,8 @@ fn or_here(folder: &Path) -> &Path {
     if folder == Path::new("") { Path::new(".") } else { folder }
 }
 
-type Render = fn(&Report) -> Result<String, Failure>;
-
 pub(crate) struct Outputs {
-    documents: [(Sink, Render); 3],
-    hgrm: Option<PathBuf>,
+    json: Sink,
     is_output_taken: bool,
     baseline: Option<(String, Document)>,
     conditions: Vec<Condition>,
@@ -120,19 +91,10 @@ impl Outputs {
             let document = Document::read(path).map_err(Failure::Usage)?;
             Ok::<_, Failure>((path.display().to_string(), document))
         };
-        let to_output = args.files().filter(|path| is_standard_output(path)).count();
-        if to_output > 1 {
-            return Err(Failure::Usage(ONE_OUTPUT.to_owned()));
-        }
         Ok(Self {
-            is_output_taken: to_output > 0,
+            json: Sink::open(args.json.as_deref())?,
+            is_output_taken: args.json.as_deref().is_some_and(is_standard_output),
             baseline: args.baseline.as_ref().map(read).transpose()?,
-            documents: [
-                (Sink::open(args.json.as_deref())?, json),
-                (Sink::open(args.csv.as_deref())?, csv::render),
-                (Sink::open(args.hlog.as_deref())?, hdr::interval_log),
-            ],
-            hgrm: args.hgrm.as_deref().map(checked_folder).transpose()?,
             conditions: args.fail_if.clone(),
         })
     }
@@ -141,12 +103,7 @@ impl Outputs {
         report.explain();
         report.note_validity();
         let report = &report;
-        for (sink, render) in self.documents {
-            sink.write(|| render(report))?;
-        }
-        if let Some(path) = &self.hgrm {
-            write_spectra(path, report)?;
-        }
+        self.json.write(|| Ok(serde_json::to_string_pretty(report)? + "\n"))?;
         // The terminal has the table of one rank.
         if report.rank.as_ref().is_none_or(|rank| rank.rank == 0) {
             say_to_people(self.is_output_taken, &table::render(report))?;
@@ -158,44 +115,6 @@ impl Outputs {
         say_to_people(self.is_output_taken, &format!("\n{}", comparison.render()))?;
         comparison.verdict()
     }
-}
-
-fn json(report: &Report) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(report)? + "\n")
-}
-
-/// Rejects a file in an unwritable folder; the number of files is only known at the end.
-fn checked_folder(path: &Path) -> Result<PathBuf, Failure> {
-    let folder = or_here(path.parent().unwrap_or(path));
-    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
-        .map_err(|error| Failure::system(format!("writing into {}", folder.display()), error))?;
-    Ok(path.to_owned())
-}
-
-fn write_spectra(path: &Path, report: &Report) -> Result<(), Failure> {
-    let several = report.rows.len() > 1;
-    for (index, row) in report.rows.iter().enumerate() {
-        let samples = row.samples().filter(|samples| !samples.is_empty());
-        let Some(samples) = samples else {
-            let name = &row.name;
-            eprintln!(
-                "spinperf: no spectrum of {name}: it has no samples, or its percentiles were refused"
-            );
-            continue;
-        };
-        let missing = row.median.latency.missing;
-        let is_file = !is_standard_output(path);
-        let path = match several && is_file {
-            true => hdr::path_of_row(path, index + 1, &row.name),
-            false => path.to_owned(),
-        };
-        let title = match several && !is_file {
-            true => format!("#[Row {}: {}]\n", index + 1, row.name),
-            false => String::new(),
-        };
-        Sink::open(Some(&path))?.write(|| Ok(title + &hdr::spectrum(&samples, missing)))?;
-    }
-    Ok(())
 }
 
 /// `--capture FILE`: makes the engine capture to the file, and reports the result.
@@ -229,7 +148,5 @@ impl Capture {
     }
 }
 
-const ONE_OUTPUT: &str = "only one of --json, --csv, --hgrm and --hlog can be - (standard output); \
-                          use files for the others";
 const NOT_TO_OUTPUT: &str =
     "--capture takes a file or a named pipe, not - for standard output, which has the table";

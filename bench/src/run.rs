@@ -52,7 +52,7 @@ impl Prepared {
             Some(rank) if !is_standard_output(&path) => rank.file(&path),
             _ => path,
         });
-        output.check_files(capture.as_ref())?;
+        output.check_files(capture.as_deref())?;
         let fabric = fabric_of(args)?;
         fabric::raise_limits(fabric.driver);
         let cores = args.cores.as_ref();

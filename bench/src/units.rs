@@ -78,7 +78,7 @@ pub(crate) fn show_utc(unix_s: u64) -> String {
     rfc3339.replace('T', " ").replace('Z', " UTC")
 }
 
-pub(crate) fn system_time(unix_s: u64) -> SystemTime {
+fn system_time(unix_s: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix_s.min(SHOWN_UNIX_S_MAX))
 }
 

@@ -1,5 +1,4 @@
-//! Outputs of a run: documents that conform to their schemas, tables, spectra, logs, and the
-//! comparison with a baseline.
+//! Outputs of a run: documents that conform to their schemas, tables, and the comparison with a baseline.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -27,53 +26,28 @@ fn assert_is_comparison(document: &Value) {
 }
 
 #[test]
-fn every_file_that_is_asked_for_is_written_and_valid() {
+fn a_document_has_every_repeat_and_is_valid() {
     let _cores = cores();
     let server = Server::start("output");
     let folder = Folder::new("files");
-    let [json, csv, hgrm, hlog] =
-        ["r.json", "r.csv", "r.hgrm", "r.hlog"].map(|name| folder.file(name));
-    let files = ["--json", &json, "--csv", &csv, "--hgrm", &hgrm, "--hlog", &hlog];
-    run(&server, &[&["--repeats", "2", "--depth", "2"][..], &files].concat()).with(0);
+    let json = folder.file("r.json");
+    run(&server, &["--repeats", "2", "--depth", "2", "--json", &json]).with(0);
     let report = report_in(&json);
     assert_eq!(report["rows"][0]["repeats"].as_array().unwrap().len(), 2);
-    assert_csv(&read(&csv));
-    assert!(read(&hgrm).contains("1/(1-Percentile)"));
-    assert!(read(&hgrm).contains("Total count    =          800]"), "{}", read(&hgrm));
-    assert!(read(&hlog).contains("#[Histogram log format version 1.3]"), "{}", read(&hlog));
-    assert!(read(&hlog).contains("Tag=1-echo-64-B-depth-2.r2,"), "{}", read(&hlog));
 }
 
 /// No server listens at the address. Expect no new file, and an existing one unchanged.
 #[test]
 fn a_run_that_fails_leaves_no_empty_document() {
     let folder = Folder::new("failed");
-    let (new, old) = (folder.file("new.json"), folder.file("old.csv"));
+    let (new, old) = (folder.file("new.json"), folder.file("old.json"));
     fs::write(&old, "kept").unwrap();
     let absent = format!("shm:spinperf-absent-{}", std::process::id());
-    spinperf(&["run", "--address", &absent, "--json", &new, "--csv", &old]).with(1);
+    for file in [&new, &old] {
+        spinperf(&["run", "--address", &absent, "--json", file]).with(1);
+    }
     assert!(!Path::new(&new).exists());
     assert_eq!(read(&old), "kept");
-}
-
-/// A line for each repeat, with as many fields as the header.
-fn assert_csv(text: &str) {
-    let lines: Vec<&str> = text.split_terminator("\r\n").collect();
-    assert_eq!(lines.len(), 3, "{text}");
-    // The name is the only field with a comma, and is quoted.
-    let fields = |line: &str| line.replace("\"echo 64 B, depth 2\"", "name").split(',').count();
-    assert!(lines.iter().all(|line| fields(line) == fields(lines[0])), "{text}");
-    assert!(lines[0].contains(",p99_9_ns,"), "{text}");
-}
-
-#[test]
-fn several_rows_have_a_spectrum_each() {
-    let _cores = cores();
-    let server = Server::start("spectra");
-    let folder = Folder::new("spectra");
-    run(&server, &["--bidir", "--hgrm", &folder.file("out.hgrm")]).with(0);
-    assert!(Path::new(&folder.file("out.1-echo-64-B.hgrm")).exists());
-    assert!(!Path::new(&folder.file("out.hgrm")).exists());
 }
 
 /// Runs spinperf until it has figures: a machine that stands still during all of a measured time has none for that row.

@@ -358,10 +358,6 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
         Mode::PingPong | Mode::Closed | Mode::Open => (WARMUP, DURATION),
     };
     let duration = modes.duration.unwrap_or(duration);
-    let intervals_max = match mode {
-        Mode::Sweep | Mode::Soak => 1,
-        Mode::PingPong | Mode::Closed | Mode::Open => INTERVALS_MAX,
-    };
     Ok(Limits {
         ramp: modes.ramp,
         warmup: modes.warmup.unwrap_or(warmup),
@@ -371,7 +367,6 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
         // A soak ends with a complete window.
         can_be_interrupted: mode != Mode::Soak,
         calls: modes.calls,
-        intervals_max,
         rank: (0, 1),
         force: modes.force,
     })
@@ -462,7 +457,6 @@ const STEP_WARMUP: Duration = Duration::from_millis(200);
 const SOAK_DURATION: Duration = Duration::from_secs(600);
 /// Far below the range of nanoseconds and clock ticks.
 const DURATION_MAX: Duration = Duration::from_secs(3_600_000);
-const INTERVALS_MAX: u32 = 60;
 const SOAK_WINDOWS: u32 = 60;
 /// Bounds the memory of a soak.
 const SOAK_WINDOWS_MAX: u32 = 600;

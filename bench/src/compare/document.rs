@@ -3,7 +3,7 @@
 
 use crate::floor::Placement;
 use crate::latency::median;
-use crate::report::csv::{FIGURES, Figure};
+use crate::report::figures::{FIGURES, Figure};
 use crate::report::{Report, SCHEMA};
 use serde::Deserialize;
 use serde::de::Error;

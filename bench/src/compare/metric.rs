@@ -1,7 +1,7 @@
 //! Figures of the rows of a report, which are those of a repeat and its ratios to limits, and conditions on their changes.
 
 use super::document::{Repeat, Row};
-use crate::report::csv::{FIGURES, Figure, RATIO, Unit};
+use crate::report::figures::{FIGURES, Figure, RATIO, Unit};
 use std::fmt;
 use std::str::FromStr;
 

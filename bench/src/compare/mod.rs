@@ -20,7 +20,7 @@ pub(crate) use metric::Condition;
 
 use crate::failure::Failure;
 use crate::latency::{is_supported, worse_median};
-use crate::report::csv::{FIGURES, Figure};
+use crate::report::figures::{FIGURES, Figure};
 use document::{Ratio, Row};
 use serde::Serialize;
 use serde_json::Value;

@@ -42,7 +42,7 @@ pub(super) fn own_work_ns(core: usize, duration: Duration) -> Result<f64, Failur
 
 fn record(duration: Duration) -> Result<f64, Failure> {
     let clock = Clock::shared();
-    let mut recorder = Recorder::new(1)?;
+    let mut recorder = Recorder::new()?;
     let mut last = clock.now().0;
     let (calls, elapsed) = timed(duration, || {
         for _ in 0..BATCH {

@@ -30,7 +30,7 @@ pub(super) fn round_trip_ns(
     duration: Duration,
     messages: [usize; 2],
 ) -> Result<f64, Failure> {
-    let recorder = Recorder::new(1)?;
+    let recorder = Recorder::new()?;
     on_rings(cores, messages, |calls, replies| ask_each(calls, replies, recorder, duration))
 }
 

@@ -180,7 +180,8 @@ impl Figures {
     pub(super) fn of(tally: &Tally) -> Result<Self, Failure> {
         let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
         let [start, end] = tally.span;
-        let latency = tally.recorded.first().map(|one| to_nanoseconds(&one.total(), ns_per_tick));
+        let latency =
+            tally.recorded.first().map(|one| to_nanoseconds(one.histogram(), ns_per_tick));
         Ok(Self {
             elapsed_ns: ((end - start) as f64 * ns_per_tick) as u64,
             lost: tally.lost.iter().sum(),

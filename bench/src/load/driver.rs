@@ -109,7 +109,6 @@ pub(super) struct Tally {
     pub(super) carried_in: u64,
     /// Start of the measured time, and its end or that of its last call.
     pub(super) span: [u64; 2],
-    pub(super) interval_ticks: u64,
     pub(super) open: Option<OpenTally>,
 }
 
@@ -190,9 +189,7 @@ impl Driver {
         };
         let drive = &Drive { measured, ..*drive };
         let shares = self.workload.shares();
-        let intervals = drive.intervals();
-        self.recorders =
-            shares.iter().map(|_| Recorder::new(intervals)).collect::<Result<_, _>>()?;
+        self.recorders = shares.iter().map(|_| Recorder::new()).collect::<Result<_, _>>()?;
         self.lost = vec![0; shares.len()];
         (self.last_reply, self.carried_in, self.turns) = (0, 0, 0);
         self.interrupt =
@@ -290,7 +287,6 @@ impl Driver {
                 is_interrupted: self.interrupt == Interrupt::Happened,
                 carried_in: self.carried_in,
                 span: [start, end.max(self.last_reply)],
-                interval_ticks: self.schedule.interval,
                 open: self.open.take().map(Open::tally),
             }),
         }
@@ -348,15 +344,8 @@ impl Driver {
 
     #[cold]
     fn cross(&mut self, now: u64) {
-        // Calls that end after the measured time are recorded in its last interval.
-        let was_before = self.schedule.phase <= Phase::Measured;
-        let selected = self.schedule.advance(now);
-        let is_after = self.schedule.phase > Phase::Measured;
-        let interval = selected.or((was_before && is_after).then_some(usize::MAX));
-        if let Some(interval) = interval {
-            self.recorders.iter_mut().for_each(|recorder| recorder.select(interval));
-        }
-        if is_after {
+        self.schedule.advance(now);
+        if self.schedule.phase > Phase::Measured {
             self.give_up_measured();
         }
     }

@@ -1,7 +1,7 @@
 //! Histograms in HdrHistogram's own encoding (V2, not compressed): in a report in base 64, so that other tools can read
 //! them and `spinperf merge` can add them up, and in what a server says of its calls in reverse.
 
-use super::measurement::{Samples, nanoseconds};
+use super::measurement::nanoseconds;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -10,11 +10,14 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 /// Writes the samples of a measurement; null without any, as where percentiles were refused.
-pub(super) fn serialize<S: serde::Serializer>(samples: &Samples, to: S) -> Result<S::Ok, S::Error> {
-    if samples.latency.is_empty() {
+pub(super) fn serialize<S: serde::Serializer>(
+    samples: &Histogram<u64>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    if samples.is_empty() {
         return to.serialize_none();
     }
-    to.serialize_str(&STANDARD.encode(to_bytes(&samples.latency)))
+    to.serialize_str(&STANDARD.encode(to_bytes(samples)))
 }
 
 pub(super) fn to_bytes(histogram: &Histogram<u64>) -> Vec<u8> {
@@ -24,14 +27,13 @@ pub(super) fn to_bytes(histogram: &Histogram<u64>) -> Vec<u8> {
     bytes
 }
 
-/// Reads the samples of a measurement, of which a report does not have the intervals.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Samples, D::Error> {
-    let mut samples = Samples::none().map_err(D::Error::custom)?;
-    if let Some(text) = Option::<String>::deserialize(from)? {
-        let decoded = STANDARD.decode(text).ok().and_then(|bytes| from_bytes(&bytes));
-        samples.latency = decoded.ok_or_else(|| D::Error::custom("a histogram is not valid"))?;
-    }
-    Ok(samples)
+/// Reads the samples of a measurement.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Histogram<u64>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(from)? else {
+        return nanoseconds().map_err(D::Error::custom);
+    };
+    let decoded = STANDARD.decode(text).ok().and_then(|bytes| from_bytes(&bytes));
+    decoded.ok_or_else(|| D::Error::custom("a histogram is not valid"))
 }
 
 /// A histogram of nanoseconds from a file or a peer; `None` if it is not one of spinperf's.
@@ -66,16 +68,16 @@ const CALLS_MAX: u128 = 1 << 60;
 mod tests {
     use super::*;
 
-    fn samples(values: &[(u64, u64)]) -> Samples {
-        let mut samples = Samples::none().unwrap();
-        values.iter().for_each(|(ns, count)| samples.latency.record_n(*ns, *count).unwrap());
+    fn samples(values: &[(u64, u64)]) -> Histogram<u64> {
+        let mut samples = nanoseconds().unwrap();
+        values.iter().for_each(|(ns, count)| samples.record_n(*ns, *count).unwrap());
         samples
     }
 
     #[test]
     fn samples_survive_a_report() {
         let report = |samples| serialize(&samples, serde_json::value::Serializer).unwrap();
-        let back = deserialize(report(samples(&[(250, 3), (40_000_000, 2)]))).unwrap().latency;
+        let back = deserialize(report(samples(&[(250, 3), (40_000_000, 2)]))).unwrap();
         assert_eq!((back.len(), back.count_at(250)), (5, 3));
         assert!((39_900_000..40_100_000).contains(&back.max()), "{}", back.max());
         assert!(report(samples(&[])).is_null());
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_is_no_histogram_or_claims_more_than_it_has_is_refused() {
-        let good = to_bytes(&samples(&[(250, 3)]).latency);
+        let good = to_bytes(&samples(&[(250, 3)]));
         assert!(from_bytes(&good).is_some() && from_bytes(&good[..good.len() - 1]).is_none());
         for (at, byte) in [(0, 0), (4, 0xff), (15, 5), (20, 0xff)] {
             let mut bad = good.clone();
@@ -92,6 +94,6 @@ mod tests {
             assert!(from_bytes(&bad).is_none(), "byte {at}");
         }
         assert!(from_bytes(b"").is_none());
-        assert!(from_bytes(&to_bytes(&samples(&[(250, 1 << 61)]).latency)).is_none());
+        assert!(from_bytes(&to_bytes(&samples(&[(250, 1 << 61)]))).is_none());
     }
 }

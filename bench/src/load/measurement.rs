@@ -29,7 +29,8 @@ pub(crate) struct Measurement {
     pub(crate) client_cores: Vec<CoreUse>,
     pub(crate) server_cores: Vec<CoreUse>,
     #[serde(rename = "histogram", with = "hdr_encoding")]
-    pub(crate) samples: Samples,
+    /// In nanoseconds.
+    pub(crate) samples: Histogram<u64>,
     /// Reason why the measurement is incomplete and the last one.
     #[serde(skip)]
     pub(crate) cut_short: CutShort,
@@ -69,28 +70,6 @@ impl CutShort {
     pub(crate) fn is_any(self) -> bool {
         self.is_stuck || self.is_interrupted
     }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Samples {
-    /// Of the whole measurement, in nanoseconds.
-    pub(crate) latency: Histogram<u64>,
-    pub(crate) intervals: Vec<Interval>,
-}
-
-impl Samples {
-    pub(crate) fn none() -> Result<Self, Failure> {
-        Ok(Self { latency: nanoseconds()?, intervals: Vec::new() })
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Interval {
-    /// Start relative to that of the measurement, in seconds.
-    pub(crate) start_s: f64,
-    pub(crate) elapsed_s: f64,
-    /// In nanoseconds.
-    pub(crate) histogram: Histogram<u64>,
 }
 
 /// A histogram of nanoseconds, as large as its samples need.

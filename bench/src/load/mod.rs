@@ -20,8 +20,7 @@ mod workload;
 
 pub(crate) use control::refusal_of_size;
 pub(crate) use fleet::{Fleet, Party, with_fleet};
-pub(crate) use measurement::{Arrivals, Interval, Samples, nanoseconds};
-pub(crate) use measurement::{CoreUse, CutShort, Measurement, OpenLoop};
+pub(crate) use measurement::{Arrivals, CoreUse, CutShort, Measurement, OpenLoop, nanoseconds};
 pub(crate) use outcome::Measured;
 pub(crate) use schedule::shuffle;
 pub(crate) use server::{register, serve};

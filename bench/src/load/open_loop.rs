@@ -26,7 +26,7 @@ pub(super) struct Open {
 #[derive(Default)]
 pub(super) struct OpenTally {
     /// Round trips from the actual start.
-    pub(super) service: Recorded,
+    pub(super) service: Option<Recorded>,
     /// Calls that were to start in the measured time.
     pub(super) planned: u64,
     /// Measured calls: those that were to start in the measured time, and did start.
@@ -53,7 +53,7 @@ impl Open {
         Ok(Self {
             pacer: Pacer::new(drive, per_tick, rate.arrivals, seed, planned, burst),
             free: slots.collect(),
-            service: Recorder::new(1)?,
+            service: Recorder::new()?,
             tally: OpenTally { planned, ..OpenTally::default() },
             taken: 0,
             early_end: (planned < whole).then_some(early_end),
@@ -123,13 +123,15 @@ impl Open {
     }
 
     pub(super) fn tally(self) -> OpenTally {
-        OpenTally { service: self.service.finish(), ..self.tally }
+        OpenTally { service: Some(self.service.finish()), ..self.tally }
     }
 }
 
 impl OpenTally {
     pub(super) fn merge(&mut self, other: &Self) {
-        self.service.merge(&other.service);
+        if let (Some(all), Some(one)) = (&mut self.service, &other.service) {
+            all.merge(one);
+        }
         self.planned += other.planned;
         self.sent += other.sent;
         self.late += other.late;

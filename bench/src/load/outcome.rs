@@ -2,9 +2,7 @@
 
 use super::control::Figures;
 use super::driver::Tally;
-use super::measurement::{
-    CoreUse, CutShort, Interval, Measurement, OpenLoop, REFUSED, Samples, nanoseconds,
-};
+use super::measurement::{CoreUse, CutShort, Measurement, OpenLoop, REFUSED, nanoseconds};
 use super::open_loop::OpenTally;
 use super::workload::{Ends, Limits, Workload};
 use crate::failure::Failure;
@@ -74,7 +72,6 @@ pub(super) fn reversed(
         // Cannot fail: the histogram grows as needed.
         let _ = latency.add(&one.latency);
     }
-    let histogram = latency.clone();
     let calls_per_second = rate(latency.len() as f64, elapsed_s);
     Ok(Measurement {
         calls: latency.len(),
@@ -92,10 +89,7 @@ pub(super) fn reversed(
         server: Some(forward.client),
         client_cores: forward.server_cores.clone(),
         server_cores: forward.client_cores.clone(),
-        samples: Samples {
-            latency,
-            intervals: vec![Interval { start_s: 0.0, elapsed_s, histogram }],
-        },
+        samples: latency,
     })
 }
 
@@ -155,6 +149,7 @@ impl Sum {
         let never_sent = open.map_or(0, |open| open.never_sent);
         // Service time and adherence are not kept per operation.
         let service = tally.open.as_ref().filter(|_| !workload.of_mix);
+        let service = service.and_then(|open| open.service.as_ref());
         Ok(Measurement {
             calls: all.samples(),
             lost,
@@ -166,13 +161,16 @@ impl Sum {
             start_unix_s: self.start_unix_s,
             carried_in_ns: tally.carried_in as f64 * ns_per_tick,
             cut_short: CutShort { is_stuck: tally.is_stuck, is_interrupted: tally.is_interrupted },
-            service: service.map(|open| summary(&open.service, lost)),
+            service: service.map(|service| summary(service, lost)),
             open: open.filter(|_| !workload.of_mix),
             client: CoreUse::sum(&sides.client),
             server: sides.server.as_deref().map(CoreUse::sum),
             client_cores: sides.client.clone(),
             server_cores: sides.server.clone().unwrap_or_default(),
-            samples: if refused { Samples::none()? } else { self.samples(&all)? },
+            samples: match refused {
+                true => nanoseconds()?,
+                false => to_nanoseconds(all.histogram(), *ns_per_tick)?,
+            },
         })
     }
 
@@ -198,26 +196,6 @@ impl Sum {
             arrivals: workload.rate.map(|rate| rate.arrivals).unwrap_or_default(),
             refused: refused.then_some(REFUSED),
         }
-    }
-
-    fn samples(&self, recorded: &Recorded) -> Result<Samples, Failure> {
-        let interval_s = self.tally.interval_ticks as f64 * self.ns_per_tick / 1e9;
-        let count = recorded.intervals().len();
-        let mut intervals = Vec::with_capacity(count);
-        for (index, ticks) in recorded.intervals().iter().enumerate() {
-            let start_s = index as f64 * interval_s;
-            // The last interval includes calls that ended later.
-            let is_last = index + 1 == count;
-            let most_s = if is_last { f64::INFINITY } else { interval_s };
-            let elapsed_s = most_s.min(self.elapsed_s - start_s);
-            // A drive that ended by its number of calls has not reached the other intervals.
-            if elapsed_s > 0.0 {
-                let histogram = to_nanoseconds(ticks, self.ns_per_tick)?;
-                intervals.push(Interval { start_s, elapsed_s, histogram });
-            }
-        }
-        let latency = to_nanoseconds(&recorded.total(), self.ns_per_tick)?;
-        Ok(Samples { latency, intervals })
     }
 }
 
@@ -250,15 +228,12 @@ mod tests {
         (ns * Clock::shared().ticks_per_second() as f64 / 1e9) as u64
     }
 
-    /// A core that made calls of these latencies in one second of two intervals.
+    /// A core that made calls of these latencies in one second.
     fn driven(latencies_ns: &[&[f64]], open: Option<OpenTally>) -> Driven {
         let second = Clock::shared().ticks_per_second();
         let recorder = |latencies: &&[f64]| {
-            let mut recorder = Recorder::new(2).unwrap();
-            for (index, ns) in latencies.iter().enumerate() {
-                recorder.select(index);
-                recorder.record(ticks_of(*ns));
-            }
+            let mut recorder = Recorder::new().unwrap();
+            latencies.iter().for_each(|ns| recorder.record(ticks_of(*ns)));
             recorder.finish()
         };
         let tally = Tally {
@@ -268,7 +243,6 @@ mod tests {
             is_interrupted: false,
             carried_in: 0,
             span: [7, 7 + second],
-            interval_ticks: second / 2,
             open,
         };
         Driven { tally, client: CoreUse { calls: 2, ..CoreUse::default() }, reverse: None }
@@ -291,12 +265,10 @@ mod tests {
         assert_eq!(all.calls, 4);
         assert_rate(all.calls_per_second, 4.0);
         assert_rate(all.bytes_per_second, 4.0 * 128.0);
-        let longest_ns = all.samples.latency.max() as f64;
+        let longest_ns = all.samples.max() as f64;
         assert!((longest_ns - all.latency.max_ns).abs() < 1e-3 * longest_ns, "{longest_ns}");
         assert!(longest_ns > 4.9e7);
-        let counts: Vec<u64> =
-            all.samples.intervals.iter().map(|one| one.histogram.len()).collect();
-        assert_eq!(counts, [2, 2]);
+        assert_eq!(all.samples.len(), 4);
         assert_eq!(all.client_cores.len(), 2);
     }
 
@@ -331,7 +303,7 @@ mod tests {
     }
 
     fn open([sent, overran, never_sent]: [u64; 3], force: bool) -> Measurement {
-        let service = Recorder::new(1).unwrap().finish();
+        let service = Some(Recorder::new().unwrap().finish());
         let planned = sent + never_sent;
         let tally = OpenTally { service, planned, sent, late: 1, overran, never_sent };
         let workload =
@@ -352,7 +324,7 @@ mod tests {
         let fell_behind = open([900, 0, 100], false);
         assert_eq!(fell_behind.open.unwrap().adherence_percent, 90.0);
         assert!(fell_behind.open.unwrap().refused.is_some());
-        assert!(fell_behind.latency.p99_ns.is_nan() && fell_behind.samples.latency.is_empty());
+        assert!(fell_behind.latency.p99_ns.is_nan() && fell_behind.samples.is_empty());
         assert_eq!((fell_behind.calls, fell_behind.latency.samples), (900, 900));
         let forced = open([900, 0, 100], true);
         assert!(forced.latency.p50_ns > 0.0);

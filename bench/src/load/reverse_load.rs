@@ -77,12 +77,10 @@ impl Backs {
         let clock = Clock::shared();
         back.end.borrow_mut().figures = None;
         let ticks = |ns| clock.from_duration(Duration::from_nanos(ns));
-        let measured = ticks(plan.duration_ns);
         let drive = Drive {
             begin: clock.now().0,
             warmup: ticks(plan.warmup_ns),
-            measured,
-            interval: measured,
+            measured: ticks(plan.duration_ns),
             calls_max: Some(plan.calls_max).filter(|calls| *calls > 0),
             grace: clock.from_duration(Limits::default().grace),
             core: (0, 1),

@@ -15,16 +15,9 @@ pub(super) struct Drive {
     pub(super) cooldown: u64,
     pub(super) grace: u64,
     pub(super) can_be_interrupted: bool,
-    pub(super) interval: u64,
     pub(super) calls_max: Option<u64>,
     /// Index of the core among the client's, and their number.
     pub(super) core: (usize, usize),
-}
-
-impl Drive {
-    pub(super) fn intervals(&self) -> usize {
-        self.measured.div_ceil(self.interval.max(1)) as usize
-    }
 }
 
 /// Phase of a drive. A call counts according to the phase it starts in, whenever it ends.
@@ -45,7 +38,6 @@ pub(super) struct Schedule {
     pub(super) end: u64,
     give_up: u64,
     pub(super) stop: u64,
-    pub(super) interval: u64,
 }
 
 impl Schedule {
@@ -55,8 +47,7 @@ impl Schedule {
         let end = start.saturating_add(drive.measured);
         let give_up = end.saturating_add(grace);
         let stop = end.saturating_add(drive.cooldown).max(give_up);
-        let interval = drive.interval.max(1);
-        Self { next: start, phase: Phase::WarmUp, start, end, give_up, stop, interval }
+        Self { next: start, phase: Phase::WarmUp, start, end, give_up, stop }
     }
 
     #[inline]
@@ -64,20 +55,14 @@ impl Schedule {
         now >= self.next
     }
 
-    /// Advances to the phase at `now`; returns the interval for calls from now on, if they count.
-    pub(super) fn advance(&mut self, now: u64) -> Option<usize> {
+    /// Advances to the phase at `now`.
+    pub(super) fn advance(&mut self, now: u64) {
         (self.phase, self.next) = match now {
             _ if self.phase == Phase::Over || now >= self.stop => (Phase::Over, u64::MAX),
             _ if now >= self.give_up => (Phase::CoolDown, self.stop),
-            _ if now >= self.start => {
-                let begun = (now - self.start) / self.interval + 1;
-                let next = self.start + begun * self.interval;
-                (Phase::Measured, if next < self.end { next } else { self.give_up })
-            }
+            _ if now >= self.start => (Phase::Measured, self.give_up),
             _ => (Phase::WarmUp, self.start),
         };
-        let counts = self.phase == Phase::Measured;
-        counts.then(|| ((now - self.start) / self.interval) as usize)
     }
 
     pub(super) fn finish(&mut self, now: u64) {
@@ -281,26 +266,23 @@ mod tests {
             warmup: 100,
             measured: 50,
             cooldown: 30,
-            interval: 20,
             core: (0, 1),
             ..Drive::default()
         }
     }
 
     #[test]
-    fn a_drive_warms_up_counts_in_intervals_cools_down_and_is_over() {
+    fn a_drive_warms_up_measures_cools_down_and_is_over() {
         let mut schedule = Schedule::new(&drive(), 0);
-        assert_eq!(drive().intervals(), 3);
-        for (now, interval, phase) in [
-            (1000, None, Phase::WarmUp),
-            (1100, Some(0), Phase::Measured),
-            (1125, Some(1), Phase::Measured),
-            (1149, Some(2), Phase::Measured),
-            (1150, None, Phase::CoolDown),
-            (1180, None, Phase::Over),
+        for (now, phase) in [
+            (1000, Phase::WarmUp),
+            (1100, Phase::Measured),
+            (1150, Phase::CoolDown),
+            (1180, Phase::Over),
         ] {
             assert!(schedule.is_due(now) || now == 1000, "{now}");
-            assert_eq!((schedule.advance(now), schedule.phase), (interval, phase), "{now}");
+            schedule.advance(now);
+            assert_eq!(schedule.phase, phase, "{now}");
             assert!(!schedule.is_due(now), "{now}");
         }
     }
@@ -320,7 +302,8 @@ mod tests {
         let mut schedule = Schedule::new(&drive(), 0);
         schedule.advance(1110);
         schedule.finish(1120);
-        assert_eq!((schedule.advance(1130), schedule.phase), (None, Phase::Over));
+        schedule.advance(1130);
+        assert_eq!(schedule.phase, Phase::Over);
         assert_eq!(schedule.end - schedule.start, 20);
     }
 

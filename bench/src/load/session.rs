@@ -235,7 +235,6 @@ impl<'a> Session<'a> {
             warmup: ticks(limits.warmup),
             measured: ticks(limits.duration),
             cooldown: ticks(limits.cooldown),
-            interval: ticks(limits.interval()),
             calls_max: limits.calls,
             grace: ticks(limits.grace),
             can_be_interrupted: limits.can_be_interrupted,

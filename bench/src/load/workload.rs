@@ -350,8 +350,6 @@ pub(crate) struct Limits {
     pub(crate) can_be_interrupted: bool,
     /// Ends the repeat early after this many measured calls of each core.
     pub(crate) calls: Option<u64>,
-    /// Intervals of the measured time. Each takes a quarter of a megabyte per operation.
-    pub(crate) intervals_max: u32,
     /// Rank of this process among those that share the load, and their number.
     pub(crate) rank: (usize, usize),
     /// Do not refuse percentiles, however far an open loop falls behind its rate.
@@ -368,7 +366,6 @@ impl Default for Limits {
             grace: GRACE,
             can_be_interrupted: false,
             calls: None,
-            intervals_max: 1,
             rank: (0, 1),
             force: false,
         }
@@ -385,13 +382,8 @@ impl Limits {
         let (rank, ranks) = self.rank;
         (rank * cores + index, ranks * cores)
     }
-
-    pub(crate) fn interval(&self) -> Duration {
-        (self.duration / self.intervals_max.max(1)).max(INTERVAL_MIN)
-    }
 }
 
-const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Default of `--grace`: the default deadline of a call (`rpc.timeout_ms`).
 const GRACE: Duration = Duration::from_secs(10);
 /// Open-loop calls in flight on a connection, unless `--in-flight-max` says otherwise.

@@ -8,17 +8,16 @@ use crate::env::{Holdings, holdings};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::latency::LatencySummary;
-use crate::load::{CoreUse, Fleet, Interval, Limits, Measured, Measurement, OpenLoop, Samples};
+use crate::load::{CoreUse, Fleet, Limits, Measured, Measurement, OpenLoop, nanoseconds};
 use crate::progress::Pace;
 use crate::report::{Soak, SoakWindow, Trend, TrendUnit};
 use crate::top::{Target, Watched};
 use crate::units::{show_count, show_us};
-use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
 pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let windows = plan.limits.duration.as_nanos().div_ceil(plan.window.as_nanos().max(1)) as usize;
-    let mut watch = Watch::new(windows, &plan.address)?;
+    let mut watch = Watch::new(windows, &plan.address);
     fleet.load(&plan.workloads[0])?;
     for window in 0..windows {
         if window > 0 && interrupt::signal().is_some() {
@@ -58,7 +57,6 @@ struct Watch {
     refused: usize,
     /// Calls that rank as slower than all others: those of refused windows, and those never sent.
     unknown: Vec<u64>,
-    samples: Vec<Histogram<u64>>,
     /// The sums of counters, and other data from the last window.
     sums: Vec<Measured>,
     /// Seen through the control socket, or the reason why it cannot be watched.
@@ -67,26 +65,18 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(planned: usize, address: &str) -> Result<Self, Failure> {
-        let histogram = || {
-            let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?;
-            // Touches the pages, which the kernel would otherwise allocate at the first write.
-            histogram.reset();
-            Ok::<_, Failure>(histogram)
-        };
-        let samples = (0..planned.min(INTERVALS_MAX)).map(|_| histogram());
-        Ok(Self {
+    fn new(planned: usize, address: &str) -> Self {
+        Self {
             begin: Instant::now(),
             windows: Vec::with_capacity(planned),
             planned,
             refused: 0,
             unknown: Vec::new(),
-            samples: samples.collect::<Result<_, _>>()?,
             sums: Vec::new(),
             server: Watched::find(Some(&Target::Address(address.to_owned())))
                 .map_err(|failure| failure.to_string()),
             pace: Pace::start(),
-        })
+        }
     }
 
     /// Adds a window; without the server's resources if it has stopped answering.
@@ -122,11 +112,6 @@ impl Watch {
                 let (number, of) = (self.windows.len() + 1, self.planned);
                 eprintln!("spinperf: window {number} of {of}: {}", describe(&window));
             }
-            let place = self.windows.len() * self.samples.len() / self.planned;
-            if let Some(samples) = self.samples.get_mut(place) {
-                // Cannot fail: these histograms cover every latency.
-                let _ = samples.add(&all.samples.latency);
-            }
             self.windows.push(window);
         }
         self.sums = match std::mem::take(&mut self.sums) {
@@ -154,15 +139,11 @@ impl Watch {
             reasons.push(format!("it ended after {count} of {} windows", self.planned));
         }
         let held = reasons.is_empty();
-        let intervals = samples(&self.windows, self.samples, self.planned);
-        if let Some((_, all)) = self.sums.first_mut() {
-            all.samples.intervals = intervals;
-        }
         for ((_, one), unknown) in self.sums.iter_mut().zip(self.unknown) {
-            one.latency = LatencySummary::of(&one.samples.latency, 1.0, one.lost + unknown);
+            one.latency = LatencySummary::of(&one.samples, 1.0, one.lost + unknown);
             one.latency.samples = one.calls;
             if refused_windows > 0 {
-                one.samples = Samples::none()?;
+                one.samples = nanoseconds()?;
             }
         }
         Ok(Outcome {
@@ -197,8 +178,7 @@ fn add_up(((workload, mut sum), (_, next)): (Measured, Measured)) -> Measured {
         OpenLoop::sum(&[one, two], [two.target_per_second, achieved])
     });
     // Cannot fail: the histogram grows as needed.
-    let _ = sum.samples.latency.add(&next.samples.latency);
-    sum.samples.intervals.clear();
+    let _ = sum.samples.add(&next.samples);
     let cores = |one: &[CoreUse], two: &[CoreUse]| {
         let both = one.iter().zip(two);
         both.map(|(one, two)| one.and_then(two, [sum.elapsed_s, next.elapsed_s])).collect()
@@ -224,21 +204,6 @@ fn add_up(((workload, mut sum), (_, next)): (Measured, Measured)) -> Measured {
         ..next
     };
     (workload, measurement)
-}
-
-/// The histograms, allocated for all planned windows, with the times of the actual ones.
-fn samples(windows: &[SoakWindow], parts: Vec<Histogram<u64>>, planned: usize) -> Vec<Interval> {
-    let mut intervals = Vec::new();
-    let count = parts.len();
-    for (index, histogram) in parts.into_iter().enumerate() {
-        let own = |place: usize| place * count / planned.max(1) == index;
-        let mut own = windows.iter().enumerate().filter(|(place, _)| own(*place));
-        let Some((_, first)) = own.next() else { continue };
-        let last = own.next_back().map_or(first, |(_, last)| last);
-        let elapsed_s = last.start_s + last.elapsed_s - first.start_s;
-        intervals.push(Interval { start_s: first.start_s, elapsed_s, histogram });
-    }
-    intervals
 }
 
 /// The last two items tell a drift: a fraction of the mean, and an absolute minimum.
@@ -319,8 +284,6 @@ impl Line {
     }
 }
 
-const INTERVALS_MAX: usize = 60;
-const LATENCY_NS_MAX: u64 = 1 << 40;
 const TREND_WINDOWS_MIN: usize = 4;
 const ERRORS_CLEAR: f64 = 4.0;
 const LEAK_BYTES: f64 = 1_048_576.0;
@@ -394,7 +357,7 @@ mod tests {
         let mut one = repeat(sent, 300.0, &[]).measurement;
         match open.refused {
             Some(_) => one.latency = LatencySummary::refused(sent),
-            None => one.samples.latency.record_n(300, sent).unwrap(),
+            None => one.samples.record_n(300, sent).unwrap(),
         }
         let calls_per_second = open.achieved_per_second;
         let measurement = Measurement { elapsed_s, calls_per_second, open: Some(open), ..one };
@@ -403,7 +366,7 @@ mod tests {
 
     /// A soak of which these windows were measured.
     fn soaked(planned: usize, windows: impl IntoIterator<Item = Measured>) -> (Outcome, Soak) {
-        let mut watch = Watch::new(planned, "shm:absent").unwrap();
+        let mut watch = Watch::new(planned, "shm:absent");
         let holdings = window(0).server;
         windows.into_iter().for_each(|one| watch.add(vec![one], Some(holdings)));
         let mut outcome = watch.outcome().unwrap();

@@ -1,8 +1,7 @@
 //! From measurements to printed and written results: medians, ratios, goals.
 
-pub(crate) mod csv;
 mod explain;
-pub(crate) mod hdr;
+pub(crate) mod figures;
 pub(crate) mod table;
 mod validity;
 
@@ -13,7 +12,6 @@ use crate::latency::{LatencySummary, PERCENTILES, median, upper_median, worse_me
 use crate::load::{CoreUse, Ends, Measurement, Mode, Workload};
 use crate::ranks::Rank;
 use explain::Bound;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use spinrpc::sys::random::Random;
 
@@ -284,16 +282,6 @@ impl Row {
         let row = Self { name: workload.name(), workload, repeats, median, bounded_by: None };
         Self { bounded_by: bound(&row, None), ..row }
     }
-
-    pub(crate) fn samples(&self) -> Option<Histogram<u64>> {
-        let mut repeats = self.repeats.iter().map(|repeat| &repeat.measurement.samples.latency);
-        let mut all = repeats.next()?.clone();
-        for other in repeats {
-            // Cannot fail: the histogram grows as needed.
-            let _ = all.add(other);
-        }
-        Some(all)
-    }
 }
 
 /// Medians over the repeats of a row. For an even number of repeats, the lower of the two middle
@@ -500,9 +488,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::cores::CoreList;
     use crate::env::ProfileId;
-    use crate::load::{
-        Arrivals, CutShort, Interval, OpenLoop, Operation, Rate, Samples, nanoseconds,
-    };
+    use crate::load::{Arrivals, CutShort, OpenLoop, Operation, Rate, nanoseconds};
 
     /// A report without results, about this host.
     pub(crate) fn empty() -> Report {
@@ -527,7 +513,7 @@ pub(crate) mod tests {
             open: None,
             client_cores: Vec::new(),
             server_cores: Vec::new(),
-            samples: Samples::none().unwrap(),
+            samples: nanoseconds().unwrap(),
             client: CoreUse { calls, busy_percent: Some(95.0), ..CoreUse::default() },
             server: Some(CoreUse { calls, busy_percent: Some(40.0), ..CoreUse::default() }),
         };
@@ -553,28 +539,11 @@ pub(crate) mod tests {
     /// A repeat of one second that starts then, with these latencies in nanoseconds.
     pub(crate) fn sampled_at(start_unix_s: f64, latencies: &[u64]) -> Repeat {
         let mut one = repeat(latencies.len() as u64, 0.0, &[]);
-        let samples = &mut one.measurement.samples.latency;
+        let samples = &mut one.measurement.samples;
         latencies.iter().for_each(|ns| samples.record(*ns).unwrap());
         one.measurement.latency = LatencySummary::of(samples, 1.0, 0);
         one.measurement.start_unix_s = start_unix_s;
         one
-    }
-
-    /// A row with this many samples in each repeat, in ten intervals.
-    pub(crate) fn sampled(workload: Workload, repeats: &[u64]) -> Row {
-        let measured = |&calls: &u64| {
-            let mut one = repeat(calls, 300.0, &[]);
-            let samples = &mut one.measurement.samples;
-            for index in 0..10 {
-                let mut histogram = nanoseconds().unwrap();
-                histogram.record_n(200 + index, calls / 10).unwrap();
-                samples.latency.add(&histogram).unwrap();
-                let start_s = index as f64 / 10.0;
-                samples.intervals.push(Interval { start_s, elapsed_s: 0.1, histogram });
-            }
-            one
-        };
-        Row::new(workload, repeats.iter().map(measured).collect())
     }
 
     fn echo() -> Workload {
