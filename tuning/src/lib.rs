@@ -20,7 +20,6 @@ pub mod manual;
 pub mod printable;
 mod profile;
 mod program;
-mod propose;
 #[doc(hidden)]
 #[allow(missing_docs, reason = "for the programs of this workspace")]
 pub mod rdma;
@@ -34,7 +33,6 @@ pub use error::{Location, Problem, ProfileError};
 pub use loader::{Loader, load};
 pub use profile::{Profile, Setting, Source};
 pub use program::{DEFAULT_PROFILE, ProfileArgs, load_for_program, usage_error};
-pub use propose::propose;
 pub use reference::{markdown, reference};
 pub use shipped::{Shipped, shipped};
 pub use suggest::{did_you_mean, unknown_key};

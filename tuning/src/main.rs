@@ -1,4 +1,4 @@
-//! spintune: shows, checks, explains and writes profiles, and applies them to hosts.
+//! spintune: shows, checks and explains profiles, and applies them to hosts.
 //!
 //! Answers go to standard output, problems to standard error, one per line.
 
@@ -6,7 +6,6 @@
 
 mod apply;
 mod diagnose;
-mod init;
 mod report;
 mod show;
 
@@ -22,7 +21,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Show, check, explain and write the profiles of spinrpc programs, and tune hosts for them
+/// Show, check and explain the profiles of spinrpc programs, and tune hosts for them
 #[derive(Parser)]
 #[command(name = "spintune", version, arg_required_else_help = false)]
 #[command(after_help = include_str!("help/spintune.txt").trim_ascii_end())]
@@ -48,9 +47,6 @@ enum Command {
     Explain(show::ExplainArguments),
     /// Check whether this host suits a profile, and print problems with remedies
     Doctor(diagnose::DoctorArguments),
-    /// Write a profile for this host, with the reason for each value
-    #[command(after_help = include_str!("help/init.txt").trim_ascii_end())]
-    Init(init::InitArguments),
     /// Print a script that applies a profile to this host; changes nothing
     #[command(after_help = include_str!("help/plan.txt").trim_ascii_end())]
     Plan(apply::PlanArguments),
@@ -181,7 +177,6 @@ fn run(command: Command) -> Answer {
         Command::Check(arguments) => show::check(&arguments),
         Command::Explain(arguments) => show::explain(&arguments),
         Command::Doctor(arguments) => diagnose::doctor(&arguments),
-        Command::Init(arguments) => init::init(&arguments),
         Command::Plan(arguments) => apply::plan(&arguments),
         Command::Apply(arguments) => apply::apply(&arguments),
         Command::Revert(arguments) => apply::revert(&arguments),

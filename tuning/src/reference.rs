@@ -57,7 +57,7 @@ fn lower(sentence: &str) -> String {
 }
 
 /// Wraps text into comment lines no wider than the rest of the sources.
-pub(crate) fn comment(words: &str) -> String {
+fn comment(words: &str) -> String {
     let mut lines = vec![String::from("#")];
     for word in words.split_whitespace() {
         let full = lines.last().is_none_or(|line| line.chars().count() + 1 + word.len() > WIDTH);

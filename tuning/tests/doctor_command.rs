@@ -288,7 +288,7 @@ fn nothing_of_a_record_commands_a_terminal() {
     for command in [
         &["doctor", "--all", "--profile", "verbs-mlx5"][..],
         &["doctor", "--json", "--profile", "verbs-mlx5"],
-        &["init", "--fabric", "verbs"],
+        &["plan", "--profile", "verbs-mlx5"],
     ] {
         let output = spintune(&[command, &["--root", &root]].concat());
         for said in [text(output.stdout), text(output.stderr)] {

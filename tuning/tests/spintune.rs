@@ -113,7 +113,7 @@ fn what_is_wrong_with_the_command_line_ends_with_2_whatever_the_command() {
             assert!(message.contains(words), "{command:?} {wrong:?}: {message}");
         }
     }
-    for command in [&["doctor"][..], &["init"], &["plan", "--profile", "base"], &["revert"]] {
+    for command in [&["doctor"][..], &["plan", "--profile", "base"], &["revert"]] {
         let message = problems(&[command, &["--root", "/nowhere"]].concat(), 2);
         assert_eq!(message.lines().count(), 1, "{message}");
         assert!(message.starts_with("spintune: --root /nowhere: "), "{message}");

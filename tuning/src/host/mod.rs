@@ -2,7 +2,7 @@
 //!
 //! The readers are functions over a [`Tree`], which is this host or the record of another one.
 //! They never fail: facts that a host does not report are unknown. They change nothing. `spintune
-//! doctor`, `init` and `plan` are based on these facts.
+//! doctor` and `plan` are based on these facts.
 //!
 //! ```
 //! use spinrpc_tuning::host::{HostFacts, Tree};
