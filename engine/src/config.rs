@@ -376,12 +376,6 @@ impl Config {
         }
     }
 
-    /// Returns true if receives take a second buffer, for the aligned data of messages to this end.
-    #[cfg(feature = "verbs")]
-    pub(crate) fn has_receive_tails(&self) -> bool {
-        self.msgp_alignment() != Alignment::NONE
-    }
-
     /// Deadline of a call that names none; `None` waits forever.
     pub fn timeout(&self) -> Option<Duration> {
         let timeout_ms = self.raw.rpc.timeout_ms;
@@ -525,8 +519,7 @@ impl Config {
         }
     }
 
-    /// Alignment of a receive buffer, in bytes, as announced to a peer that computes padding with
-    /// it. With chained receives, it is that of the second buffers, at which data begin.
+    /// Alignment of received data, in bytes, as announced to a peer that computes padding with it.
     pub fn recv_align_bytes(&self) -> usize {
         match self.msgp_alignment() {
             Alignment::NONE => LINE_BYTES,

@@ -172,7 +172,7 @@ fn arguments_of_every_length_expect_them_whole_and_who_called() {
     echo_all(|_| {});
 }
 
-/// RFC 5666 section 3.9: in an RDMA_MSGP, data have padding before them, and may lie in the second buffer.
+/// RFC 5666 section 3.9: in an RDMA_MSGP, data have padding before them.
 #[test]
 fn padded_arguments_expect_them_whole() {
     echo_all(|raw| {

@@ -41,7 +41,7 @@ rpc.max_read_bytes       tests/api_ddp.rs::chunks_longer_in_all_than_this_side_t
 rpc.max_write_bytes      tests/api_ddp.rs::chunks_longer_in_all_than_this_side_takes_back_are_refused
 rpc.segment_bytes        tests/keys/messages.rs::a_buffer_longer_than_a_segment_becomes_several
 rpc.max_segments         tests/keys/messages.rs::more_segments_than_a_chunk_may_have_are_refused_by_name
-rpc.msgp_align_bytes     tests/api_msgp.rs::inline_data_arrive_aligned_and_owned_and_nothing_is_copied
+rpc.msgp_align_bytes     tests/api_msgp.rs::inline_data_arrive_aligned
 rpc.timeout_ms           tests/api_time.rs::without_a_deadline_a_call_outlives_the_configured_one
 rpc.stall_timeout_ms     tests/held_memory.rs::a_peer_that_posts_no_receives_loses_its_connection_and_the_memory_is_free
 rpc.reply_cache_mib      tests/reply_cache/in_progress.rs::calls_in_progress_on_several_connections_expect_all_known_and_answered

@@ -250,7 +250,7 @@ fn counted_latencies(control: &str) -> u64 {
     asked.iter().map(|(_, count)| count).sum()
 }
 
-/// Padded calls into chained receives, with chunk lists in addition to the padding and without.
+/// Padded calls, with chunk lists in addition to the padding and without.
 #[test]
 fn padded_calls_allocate_nothing_either() {
     let padded = |config: Config| {

@@ -73,8 +73,6 @@ pub struct Caps {
     pub send_queue_depth: u16,
     /// Receives one queue pair may have posted.
     pub recv_queue_depth: u16,
-    /// Buffers one receive may chain: 1, or 2 with a tail ([`Buf::chain`]).
-    pub recv_buffers_max: u8,
     /// Send With Invalidate is understood by this driver.
     pub remote_invalidate: bool,
     /// Short messages are sent by value ([`Ends`]).
@@ -119,10 +117,7 @@ pub trait Fabric: ShortMessages + 'static {
     /// Moves completions into `out`, at most as many as it has room for, and returns their number.
     fn poll(&mut self, out: &mut Completions) -> usize;
 
-    /// Gives `buf` to the receive queue; a [`CompletionKind::Received`] gives it back. A chained
-    /// buffer ([`Buf::chain`], where [`Caps::recv_buffers_max`] allows two) takes a message as long
-    /// as both: bytes that its head does not hold are placed at the start of its tail
-    /// ([`Buf::set_received`]).
+    /// Gives `buf` to the receive queue; a [`CompletionKind::Received`] gives it back.
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>>;
 
     /// Queues one work request. Requests of a queue pair take effect in the order of posting: data

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// The short lane of a driver: messages of at most [`SHORT_BYTES_MAX`](super::SHORT_BYTES_MAX) bytes that invalidate no
 /// key go by value, and come so if the core wants it ([`Fabric::begin`](super::Fabric::begin)): each as if its receive were
-/// posted again at once. The receives are not chained. The core then asks for short messages before each poll: a driver
+/// posted again at once. The core then asks for short messages before each poll: a driver
 /// may then collect the events of the poll. A driver that leaves all of this alone has no lane.
 #[doc(hidden)]
 pub trait ShortMessages {

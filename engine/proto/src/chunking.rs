@@ -605,37 +605,13 @@ impl<'a> StreamReader<'a> {
 
     /// Bytes of the roundup of the next Read chunk that stand in the stream: "the receiver decoding will fall back to
     /// inspecting the remaining inline portion" (RFC 5666 section 3.7). A stream without roundups in it is a number of
-    /// words; they stand there if they make it longer. A padded message may go on in another buffer.
+    /// words; they stand there if they make it longer. Padding need not be a number of words.
     fn inline_roundup(&self, chunk_bytes: usize) -> usize {
         let (beyond_words, roundup) = (self.xdr.remaining() % 4, padding(chunk_bytes));
         let all: usize = self.reads.iter().map(|(_, bytes)| padding(*bytes as usize)).sum();
         let stands_there =
             !self.xdr.may_have_gaps() && beyond_words != 0 && beyond_words == all % 4;
         if stands_there && roundup <= self.xdr.remaining() { roundup } else { 0 }
-    }
-
-    /// The length of the next item, if its data are the first in the receive buffer behind this
-    /// stream: where RFC 5666 section 3.9 means them to be.
-    pub fn item_behind(&self) -> Option<usize> {
-        let is_placed = self.writes.first().is_some_and(|placed| *placed > 0);
-        self.opaque_behind().filter(|_| !is_placed)
-    }
-
-    /// The same for an `opaque<max>` that no Write chunk is for.
-    pub fn opaque_behind(&self) -> Option<usize> {
-        let position = self.base + self.xdr.stream_position() + 4 + self.removed_bytes;
-        let in_chunk = self.reads.first().is_some_and(|(at, _)| *at as usize == position);
-        self.xdr.opaque_at_end().filter(|_| !in_chunk)
-    }
-
-    /// Skips the item that [`StreamReader::item_behind`] found, and continues in `rest`, which
-    /// holds the bytes after its roundup.
-    pub fn pass_item(&mut self, length: usize, rest: &'a [u8]) {
-        self.xdr.pass_opaque(length, rest);
-        if let Some(rest) = self.writes.get(1..) {
-            self.writes = rest;
-            self.writes_met += 1;
-        }
     }
 
     /// Every byte was read, and every chunk that has any.

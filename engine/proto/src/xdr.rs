@@ -307,12 +307,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes on in `bytes`, which begin with those not read yet and have more behind them.
-    pub const fn go_on_in(&mut self, bytes: &'a [u8]) {
-        self.total = self.position() + bytes.len();
-        self.rest = bytes;
-    }
-
     /// A string of at most `max` bytes.
     ///
     /// # Errors

@@ -115,7 +115,7 @@ pub(super) struct BesideArguments<'a> {
     pub(super) chunks: &'a [(u32, u32)],
     pub(super) bulks: &'a mut [Option<Bulk>],
     /// Set if the call came in an RDMA_MSGP.
-    pub(super) padded: Option<Padded<'a>>,
+    pub(super) padded: Option<Padded>,
 }
 
 impl<'a> Arguments<'a> {

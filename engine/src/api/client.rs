@@ -550,7 +550,7 @@ pub(super) struct BesideReply<'a> {
     pub(super) arguments: &'a mut [Option<Bulk>],
     pub(super) results: &'a mut [Option<Bulk>],
     /// Set if the reply came in an RDMA_MSGP.
-    pub(super) padded: Option<Padded<'a>>,
+    pub(super) padded: Option<Padded>,
     /// Its Read chunks, if it had any.
     pub(super) pulled: Option<&'a mut PulledChunks<'a>>,
 }

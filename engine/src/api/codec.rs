@@ -1,7 +1,7 @@
 //! Reading arguments and results, wherever their bytes came to lie.
 
 use crate::mem::{Bulk, ExposedBulk};
-use crate::reactor::types::rfc5666::{PulledChunks, Spill};
+use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{Beside, Found, StreamReader};
 use spinrpc_proto::xdr::{DecodeError, Reader};
@@ -50,8 +50,6 @@ pub struct Decoder<'a> {
     bulks: Bulks<'a>,
     /// Buffers of a reply's Read chunks.
     pulled: Bulks<'a>,
-    /// Bytes behind the end of the stream, in the second buffer of the receive.
-    pub(super) spill: Option<Spill<'a>>,
 }
 
 /// Items of a message that were skipped ([`Decoder::span`]), to be read as often as needed. It
@@ -109,7 +107,7 @@ macro_rules! read_words {
                 $(#[$doc])*
                 #[inline]
                 pub fn $name(&mut self) -> Result<$type, DecodeError> {
-                    self.stream.xdr().$name().or_else(|error| self.go_on(error, Self::$name))
+                    self.stream.xdr().$name()
                 }
             )+
         }
@@ -173,7 +171,23 @@ impl<'a> Decoder<'a> {
         pulled: &'a mut [Option<Bulk>],
     ) -> Self {
         let stream = StreamReader::new(stream, base, beside);
-        Self { stream, bulks: Bulks::of(bulks), pulled: Bulks::of(pulled), spill: None }
+        Self { stream, bulks: Bulks::of(bulks), pulled: Bulks::of(pulled) }
+    }
+
+    /// The same for a stream that came in an RDMA_MSGP: its data have padding before them (RFC 5666
+    /// section 3.9).
+    #[inline]
+    pub(super) fn padded(mut self, padded: Option<Padded>) -> Self {
+        if let Some(Padded { alignment, start }) = padded {
+            self = self.aligned(alignment, start);
+        }
+        self
+    }
+
+    fn aligned(mut self, alignment: Alignment, start: usize) -> Self {
+        let xdr = self.stream.xdr();
+        *xdr = Reader::aligned(xdr.rest(), alignment, start);
+        self
     }
 
     /// A reader at its end.
@@ -196,27 +210,22 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn fixed(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         if !self.stream.has_reads() {
-            let read = self.stream.xdr().fixed(length);
-            return read.or_else(|error| self.go_on(error, |rest| rest.fixed(length)));
+            return self.stream.xdr().fixed(length);
         }
-        match self.stream.fixed(length) {
-            Ok(found) => self.borrow(found),
-            Err(error) => self.go_on(error, |rest| rest.fixed(length)),
-        }
+        let found = self.stream.fixed(length)?;
+        self.borrow(found)
     }
 
     /// Reads `length` bytes, and their padding, that are encodings of fixed length and cannot be in a chunk.
     #[inline]
     pub fn words(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let read = self.stream.xdr().fixed(length);
-        read.or_else(|error| self.go_on(error, |rest| rest.words(length)))
+        self.stream.xdr().fixed(length)
     }
 
     /// Reads a `string<max_bytes>`.
     #[inline]
     pub fn string(&mut self, max_bytes: usize) -> Result<&'a str, DecodeError> {
-        let read = self.stream.xdr().string(max_bytes);
-        read.or_else(|error| self.go_on(error, |rest| rest.string(max_bytes)))
+        self.stream.xdr().string(max_bytes)
     }
 
     /// Reads an `opaque<max_bytes>`, whose bytes may have come in a Read chunk; they are borrowed from
@@ -224,13 +233,10 @@ impl<'a> Decoder<'a> {
     #[inline]
     pub fn opaque(&mut self, max_bytes: usize) -> Result<&'a [u8], DecodeError> {
         if !self.stream.has_reads() {
-            let read = self.stream.xdr().opaque(max_bytes);
-            return read.or_else(|error| self.opaque_behind(error, max_bytes));
+            return self.stream.xdr().opaque(max_bytes);
         }
-        match self.stream.opaque(max_bytes) {
-            Ok(found) => self.borrow(found),
-            Err(error) => self.opaque_behind(error, max_bytes),
-        }
+        let found = self.stream.opaque(max_bytes)?;
+        self.borrow(found)
     }
 
     #[cold]
@@ -245,8 +251,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Passes over items, to be decoded later from the [`Span`]: arrays and lists whose items differ in
-    /// length. `walk` reads them, to find their end and to check them; it runs a second time if they lie
-    /// in two buffers.
+    /// length. `walk` reads them, to find their end and to check them.
     ///
     /// ```
     /// use spinrpc::{Decoder, Span};
@@ -266,18 +271,14 @@ impl<'a> Decoder<'a> {
     /// bytes of one of the items are in a Read chunk: such items have to be decoded one by one.
     pub fn span(
         &mut self,
-        walk: impl Fn(&mut Self) -> Result<(), DecodeError>,
+        walk: impl FnOnce(&mut Self) -> Result<(), DecodeError>,
     ) -> Result<Span<'a>, DecodeError> {
         let xdr = self.stream.xdr();
         let (alignment, start) = xdr.alignment();
         let mut ahead = Self::over(xdr.clone());
-        match walk(&mut ahead) {
-            Ok(()) => {
-                let bytes = self.stream.pass_to(ahead.stream.xdr())?;
-                Ok(Span { bytes, alignment, start })
-            }
-            Err(error) => self.go_on(error, |rest| rest.span(walk)),
-        }
+        walk(&mut ahead)?;
+        let bytes = self.stream.pass_to(ahead.stream.xdr())?;
+        Ok(Span { bytes, alignment, start })
     }
 
     /// As [`Decoder::span`], faster, for items that are plain XDR: `measure` is given all bytes of the stream
@@ -305,15 +306,13 @@ impl<'a> Decoder<'a> {
     /// Reads the bytes of `xdr`, without chunks.
     fn over(xdr: Reader<'a>) -> Self {
         let stream = StreamReader::over(xdr, 0, Beside::Reads(&[]));
-        Self { stream, bulks: Bulks::default(), pulled: Bulks::default(), spill: None }
+        Self { stream, bulks: Bulks::default(), pulled: Bulks::default() }
     }
 
     /// Reads an `opaque<max_bytes>` with direct placement. Bytes that came in registered memory
     /// come with that memory: in a call that of the server's pool, in a reply the buffer given by
     /// [`CallSpec::result_into`](crate::CallSpec::result_into), its length set, or memory of the
-    /// client's pool for a result that the engine had to fetch. With `rpc.msgp_align_bytes` inline
-    /// bytes that begin where the second buffer of their receive begins come with that buffer, which
-    /// starts at a page. A result in memory of
+    /// client's pool for a result that the engine had to fetch. A result in memory of
     /// [`Client::exposed_bulk`](crate::Client::exposed_bulk) is an error here.
     #[inline]
     pub fn data(&mut self, max_bytes: usize) -> Result<Data<'a>, DecodeError> {
@@ -342,11 +341,10 @@ impl<'a> Decoder<'a> {
     /// }
     /// ```
     pub fn exposed_data(&mut self, max_bytes: usize) -> Result<ExposedData<'a>, DecodeError> {
-        let (bulk, length) = match self.stream.item(max_bytes) {
-            Err(error) => return Ok(ExposedData::Private(self.data_behind(error, max_bytes)?)),
-            Ok(Found::Inline(bytes)) => return Ok(ExposedData::Private(Data::Inline(bytes))),
-            Ok(Found::Chunk { index, length }) => (self.bulks.at(index), length),
-            Ok(Found::Pulled { index, length }) => (self.pulled.at(index), length),
+        let (bulk, length) = match self.stream.item(max_bytes)? {
+            Found::Inline(bytes) => return Ok(ExposedData::Private(Data::Inline(bytes))),
+            Found::Chunk { index, length } => (self.bulks.at(index), length),
+            Found::Pulled { index, length } => (self.pulled.at(index), length),
         };
         let mut bulk = bulk.and_then(Option::take).ok_or(LOST)?;
         if length > bulk.capacity() {
@@ -360,13 +358,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Every byte and every chunk was read: worth a check before acting on arguments.
-    pub fn finish(mut self) -> Result<(), DecodeError> {
-        let at = self.stream.xdr().position();
-        self.stream.finish()?;
-        match self.spill {
-            Some(_) => Err(DecodeError::TrailingBytes { at }),
-            None => Ok(()),
-        }
+    pub fn finish(self) -> Result<(), DecodeError> {
+        self.stream.finish()
     }
 }
 

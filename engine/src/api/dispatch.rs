@@ -225,7 +225,7 @@ impl Dispatch {
         stream: &[u8],
         beside: BesideArguments<'_>,
     ) -> CallOutcome {
-        let mut reader = Padded::reader(beside.padded.as_ref(), stream);
+        let mut reader = Padded::reader(beside.padded, stream);
         match CallHeader::read(&mut reader) {
             #[cfg(feature = "gss")]
             Ok(header) if header.credential.flavor == rpc::AuthFlavor::Gss => {
@@ -321,9 +321,10 @@ impl Dispatch {
             #[cfg(not(feature = "gss"))]
             return CallOutcome::Done;
         };
-        let ReadBuffers { chunks, count, bulks, joined, .. } = &mut **sinks;
+        let ReadBuffers { chunks, count, bulks, .. } = &mut **sinks;
         let (chunks, bulks) = (&chunks[..*count], &mut bulks[..*count]);
-        let (message, padded) = Padded::of(&mut frame.message, header_bytes, joined);
+        let message = frame.message.bytes();
+        let padded = Padded::of(message, header_bytes);
         // With three empty lists the reply has nothing to echo.
         let plain = padded.is_some() && header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
         let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain });
@@ -423,7 +424,7 @@ impl Upcalls for Dispatch {
             return Self::on_opening_reply(entry, conn, frame);
         }
         let token = Token(frame.token);
-        let mut reader = Padded::reader(frame.padded.as_ref(), frame.stream);
+        let mut reader = Padded::reader(frame.padded, frame.stream);
         if let Err(error) = pass_header(&mut reader) {
             return entry.handler.on_reply(token, Err(error));
         }

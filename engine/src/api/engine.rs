@@ -549,7 +549,6 @@ fn verbs_config(config: &Config) -> VerbsConfig {
         message_memory_bytes: memory::message_bytes(config),
         accepted_exposes: config.reverse_calls() > 0 || config.protocol().has_reads_in_replies(),
         recv_queue_depth: config.recv_budget().total().min(u16::MAX.into()) as u16,
-        recv_pieces_max: if config.has_receive_tails() { 2 } else { 1 },
         send_queue_depth: config.send_queue_depth(),
         signal_every: config.signal_every(),
         reads_out_max: config.device_reads_max(),

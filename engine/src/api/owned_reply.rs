@@ -3,8 +3,8 @@
 use super::client::{BesideReply, NOTHING_PLACED, Reply, take_any, take_private};
 use super::codec::Decoder;
 use super::errors::CallError;
-use super::rfc5666::KeptPadding;
 use crate::mem::{Bulk, ExposedBulk};
+use crate::reactor::types::rfc5666::Padded;
 use crate::reactor::types::rfc5666::PulledChunks;
 
 /// A reply, copied out of its turn into memory that is used again and grows to the longest. At first there is none.
@@ -12,7 +12,7 @@ use crate::reactor::types::rfc5666::PulledChunks;
 pub(super) struct Arrived {
     error: Option<CallError>,
     stream: Vec<u8>,
-    padding: KeptPadding,
+    padded: Option<Padded>,
     placed: Vec<u32>,
     results: Vec<Option<Bulk>>,
     pulled: Option<ArrivedChunks>,
@@ -42,7 +42,7 @@ impl Arrived {
     }
 
     fn keep_beside(&mut self, mut beside: BesideReply<'_>) {
-        self.padding = KeptPadding::keep(beside.padded.take(), &mut self.stream);
+        self.padded = beside.padded;
         self.placed.extend_from_slice(beside.placed);
         self.results.extend(beside.results.iter_mut().map(Option::take));
         // Their memory is free when the caller hears of the answer.
@@ -55,7 +55,7 @@ impl Arrived {
     }
 
     pub(super) fn clear(&mut self) {
-        (self.error, self.padding, self.pulled) = (None, KeptPadding::default(), None);
+        (self.error, self.padded, self.pulled) = (None, None, None);
         self.stream.clear();
         self.placed.clear();
         self.results.clear();
@@ -77,9 +77,9 @@ impl Arrived {
     }
 
     pub(super) fn decoder(&mut self) -> Decoder<'_> {
-        let Self { stream, padding, placed, results, pulled, .. } = self;
+        let Self { stream, padded, placed, results, pulled, .. } = self;
         match pulled {
-            None => padding.of(Decoder::results(stream, placed, results)),
+            None => Decoder::results(stream, placed, results).padded(*padded),
             Some(ArrivedChunks { base, chunks, bulks }) => {
                 let pulled = PulledChunks { chunks, bulks, base: *base };
                 Decoder::pulled_results(stream, placed, results, pulled)

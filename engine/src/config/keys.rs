@@ -327,10 +327,9 @@ groups! {
         }
         msgp_align_bytes: u64 = 0 => Integer(MSGP_ALIGN) {
             unit: "bytes",
-            effect: "With a protocol that has RDMA_MSGP: long inline data begin at a multiple of \
-                     this, and receives take a second, page-aligned buffer from there on. 0 \
-                     disables both.",
-            reason: "Pays off if applications keep the data of inline writes; set both ends alike.",
+            effect: "With a protocol that has RDMA_MSGP: long inline data of messages from this end \
+                     begin at a multiple of this. 0 disables it.",
+            reason: "Pays off if the peer's receives are aligned to it.",
             origin: "RFC 5666 section 3.9",
             related: ["rpc.protocol", "rpc.inline_send_bytes"],
         }

@@ -309,11 +309,8 @@ impl CoreCell {
     /// may run a handler.
     #[inline(always)]
     fn on_message(&self, received: Received, up: &mut impl Upcalls) {
-        let Received { qp, mut message, invalidated } = received;
+        let Received { qp, message, invalidated } = received;
         let mut reactor = self.reactor();
-        if reactor.dialect().chains() {
-            reactor.join_unless_padded(qp, &mut message);
-        }
         let Some(c) = reactor.conn(qp) else { return };
         let mut sink = EventSink::new();
         c.lane.proto().on_receive(message.bytes(), &mut sink);

@@ -243,7 +243,7 @@ fn a_chunk_that_is_not_what_was_protected_reaches_no_handler() {
 #[test]
 fn a_padded_call_is_served() {
     for profile in PROFILES {
-        // The second has chained receives: data that are long enough begin in the second buffer.
+        // The replies of the second are padded, too.
         for align_bytes in [0, 1024] {
             let server = server_with(profile, |raw| raw.rpc.msgp_align_bytes = align_bytes);
             let mut foe = Foe::connect(&server);

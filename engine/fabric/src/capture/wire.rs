@@ -4,7 +4,7 @@ use super::super::{QpId, RemoteSlice, SendWr, WrError};
 use super::record::{Family, Kind, NOWHERE, PATH_MTU_BYTES, Record};
 use super::session::Tape;
 use crate::connector_common::{PRIVATE_DATA_BYTES, PrivateData};
-use crate::mem::{Buf, Bulk, Lease};
+use crate::mem::{Buf, Lease};
 use std::collections::VecDeque;
 
 /// Private data of both ends while connecting, this side's first.
@@ -52,23 +52,14 @@ impl Payload for [u8] {
     }
 }
 
-/// A received message, which may run on into the tail of its buffer.
 impl Payload for Buf {
     fn len(&self) -> usize {
-        self.bytes().len() + spilled(self).len()
+        self.bytes().len()
     }
 
     fn copy_to(&self, from: usize, out: &mut [u8]) {
-        let head = self.bytes().get(from..).unwrap_or_default();
-        let (first, second) = out.split_at_mut(head.len().min(out.len()));
-        first.copy_from_slice(&head[..first.len()]);
-        let behind = from.saturating_sub(self.bytes().len());
-        second.copy_from_slice(&spilled(self)[behind..behind + second.len()]);
+        self.bytes().copy_to(from, out);
     }
-}
-
-fn spilled(message: &Buf) -> &[u8] {
-    message.tail().filter(|_| message.spills()).map_or(&[], Bulk::bytes)
 }
 
 impl Payload for Lease {

@@ -89,7 +89,7 @@ impl QueuePair {
                 self.input.has_more = true;
                 break;
             }
-            let room = self.receives.front().map(Buf::room);
+            let room = self.receives.front().map(Buf::capacity);
             match self.receiver.next(self.ring.readable(), room) {
                 Ok(Parsed::Need(bytes)) => self.input.needed = bytes,
                 Ok(Parsed::Done(arrival)) => {

@@ -75,7 +75,6 @@ impl IwarpFabric {
             reads_max: config.reads_out_max.into(),
             send_queue_depth: config.send_queue_depth,
             recv_queue_depth: config.recv_queue_depth,
-            recv_buffers_max: 2,
             remote_invalidate: true,
             sends_shorts: false,
             takes_shorts: false,

@@ -208,18 +208,6 @@ impl Bulk {
         self.block.region_id()
     }
 
-    /// First byte, for a driver that owns the block as the tail of a posted receive.
-    #[cfg(feature = "verbs")]
-    #[inline]
-    pub(crate) fn as_ptr(&self) -> NonNull<u8> {
-        self.block.first_byte()
-    }
-
-    #[cfg(feature = "verbs")]
-    pub(crate) fn hold_region(&self) -> RegionHold {
-        self.block.hold_region()
-    }
-
     #[inline]
     fn assert_home(&self) {
         assert!(!self.is_leased(), "the block is lent to a driver");

@@ -23,7 +23,7 @@ mod secret_memory;
 mod share;
 mod slab;
 
-pub use buf::{Buf, Parts};
+pub use buf::Buf;
 pub use bulk::{BulkClass, BulkPool, ClassStats};
 pub use exposed::ExposedBulk;
 pub use keys::KeyGenerator;

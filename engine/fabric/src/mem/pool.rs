@@ -1,8 +1,8 @@
 //! A core's pool of equal-size message buffers.
 
 use super::buf::Slot;
-use super::{Buf, Bulk, LINE_BYTES, PoolError, Region};
-use std::cell::{Cell, OnceCell, UnsafeCell};
+use super::{Buf, LINE_BYTES, PoolError, Region};
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::Rc;
 
@@ -34,8 +34,8 @@ impl BufPool {
             return Err(PoolError::RegionTooSmall { needed_bytes, region_bytes: region.len() });
         }
         let free: Box<[Cell<u32>]> = (0..count).rev().map(Cell::new).collect();
-        let (available, slots, tails) = (Cell::new(count), OnceCell::new(), OnceCell::new());
-        Ok(Self(Rc::new(PoolCore { capacity, available, lead_in, free, slots, region, tails })))
+        let (available, slots) = (Cell::new(count), OnceCell::new());
+        Ok(Self(Rc::new(PoolCore { capacity, available, lead_in, free, slots, region })))
     }
 
     /// Bytes a line-aligned region must have for this pool.
@@ -101,13 +101,7 @@ pub(super) struct PoolCore {
     /// Made when the first buffer is taken: most connections take none to send.
     slots: OnceCell<Box<[Slot]>>,
     region: Region,
-    /// The tails of chained buffers, by index; most pools have none. Kept apart from the slots, so
-    /// that those stay small.
-    tails: OnceCell<Box<[Tail]>>,
 }
-
-/// The second buffer of a chain. It belongs to the owner of the first, which has the same index.
-pub(super) type Tail = UnsafeCell<Option<Bulk>>;
 
 impl PoolCore {
     pub(super) fn region(&self) -> &Region {
@@ -128,21 +122,6 @@ impl PoolCore {
             Slot::new(first, index as u32, self.capacity)
         };
         (0..self.free.len()).map(slot).collect()
-    }
-
-    #[inline]
-    pub(super) fn buf_bytes(&self) -> u32 {
-        self.capacity
-    }
-
-    pub(super) fn tail(&self, index: u32) -> Option<&Tail> {
-        self.tails.get()?.get(index as usize)
-    }
-
-    /// As [`PoolCore::tail`]; the first time it allocates the places.
-    pub(super) fn make_tail(&self, index: u32) -> &Tail {
-        let tails = self.tails.get_or_init(|| self.free.iter().map(|_| Tail::default()).collect());
-        &tails[index as usize]
     }
 
     #[inline]

@@ -103,7 +103,6 @@ impl ShmFabric {
                 reads_max: config.send_queue_depth,
                 send_queue_depth: config.send_queue_depth,
                 recv_queue_depth: config.recv_queue_depth,
-                recv_buffers_max: 2,
                 remote_invalidate: true,
                 sends_shorts: true,
                 takes_shorts: true,

@@ -255,21 +255,10 @@ impl QueuePair {
 
     #[inline]
     fn take(&mut self, arrival: Arrival, into: &mut Buf) -> Result<(), DownCause> {
-        if arrival.length >= into.capacity() {
-            return self.take_long(arrival, into);
-        }
-        into.set_range(0..arrival.length);
-        Ok(self.ends.rx.take(arrival, into.bytes_mut())?)
-    }
-
-    /// A message that fills its receive: it may run on into the tail of a chain.
-    #[cold]
-    fn take_long(&mut self, arrival: Arrival, into: &mut Buf) -> Result<(), DownCause> {
         if !into.set_received(arrival.length) {
             return Err(DownCause::WorkRequest(WrError::Length));
         }
-        let (head, tail) = into.received_mut();
-        Ok(self.ends.rx.take_scattered(arrival, head, tail)?)
+        Ok(self.ends.rx.take(arrival, into.bytes_mut())?)
     }
 
     /// Receiver not ready: the message stays in the ring.

@@ -73,7 +73,6 @@ impl SimFabric {
             reads_max: device.reads_max,
             send_queue_depth: device.send_queue_depth,
             recv_queue_depth: device.recv_queue_depth,
-            recv_buffers_max: 2,
             remote_invalidate: device.remote_invalidate,
             sends_shorts: true,
             takes_shorts: true,
@@ -161,7 +160,7 @@ impl Place {
         }
         let at = self.receives.len() - std::mem::take(&mut self.fresh);
         if at < self.receives.len() {
-            state.add_receives(side, self.receives.range(at..).map(Buf::room));
+            state.add_receives(side, self.receives.range(at..).map(Buf::capacity));
         }
         while !state.side(side).is_down() {
             let Some(queued) = self.queued.pop_front() else { return };
@@ -194,10 +193,7 @@ impl Place {
             let Some(mut buf) = self.receives.pop_front() else { break };
             // The world has compared the lengths.
             if buf.set_received(message.len()) {
-                let (head, tail) = buf.received_mut();
-                let (in_head, in_tail) = message.split_at(head.len());
-                head.copy_from_slice(in_head);
-                tail.copy_from_slice(in_tail);
+                buf.bytes_mut().copy_from_slice(&message);
             }
             state.see(side, What::Received { message });
             out.push_received(id, buf, dead);

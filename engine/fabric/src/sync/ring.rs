@@ -237,31 +237,6 @@ fn lead_word(lead: u32, message: &[u8]) -> u64 {
     u64::from(first) << 32 | u64::from(lead)
 }
 
-/// Lets `read` fill the next `bytes` of two places, or the rest of them. A part that spans both is
-/// copied.
-#[inline]
-fn read_part(
-    head: &mut &mut [u8],
-    tail: &mut &mut [u8],
-    bytes: usize,
-    read: impl FnOnce(&mut [u8]) -> Result<(), Corrupt>,
-) -> Result<(), Corrupt> {
-    let bytes = bytes.min(head.len() + tail.len());
-    if let Some(part) = head.split_off_mut(..bytes) {
-        return read(part);
-    }
-    let in_head = std::mem::take(head);
-    let in_tail = tail.split_off_mut(..bytes - in_head.len()).unwrap_or_default();
-    if in_head.is_empty() {
-        return read(in_tail);
-    }
-    let mut both = [0; SLOT_PAYLOAD_BYTES];
-    read(&mut both[..bytes])?;
-    in_head.copy_from_slice(&both[..in_head.len()]);
-    in_tail.copy_from_slice(&both[in_head.len()..bytes]);
-    Ok(())
-}
-
 #[inline]
 fn header(index: u64, flags: u64, length: usize) -> u64 {
     ((index + 1) << 32) | (flags << LENGTH_BITS) | length as u64
@@ -620,29 +595,6 @@ impl<W: Words> Consumer<W> {
         self.read_first(first);
         self.take_rest(rest)?;
         self.free_slots(slots_of(arrival.length));
-        Ok(())
-    }
-
-    /// As [`Consumer::take`], into two places: first `head` is filled, then `tail`. Together they
-    /// have the length of `arrival`.
-    pub fn take_scattered(
-        &self,
-        arrival: Arrival,
-        mut head: &mut [u8],
-        mut tail: &mut [u8],
-    ) -> Result<(), Corrupt> {
-        debug_assert_eq!(arrival.length, head.len() + tail.len());
-        let slots = slots_of(arrival.length);
-        read_part(&mut head, &mut tail, FIRST_PAYLOAD_BYTES, |part| {
-            self.read_first(part);
-            Ok(())
-        })?;
-        for index in self.next.get() + 1..self.next.get() + slots as u64 {
-            read_part(&mut head, &mut tail, SLOT_PAYLOAD_BYTES, |part| {
-                self.read_continued(index, part)
-            })?;
-        }
-        self.free_slots(slots);
         Ok(())
     }
 

@@ -4,7 +4,6 @@
 //! each function here. Both ends live on one thread and take turns, so every run goes the same way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test suite")]
 
-mod chains;
 mod connections;
 mod endings;
 mod keys;
@@ -14,7 +13,6 @@ mod shorts;
 mod traffic;
 mod transfers;
 
-pub(crate) use chains::*;
 pub(crate) use connections::*;
 pub(crate) use endings::*;
 pub(crate) use keys::*;
@@ -34,9 +32,7 @@ macro_rules! fabric_conformance {
             a_message_waits_for_a_receive_that_comes_in_time,
             a_full_send_queue_gives_the_request_back_and_loses_nothing,
             a_full_receive_queue_gives_the_buffer_back,
-            a_message_runs_on_into_the_second_buffer_of_its_receive,
-            single_and_chained_receives_serve_one_queue,
-            a_message_longer_than_its_chain_ends_the_connection,
+            receives_of_any_length_serve_one_queue,
             short_messages_arrive_in_order_with_long_ones,
             a_short_message_gives_its_receive_to_who_keeps_it,
             no_more_short_messages_come_than_receives_are_posted,

@@ -46,8 +46,6 @@ pub struct VerbsConfig {
     pub accepted_exposes: bool,
     /// Receives one queue pair may have posted.
     pub recv_queue_depth: u16,
-    /// Pieces of memory that a receive takes: 1, or 2 for a head and a tail. One where a usable device takes no more.
-    pub recv_pieces_max: u8,
     /// Work requests of the reactor one queue pair holds; binding and invalidating come on top.
     pub send_queue_depth: u16,
     /// Entries of a core's first completion queue on a device, at most; more queues are made as
@@ -105,7 +103,6 @@ impl Default for VerbsConfig {
             message_memory_bytes: 4 << 20,
             accepted_exposes: true,
             recv_queue_depth: 256,
-            recv_pieces_max: 1,
             send_queue_depth: 256,
             // A few connections with all their work requests, in a size that devices have.
             cq_depth: 4096,
@@ -162,7 +159,6 @@ impl VerbsConfig {
             .map_err(|error| SettingError { key: "arena", reason: error.to_string() })?;
         within("message_bytes_max", self.message_bytes_max as u64, (64, 1 << 30))?;
         within("recv_queue_depth", self.recv_queue_depth.into(), WORDS)?;
-        within("recv_pieces_max", self.recv_pieces_max.into(), (1, 2))?;
         within("send_queue_depth", self.send_queue_depth.into(), WORDS)?;
         within("cq_depth", self.cq_depth.into(), (1, 1 << 24))?;
         within("signal_every", self.signal_every.into(), WORDS)?;

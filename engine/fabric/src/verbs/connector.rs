@@ -77,12 +77,6 @@ impl VerbsConnector {
             return Err(not_started(format!("{variable} is set: unset it"), None));
         }
         let devices = device::usable(&config)?;
-        let mut config = config;
-        let takes_tails = devices.iter().all(|device| device.caps.sge_max >= 2);
-        if !takes_tails && config.recv_pieces_max > 1 {
-            event!(WARN, "a device takes receives of one piece only: they have no tails");
-            config.recv_pieces_max = 1;
-        }
         let remote_invalidate = device::all_take_windows(&devices, config.registration);
         let cores = Cores::default();
         let environment = Arc::new(Environment { config, devices, remote_invalidate, cores });

@@ -42,8 +42,6 @@ pub struct DeviceCaps {
     pub is_iwarp: bool,
     /// Work requests of one queue.
     pub work_requests_max: u32,
-    /// Pieces of memory one work request takes.
-    pub sge_max: u32,
     /// Pieces of memory one RDMA Read takes.
     pub read_sge_max: u32,
     /// Entries of one completion queue.
@@ -183,7 +181,6 @@ impl DeviceCaps {
             adapter,
             is_iwarp: device.transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP,
             work_requests_max: said.max_qp_wr.unsigned_abs(),
-            sge_max: said.max_sge.unsigned_abs(),
             read_sge_max: said.max_sge_rd.unsigned_abs(),
             cq_entries_max: said.max_cqe.unsigned_abs(),
             inline_bytes_max,
@@ -349,7 +346,6 @@ pub(super) mod tests {
             adapter: Adapter::find(vendor_id, None),
             is_iwarp: false,
             work_requests_max: 100,
-            sge_max: 4,
             read_sge_max: 4,
             cq_entries_max: 1000,
             inline_bytes_max: u32::MAX,

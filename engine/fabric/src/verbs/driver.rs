@@ -87,7 +87,6 @@ impl VerbsFabric {
             reads_max: config.reads_out_max.into(),
             send_queue_depth: config.send_queue_depth,
             recv_queue_depth: config.recv_queue_depth,
-            recv_buffers_max: config.recv_pieces_max,
             remote_invalidate,
             sends_shorts: true,
             takes_shorts: false,

@@ -231,7 +231,7 @@ impl SendChain {
 pub(super) struct RecvChain {
     post: PostRecv,
     requests: Vec<ibv_recv_wr>,
-    pieces: Vec<[ibv_sge; 2]>,
+    pieces: Vec<ibv_sge>,
 }
 
 impl RecvChain {
@@ -242,17 +242,16 @@ impl RecvChain {
     pub(super) unsafe fn new(qp: NonNull<ibv_qp>, places: usize) -> Option<Self> {
         // SAFETY: the caller vouches for the queue pair, which keeps its context open.
         let post = unsafe { (*qp.as_ref().context).ops.post_recv }?;
-        let blank = || ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
+        let blank = || ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 1 };
         let requests = (0..places).map(|_| blank()).collect();
-        Some(Self { post, requests, pieces: vec![[NO_PIECE; 2]; places] })
+        Some(Self { post, requests, pieces: vec![NO_PIECE; places] })
     }
 
     #[inline]
-    pub(super) fn set(&mut self, place: u32, id: u64, head: Piece, tail: Option<Piece>) {
+    pub(super) fn set(&mut self, place: u32, id: u64, piece: Piece) {
         let place = place as usize;
-        self.pieces[place] = [head.into(), tail.map_or(NO_PIECE, ibv_sge::from)];
+        self.pieces[place] = piece.into();
         self.requests[place].wr_id = id;
-        self.requests[place].num_sge = 1 + c_int::from(tail.is_some());
     }
 
     /// # Safety
@@ -268,7 +267,7 @@ impl RecvChain {
         for place in places.iter().rev().map(|place| *place as usize) {
             // SAFETY: places are those that `set` was given, which checks them.
             unsafe {
-                (*requests.add(place)).sg_list = pieces.add(place).cast();
+                (*requests.add(place)).sg_list = pieces.add(place);
                 (*requests.add(place)).next = next;
                 next = requests.add(place);
             }

@@ -196,20 +196,17 @@ impl QueuePair {
     #[inline(never)]
     fn queue_recv(&mut self, mut buf: Buf) -> Result<Result<(), DownCause>, Full<Buf>> {
         buf.set_range(0..0);
-        let pieces = self.receive_pieces(&buf);
+        let piece = self.receive_piece(&buf);
         let place = self.recvs.push(buf).map_err(Full)?;
         let id = WorkId::new(self.id, Queue::Recv, place);
-        Ok(pieces.map(|(head, tail)| self.recv_chain.set(place, id.0, head, tail)))
+        Ok(piece.map(|piece| self.recv_chain.set(place, id.0, piece)))
     }
 
     #[inline]
-    fn receive_pieces(&mut self, buf: &Buf) -> Result<(Piece, Option<Piece>), DownCause> {
+    fn receive_piece(&mut self, buf: &Buf) -> Result<Piece, DownCause> {
         let memory = &mut *self.link.memory;
         let key = known(memory.local_key(buf.region_id(), || buf.hold_region()))?;
-        let head = piece(buf.as_ptr(), buf.capacity(), key)?;
-        let Some(tail) = buf.tail() else { return Ok((head, None)) };
-        let key = known(memory.local_key(tail.region_id(), || tail.hold_region()))?;
-        Ok((head, Some(piece(tail.as_ptr(), tail.len(), key)?)))
+        piece(buf.as_ptr(), buf.capacity(), key)
     }
 
     /// An inner error is the end of the connection, which the caller begins.

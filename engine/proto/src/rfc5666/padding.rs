@@ -126,23 +126,6 @@ impl<'a> Reader<'a> {
         self.skipped += gap;
         Ok(())
     }
-
-    /// The length of the next item, if it is counted data which begin exactly where the bytes end:
-    /// their place is the next receive buffer.
-    #[must_use]
-    pub fn opaque_at_end(&self) -> Option<usize> {
-        let mut ahead = self.clone();
-        let length = ahead.u32().ok()? as usize;
-        (length > 0 && ahead.remaining() == ahead.gap(length)).then_some(length)
-    }
-
-    /// Skips the item that [`Self::opaque_at_end`] found, and continues in `rest`, which holds the
-    /// bytes after its roundup.
-    pub fn pass_opaque(&mut self, length: usize, rest: &'a [u8]) {
-        self.skipped += self.remaining().saturating_sub(4);
-        self.total = self.total.saturating_add(roundup4(length)).saturating_add(rest.len());
-        self.rest = rest;
-    }
 }
 
 impl<'a> Writer<'a> {

@@ -133,42 +133,6 @@ fn an_item_that_padding_leaves_no_room_for_goes_out_of_the_stream() {
     }
 }
 
-/// "In this way the data can be forced to align correctly in the second buffer": there the stream of
-/// the first ends.
-#[test]
-fn data_that_begin_behind_the_stream_are_found_and_passed() {
-    let alignment = Alignment::new(256, 10);
-    let bytes = written(alignment, 100, &[&[1; 4], &[2; 21], &[3; 2]]);
-    let (first, second) = bytes.split_at(256 - 100);
-    let xdr = Reader::aligned(first, alignment, 100);
-    let mut reader = StreamReader::over(xdr, 40, Beside::Reads(&[]));
-    assert_eq!(reader.item_behind(), None, "the next one does not begin there");
-    assert_eq!(reader.item(ANY_LENGTH), Ok(Found::Inline(&[1; 4])));
-    assert_eq!(reader.item_behind(), Some(21));
-    assert!(matches!(reader.item(ANY_LENGTH), Err(DecodeError::Truncated { .. })));
-    reader.pass_item(21, &second[24..]);
-    assert_eq!(reader.xdr().stream_position(), 8 + 4 + 24);
-    assert_eq!(reader.item(ANY_LENGTH), Ok(Found::Inline(&[3; 2])));
-    assert_eq!(reader.finish(), Ok(()));
-}
-
-#[test]
-fn a_stream_cut_anywhere_goes_on_in_the_bytes_joined() {
-    let alignment = Alignment::new(64, 10);
-    let bytes = written(alignment, 36, &[&[1; 30], &[2; 9], &[3; 31]]);
-    for cut in 0..bytes.len() {
-        let mut reader = Reader::aligned(&bytes[..cut], alignment, 36);
-        for expected in [&[1; 30][..], &[2; 9], &[3; 31]] {
-            let read = reader.opaque(ANY_LENGTH).or_else(|_| {
-                reader.go_on_in(&bytes[reader.position()..]);
-                reader.opaque(ANY_LENGTH)
-            });
-            assert_eq!(read, Ok(expected), "cut at {cut}");
-        }
-        assert_eq!((reader.finish(), reader.stream_position()), (Ok(()), 12 + 32 + 12 + 32));
-    }
-}
-
 /// "Two additional fields that specify the padding alignment and threshold are inserted prior to the
 /// Read and Write chunk lists" (section 4.1).
 #[test]
@@ -318,18 +282,12 @@ proptest! {
         (align, thresh) in alignment(),
         start in prop_oneof![0..100_usize, Just(usize::MAX - 2)],
         bytes in vec(prop_oneof![3 => Just(0_u8), 1 => any::<u8>()], 0..400),
-        cut in 0..400_usize,
     ) {
         let alignment = Alignment::new(align, thresh);
-        let first = &bytes[..cut.min(bytes.len())];
         let chunks = [(8, 16)];
-        let xdr = Reader::aligned(first, alignment, start);
+        let xdr = Reader::aligned(&bytes, alignment, start);
         let mut reader = StreamReader::over(xdr, 0, Beside::Reads(&chunks));
         while reader.item(200).is_ok() {}
-        if let Some(length) = reader.item_behind() {
-            reader.pass_item(length, &bytes[first.len()..]);
-            while reader.item(200).is_ok() {}
-        }
         let at = reader.xdr().position();
         prop_assert!(reader.xdr().stream_position() <= at);
         let _ = reader.finish();
@@ -354,69 +312,6 @@ proptest! {
         prop_assert!(writer.stream_len() <= writer.len());
         prop_assert!(outside.iter().all(|byte| *byte == 0xee));
     }
-}
-
-/// An item of 16 bytes behind a stream of so many words that is the first of its reader, with these
-/// chunks.
-fn behind(base: usize, beside: Beside<'_>) -> (Option<usize>, Option<usize>) {
-    let alignment = Alignment::new(256, 10);
-    let bytes = written(alignment, 100, &[&[2; 16]]);
-    let xdr = Reader::aligned(&bytes[..256 - 100], alignment, 100);
-    let reader = StreamReader::over(xdr, base, beside);
-    (reader.item_behind(), reader.opaque_behind())
-}
-
-#[test]
-fn an_item_is_behind_the_stream_unless_it_is_in_a_chunk() {
-    let here = Some(16);
-    assert_eq!(behind(40, Beside::Writes(&[0])), (here, here));
-    assert_eq!(behind(40, Beside::Writes(&[1])), (None, here));
-    assert_eq!(behind(40, Beside::Writes(&[7, 0])), (None, here));
-    // A Read chunk whose position is that of the data, 4 bytes behind the count.
-    assert_eq!(behind(40, Beside::Reads(&[(44, 16)])), (None, None));
-    for elsewhere in [4, 36, 40, 48, 160].map(|position| [(position, 16)]) {
-        assert_eq!(behind(40, Beside::Reads(&elsewhere)), (here, here), "{elsewhere:?}");
-    }
-    assert_eq!(behind(0, Beside::Reads(&[(4, 16)])), (None, None));
-}
-
-#[test]
-fn an_item_behind_the_stream_takes_its_entry_of_the_write_list() {
-    let alignment = Alignment::new(256, 10);
-    let bytes = written(alignment, 100, &[&[2; 16]]);
-    let (first, second) = bytes.split_at(256 - 100);
-    let rest = [&second[16..], &[0, 0, 0, 5]].concat();
-    let xdr = Reader::aligned(first, alignment, 100);
-    let mut reader = StreamReader::over(xdr, 0, Beside::Writes(&[0, 5]));
-    assert_eq!(reader.item_behind(), Some(16));
-    reader.pass_item(16, &rest);
-    assert_eq!(reader.item(ANY_LENGTH), Ok(Found::Chunk { index: 1, length: 5 }));
-    assert_eq!(reader.finish(), Ok(()));
-}
-
-/// After a chunk was taken out, positions go on behind its roundup.
-#[test]
-fn an_item_behind_the_stream_is_looked_for_behind_the_chunks_before_it() {
-    let alignment = Alignment::new(256, 10);
-    let mut buf = vec![0; 1024];
-    let mut padding = Padding::new(alignment, 100);
-    let mut writer = Writer::aligned(&mut buf, &mut padding);
-    writer.u32(5);
-    writer.opaque(&[2; 16]);
-    let first = &buf[..256 - 100];
-    for (position, expected) in [(16, None), (12, Some(16)), (24, Some(16))] {
-        let chunks = [(4, 5), (position, 16)];
-        let xdr = Reader::aligned(first, alignment, 100);
-        let mut reader = StreamReader::over(xdr, 0, Beside::Reads(&chunks));
-        assert_eq!(reader.item(ANY_LENGTH), Ok(Found::Chunk { index: 0, length: 5 }));
-        assert_eq!(reader.opaque_behind(), expected, "{position}");
-    }
-}
-
-#[test]
-fn data_of_no_bytes_are_not_behind_the_stream() {
-    assert_eq!(Reader::new(&[0; 4]).opaque_at_end(), None);
-    assert_eq!(Reader::new(&[0, 0, 0, 1]).opaque_at_end(), Some(1));
 }
 
 #[test]

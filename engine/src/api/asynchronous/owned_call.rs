@@ -4,11 +4,11 @@ use super::stream::Shared;
 use crate::api::call::{Arguments, Call, CallState};
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::identity::Identity;
-use crate::api::rfc5666::KeptPadding;
 use crate::api::service::ConnectionId;
 use crate::mem::Bulk;
 use crate::reactor::Deferred;
 use crate::reactor::ReplyData;
+use crate::reactor::types::rfc5666::Padded;
 use spinrpc_proto::ids::{Procedure, Xid};
 use spinrpc_proto::rpc::{AcceptStatus, AuthFlavor, OpaqueAuth};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct Header {
 pub struct KeptArguments {
     stream: Vec<u8>,
     base: usize,
-    padding: KeptPadding,
+    padded: Option<Padded>,
     chunks: Vec<(u32, u32)>,
     bulks: Vec<Option<Bulk>>,
 }
@@ -82,7 +82,7 @@ impl KeptArguments {
         self.base = base;
         self.stream.extend_from_slice(stream);
         if let Some(beside) = beside {
-            self.padding = KeptPadding::keep(beside.padded, &mut self.stream);
+            self.padded = beside.padded;
             self.chunks.extend_from_slice(beside.chunks);
             self.bulks.extend(beside.bulks.iter_mut().map(Option::take));
         }
@@ -91,7 +91,7 @@ impl KeptArguments {
     /// The arguments, from the beginning. Data items that [`Decoder::data`] has taken are there for the first reader.
     pub fn args(&mut self) -> Decoder<'_> {
         let (chunks, bulks) = (&self.chunks, &mut self.bulks);
-        self.padding.of(Decoder::arguments(&self.stream, self.base, chunks, bulks))
+        Decoder::arguments(&self.stream, self.base, chunks, bulks).padded(self.padded)
     }
 
     fn clear(&mut self) {
@@ -100,7 +100,7 @@ impl KeptArguments {
         self.stream.shrink_to(KEPT_BYTES_MAX);
         self.chunks.clear();
         self.bulks.clear();
-        self.padding = KeptPadding::default();
+        self.padded = None;
     }
 }
 

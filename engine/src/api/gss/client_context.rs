@@ -407,11 +407,11 @@ impl Dispatch {
     }
 
     #[cold]
-    pub(in crate::api) fn take_token_answer<'a>(
+    pub(in crate::api) fn take_token_answer(
         entry: &mut ClientEntry,
         conn: ConnId,
-        stream: &'a [u8],
-        padded: Option<Padded<'a>>,
+        stream: &[u8],
+        padded: Option<Padded>,
     ) {
         let called = entry.link.called();
         let Some(securing) = &mut entry.securing else { return };
@@ -422,11 +422,7 @@ impl Dispatch {
             _ => None,
         };
         let gone_on = gone_on.unwrap_or_else(|| {
-            let mut reader = Padded::reader(padded.as_ref(), stream);
-            // The token may lie in the second buffer of its receive.
-            if let Some(spill) = padded.and_then(|padded| padded.spill) {
-                reader.go_on_in(spill.join(stream).unwrap_or(stream));
-            }
+            let mut reader = Padded::reader(padded, stream);
             parse_answer(&mut reader).and_then(|answer| securing.go_on(conn, answer))
         });
         if let Err(reason) = gone_on {
@@ -505,7 +501,7 @@ impl Dispatch {
             Ok(Some(whole)) => whole.bytes(),
             _ => frame.stream,
         };
-        let mut reader = Padded::reader(frame.padded.as_ref(), stream);
+        let mut reader = Padded::reader(frame.padded, stream);
         let checked = match (&gathered, &sent) {
             (Err(error), _) => Err(error.clone()),
             (_, None) => Err(NOT_AUTHENTIC),

@@ -51,7 +51,7 @@ impl Dispatch {
         serving: &Serving<'_>,
         (header, reader): (&CallHeader<'_>, &Reader<'_>),
         beside: BesideArguments<'_>,
-        padded: Padded<'_>,
+        padded: Padded,
     ) -> CallOutcome {
         serving.forgo_room();
         // What is signed has no padding.

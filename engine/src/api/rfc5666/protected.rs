@@ -9,7 +9,7 @@ use crate::api::gss::NOT_AUTHENTIC;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::ReplyFrame;
 use crate::reactor::types::protection::{ProtectError, take};
-use crate::reactor::types::rfc5666::{Padded, PulledChunks, Spill};
+use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::rdma::v1::strip_padding;
 use spinrpc_proto::rpc::ReplyHeader;
 use spinrpc_proto::xdr::roundup4;
@@ -18,21 +18,17 @@ use spinrpc_proto::xdr::roundup4;
 const REPLY_HEAD_BYTES: usize = 32 + 400;
 
 /// The RPC message of an RDMA_MSGP without its padding, in private memory: its header, which the caller has read, and behind
-/// it nothing but counted data, which begin in `rest` and end in the second buffer of the receive, if there is one. Padding is
-/// reckoned from the begin of `rest`.
+/// it nothing but counted data, which are `rest`. Padding is reckoned from the begin of `rest`.
 pub(in crate::api) fn without_padding(
     pool: &BulkPool,
     header: &[u8],
     rest: &[u8],
-    padded: Padded<'_>,
+    padded: Padded,
 ) -> Result<Bulk, ProtectError> {
-    let tail = padded.spill.map_or(&[][..], Spill::bytes);
-    let mut message = take(pool, header.len() + rest.len() + tail.len())?;
+    let mut message = take(pool, header.len() + rest.len())?;
     let (head, body) = message.bytes_mut().split_at_mut(header.len());
     head.copy_from_slice(header);
-    let (begin, end) = body.split_at_mut(rest.len());
-    begin.copy_from_slice(rest);
-    end.copy_from_slice(tail);
+    body.copy_from_slice(rest);
     let length = strip_padding(body, padded.alignment, padded.start);
     let length = length.ok_or(ProtectError::Forged)?;
     message.set_len(header.len() + length);
@@ -88,9 +84,9 @@ pub(in crate::api) fn whole_reply(
 fn reply_without_padding(
     pool: &BulkPool,
     stream: &[u8],
-    padded: Padded<'_>,
+    padded: Padded,
 ) -> Result<Bulk, CallError> {
-    let mut reader = Padded::reader(Some(&padded), stream);
+    let mut reader = Padded::reader(Some(padded), stream);
     let header = ReplyHeader::read(&mut reader)?;
     let mut head = [0; REPLY_HEAD_BYTES];
     let length = header.emit(&mut head);

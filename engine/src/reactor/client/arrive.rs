@@ -15,7 +15,6 @@ use crate::reactor::types::calls::{CallEnd, ReplyBuffers, ReplyFrame, SlotToken}
 use crate::reactor::types::header_bytes::{is_plain, version_of};
 use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::events::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream};
-use std::cell::Cell;
 
 impl CoreCell {
     /// Memory for the application's arguments and results: memory of the connection if its peer cannot write it at
@@ -75,7 +74,7 @@ impl CoreCell {
     pub(in crate::reactor) fn deliver_other_reply(
         &self,
         conn: ConnId,
-        mut message: Buf,
+        message: Buf,
         reply: &DeliveredReply,
         (mut call, fetched): (Option<Box<Outgoing>>, Option<&mut ReadBuffers>),
         up: &mut impl Upcalls,
@@ -86,13 +85,11 @@ impl CoreCell {
             Some(_) => None,
         };
         let brought = message.bytes().first_chunk::<8>().copied().unwrap_or_default();
-        let (has_buffers, own) = (call.is_some() || fetched.is_some(), Cell::new(false));
+        let has_buffers = call.is_some() || fetched.is_some();
         let mut pulled = PulledChunks::default();
-        let mut joined = &own;
         if let Some(sinks) = fetched {
             let (chunks, bulks) = (&sinks.chunks[..sinks.count], &mut sinks.bulks[..sinks.count]);
             pulled = PulledChunks { chunks, bulks, base: 0 };
-            joined = &sinks.joined;
         }
         let (mut arguments, mut results): (&mut [Option<Bulk>], &mut [Option<Bulk>]) =
             (&mut [], &mut []);
@@ -105,9 +102,8 @@ impl CoreCell {
         let mut padded = None;
         let stream = match reply.stream {
             ReplyStream::Inline { header_bytes } => {
-                let (head, said) = Padded::of(&mut message, header_bytes, joined);
-                padded = said;
-                &head[header_bytes..]
+                padded = Padded::of(message.bytes(), header_bytes);
+                &message.bytes()[header_bytes..]
             }
             #[cfg(feature = "gss")]
             ReplyStream::ReplyChunk { .. } if whole.is_some() => &[],
@@ -133,9 +129,7 @@ impl CoreCell {
         let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
         let buffers = has_buffers.then_some(&mut buffers);
         up.on_reply(ReplyFrame { conn, token, xid, stream, placed, buffers, padded });
-        let mut reactor = self.reactor();
-        reactor.stats().joins += u64::from(joined.get());
-        reactor.finish_reply(conn, message, call);
+        self.reactor().finish_reply(conn, message, call);
     }
 }
 

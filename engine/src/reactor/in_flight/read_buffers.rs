@@ -4,7 +4,6 @@ use crate::fabric::{AnyFabric, ConnId};
 use crate::mem::{Bulk, BulkPool, Share};
 use spinrpc_proto::limits::READ_CHUNKS_MAX;
 use spinrpc_proto::pull::PullChunk;
-use std::cell::Cell;
 
 /// Memory that Read chunks are fetched to.
 #[derive(Clone, Copy)]
@@ -53,8 +52,6 @@ pub(crate) struct ReadBuffers {
     pub(crate) bulks: [Option<Bulk>; READ_CHUNKS_MAX],
     /// Private memory for data that were fetched to memory that the peer can write.
     homes: [Option<Bulk>; READ_CHUNKS_MAX],
-    /// Parts of the message were copied together while it was decoded.
-    pub(crate) joined: Cell<bool>,
 }
 
 impl ReadBuffers {
@@ -107,7 +104,6 @@ impl ReadBuffers {
         self.bulks[..self.count].fill_with(|| None);
         self.homes[..self.count].fill_with(|| None);
         self.count = 0;
-        self.joined.set(false);
     }
 }
 

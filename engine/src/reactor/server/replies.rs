@@ -190,9 +190,8 @@ impl Reactor {
     pub(in crate::reactor) fn finish_call(&mut self, mut frame: CallFrame, outcome: CallOutcome) {
         #[cfg(feature = "gss")]
         let outcome = self.outcome_of(frame.conn, frame.slot, outcome);
-        let Some((c, core)) = self.conn_and_core(frame.conn) else { return };
+        let Some(c) = self.conn(frame.conn) else { return };
         if let Some(sinks) = frame.sinks.take() {
-            core.stats().joins += u64::from(sinks.joined.replace(false));
             let goes_on = outcome == CallOutcome::Deferred;
             // The handler of a call whose body is protected has seen a copy of the fetched data.
             #[cfg(feature = "gss")]

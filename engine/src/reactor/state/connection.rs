@@ -23,7 +23,6 @@ use crate::reactor::types::memory::lazy_pool;
 use crate::reactor::types::negotiate::{Negotiated, Settled, Terms};
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::{ClientContext, Protection};
-use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::connection::Connection;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::requester::{CallSlot, Requester};
@@ -96,7 +95,6 @@ impl Conn {
         roles: Roles,
         config: &Config,
         terms: Terms,
-        chained: Option<Alignment>,
         first_xid: u32,
         (ends, mut memory): (Option<Ends>, Option<Region>),
     ) -> Result<Self, FabricError> {
@@ -108,9 +106,8 @@ impl Conn {
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
             .with_exports(config.exports_max());
         let recvs = config.recv_budget_with(roles.reverse_receives()).total();
-        let dialect = Dialect::new(config, (calls, serves), chained, recvs)?;
+        let dialect = Dialect::new(config, calls, serves);
         let protocol = protocol(roles, requester, responder, config);
-        let recv_bytes = config.recv_buffer_bytes() + dialect.extra_bytes();
         Ok(Self {
             id,
             lane: Rc::new(ConnFastPath::new(id, ends, protocol)),
@@ -120,7 +117,7 @@ impl Conn {
             serves: ServeTable::new(serves),
             dialect,
             fenced: FencedReplies::default(),
-            recvs: buffers("receive", recv_bytes, recvs, &mut memory)?,
+            recvs: buffers("receive", config.recv_buffer_bytes(), recvs, &mut memory)?,
             sends: buffers("send", config.send_buffer_bytes(), sends, &mut memory)?,
             negotiated: terms.agreed(),
             terms,
@@ -143,8 +140,7 @@ impl Conn {
 
     /// Gives all receive buffers to the driver: as many as credits, and the slack.
     pub(crate) fn post_receives(&mut self, fabric: &mut AnyFabric) {
-        while let Some(mut buf) = self.recvs.take() {
-            self.dialect.prepare(&mut buf);
+        while let Some(buf) = self.recvs.take() {
             if fabric.post_recv(self.id, buf).is_err() {
                 break;
             }

@@ -24,7 +24,6 @@ use crate::reactor::in_flight::stalls::StallTimer;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core_buffers::CoreFastPath;
-use crate::reactor::state::rfc5666::CoreDialect;
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::latency::CallTimer;
@@ -87,8 +86,8 @@ pub(crate) struct Core {
     deferred_places: DeferredPlaces,
     cells: Arc<StatsCells>,
     offer: Offer,
-    /// Settings for the dialects of RFC 5666.
-    dialect: CoreDialect,
+    /// Time that the memory of a reply waits for RDMA_DONE.
+    done_timeout_ticks: u64,
     now: Ticks,
     /// Time of the last reading of the clock, whether or not the turn got it.
     busy_since: Ticks,
@@ -117,8 +116,7 @@ impl CoreCell {
         let core = &reactor.core;
         let caps = core.fabric.caps();
         let clock = Some(core.clock).filter(|_| caps.simulated_clock.is_none());
-        let polls_first = !core.dialect.chains() && !caps.takes_shorts;
-        let shorts = (caps.sends_shorts, core.dialect.chains(), polls_first);
+        let shorts = (caps.sends_shorts, !caps.takes_shorts);
         let longest_bytes = longest_block_bytes(&core.config);
         let times = (clock, core.default_timeout_ticks);
         let lane = CoreFastPath::new(shorts, core.config.msgp_alignment(), longest_bytes, times);
@@ -249,15 +247,11 @@ impl Reactor {
     /// Gives a receive buffer back to the driver. A full queue means that the queue pair is going
     /// down; then the buffer goes back to its pool.
     #[inline(always)]
-    pub(in crate::reactor) fn repost(&mut self, conn: ConnId, mut message: Buf) {
-        if self.core.dialect.chains() {
-            self.prepare_receive(conn, &mut message);
-        }
+    pub(in crate::reactor) fn repost(&mut self, conn: ConnId, message: Buf) {
         drop(self.core.fabric.post_recv(conn, message));
     }
 
-    /// The same of a short message, whose connection may take its receive back without the driver. Chained receives
-    /// do not come here.
+    /// The same of a short message, whose connection may take its receive back without the driver.
     #[inline(always)]
     pub(in crate::reactor) fn repost_short(&mut self, conn: ConnId, ends: &Ends, message: Buf) {
         if let Some(message) = ends.give_back(message) {
@@ -314,14 +308,12 @@ impl Core {
     ) -> Self {
         let clock = fabric.caps().simulated_clock.unwrap_or_else(Clock::shared);
         let now = fabric.now(&clock);
-        let dialect = CoreDialect::new(&config, &fabric, &clock);
         let deferred_places = DeferredPlaces::new(&config, &bulk, inbox.letters());
-        // Receives that are chained cannot come by value.
-        inbox.set_waker(fabric.begin(Some(&bulk), !dialect.chains()));
+        inbox.set_waker(fabric.begin(Some(&bulk), true));
         Self {
             // Thresholds depend on sizes only; our identity is only sent to peers.
             offer: Offer::of(&config, fabric.caps().remote_invalidate, Instance::Passing),
-            dialect,
+            done_timeout_ticks: clock.from_duration(config.done_timeout()),
             default_timeout_ticks: match config.timeout() {
                 Some(timeout) => clock.from_duration(timeout),
                 None => u64::MAX,
@@ -367,7 +359,7 @@ impl Core {
     getters! {
         fabric: &AnyFabric,
         config: &Config,
-        dialect: &CoreDialect,
+        done_timeout_ticks: u64,
         /// New connections are refused, and lost ones not replaced any more.
         is_shut_down: bool,
     }
@@ -477,8 +469,7 @@ impl Core {
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let memory = self.fabric.message_memory(id, message_bytes(&self.config));
         let parts = (self.fabric.ends(id), memory);
-        let (chained, xid_seed) = (self.dialect.chained(), self.xid_seed);
-        let opened = Conn::open(id, roles, &self.config, terms, chained, xid_seed, parts);
+        let opened = Conn::open(id, roles, &self.config, terms, self.xid_seed, parts);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         let (origin, share) = self.origins.admit(&peer);
         conn.belong_to(peer, (origin, share), Caller::new(Arc::clone(&self.inbox)));

@@ -15,7 +15,7 @@ pub(in crate::reactor) struct CoreFastPath {
     takes_calls: bool,
     /// Nothing in replies is ever padded, so that they need not be drafted.
     takes_replies: bool,
-    /// Receives are not chained, so that a short message in one is handled as one that comes by value.
+    /// The driver sends messages by value, so that a short one in a receive is handled as one that comes by value.
     takes_received: bool,
     /// The driver never hands out a short message by value: a turn begins with its poll.
     polls_first: bool,
@@ -109,7 +109,7 @@ impl<T> Drop for Held<'_, T> {
 impl CoreFastPath {
     /// `longest_bytes`: of a stream. The memory for it is not touched before it is used.
     pub(in crate::reactor) fn new(
-        (has_shorts, chains, polls_first): (bool, bool, bool),
+        (has_shorts, polls_first): (bool, bool),
         alignment: Alignment,
         longest_bytes: usize,
         (clock, default_timeout_ticks): (Option<Clock>, u64),
@@ -119,7 +119,7 @@ impl CoreFastPath {
         Self {
             takes_calls: has_shorts && !pads,
             takes_replies: !pads,
-            takes_received: has_shorts && !chains,
+            takes_received: has_shorts,
             polls_first,
             receive: Cell::new(None),
             alignment,

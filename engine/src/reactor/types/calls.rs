@@ -398,7 +398,7 @@ pub(crate) struct ReplyFrame<'a> {
     /// Buffers that come back to the application.
     pub(crate) buffers: Option<&'a mut ReplyBuffers<'a>>,
     /// It is an RDMA_MSGP.
-    pub(crate) padded: Option<Padded<'a>>,
+    pub(crate) padded: Option<Padded>,
 }
 
 impl<'a> ReplyFrame<'a> {

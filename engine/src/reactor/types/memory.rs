@@ -70,9 +70,8 @@ fn large_block_bytes(largest_bytes: usize) -> usize {
 /// Bytes of the buffers of a connection, which are in a region of their own.
 pub(crate) fn message_bytes(config: &Config) -> usize {
     let sends = config.requester_send_budget().total().max(config.responder_send_budget().total());
-    let padding_bytes = config.msgp_alignment().align_bytes() as usize;
     let pools = [
-        (config.recv_buffer_bytes() + padding_bytes, config.recv_budget().total()),
+        (config.recv_buffer_bytes(), config.recv_budget().total()),
         (config.send_buffer_bytes(), sends),
     ];
     let bytes = |(bytes, count)| BufPool::region_bytes(bytes, count as usize).unwrap_or(0);

@@ -89,10 +89,6 @@ counters! {
     /// Data items copied into or out of a message or a long stream instead of being placed, and long messages copied to or
     /// from memory that the peer reaches.
     copies,
-    /// Messages whose parts were copied together, because they arrived in the two buffers of a receive.
-    joins,
-    /// Receives posted without their second buffer, because the application holds all of them.
-    receives_unchained,
     /// Calls that passed their deadline.
     timeouts,
     /// Calls neither executed nor answered, because the engine was shutting down gracefully.

@@ -121,23 +121,6 @@ fn a_message_beyond_the_path_mtu_is_several_packets_in_sequence() {
     }
 }
 
-/// Expect the message whole, though it came to lie in two buffers (RFC 5666 section 3.9).
-#[test]
-fn a_message_received_in_a_chain_is_put_together() {
-    let message = pattern(6000, 2);
-    let capture = capture_of(
-        |sink| sink,
-        |pair| {
-            pair.far.post_chain(pair.at_far, 512, 6000);
-            pair.near.send(pair.at_near, &message);
-            assert!(matches!(pair.next_far(pair.at_far), Event::Message(..)));
-        },
-    );
-    let packets = transport(&capture, 1);
-    assert_eq!(opcodes(&packets), [SEND_FIRST, SEND_LAST]);
-    assert_eq!(payload(&packets), message);
-}
-
 #[test]
 fn a_send_with_invalidate_names_the_key_at_both_ends() {
     let mut handle = 0;

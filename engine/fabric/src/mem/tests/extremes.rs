@@ -43,22 +43,11 @@ fn fits(range: &Range<usize>, bytes: usize) -> bool {
 
 proptest! {
     #[test]
-    fn a_chain_holds_no_more_than_its_buffer(head in length(), tail in 0..2 * BYTES) {
+    fn a_received_length_beyond_the_buffer_is_refused(length in length()) {
         let region = boxed_region(BufPool::region_bytes(BYTES, 1).unwrap());
         let mut buf = BufPool::new(region, BYTES, 1).unwrap().take().unwrap();
-        let refused = is_refused(|| buf.chain(head, Bulk::from_vec(vec![0; tail])));
-        prop_assert_eq!(refused, head > BYTES || tail > BYTES - head);
-        prop_assert_eq!(buf.capacity(), if refused { BYTES } else { head });
-    }
-
-    #[test]
-    fn a_received_length_beyond_the_chain_is_refused(length in length(), tail in 0..50_usize) {
-        let region = boxed_region(BufPool::region_bytes(BYTES, 1).unwrap());
-        let mut buf = BufPool::new(region, BYTES, 1).unwrap().take().unwrap();
-        buf.chain(BYTES / 2, Bulk::from_vec(vec![0; tail]));
-        prop_assert_eq!(buf.set_received(length), length <= BYTES / 2 + tail);
-        let (head, behind) = buf.received_mut();
-        prop_assert!(head.len() + behind.len() <= BYTES / 2 + tail);
+        prop_assert_eq!(buf.set_received(length), length <= BYTES);
+        prop_assert_eq!(buf.len(), if length <= BYTES { length } else { 0 });
     }
 
     #[test]

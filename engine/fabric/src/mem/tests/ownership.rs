@@ -42,51 +42,6 @@ fn a_buffer_starts_empty_and_shows_its_range() {
 }
 
 #[test]
-fn a_chain_fills_its_head_before_its_tail() {
-    let mut buf = buf_pool(10, 1).take().unwrap();
-    buf.chain(4, Bulk::from_vec(vec![0; 6]));
-    assert_eq!((buf.capacity(), buf.tail().map(Bulk::len)), (4, Some(6)));
-    assert!(!buf.set_received(11), "longer than both");
-    for (length, in_head, spills) in [(3, 3, false), (4, 4, false), (9, 4, true)] {
-        let mut buf = buf_pool(10, 1).take().unwrap();
-        buf.chain(4, Bulk::from_vec(vec![0; 6]));
-        assert!(buf.set_received(length));
-        assert_eq!((buf.len(), buf.spills()), (in_head, spills));
-        let (head, tail) = buf.received_mut();
-        assert_eq!((head.len(), tail.len()), (in_head, length - in_head));
-    }
-}
-
-#[test]
-fn a_joined_chain_is_one_message_in_a_whole_buffer() {
-    let mut buf = buf_pool(10, 1).take().unwrap();
-    buf.chain(4, Bulk::from_vec(vec![0; 6]));
-    assert!(buf.set_received(9));
-    let (head, tail) = buf.received_mut();
-    head.copy_from_slice(b"0123");
-    tail.copy_from_slice(b"45678");
-    assert_eq!(buf.join(), 5);
-    assert_eq!((buf.bytes(), buf.capacity(), buf.tail().is_none()), (&b"012345678"[..], 10, true));
-    assert_eq!(buf.join(), 0);
-}
-
-#[test]
-fn a_tail_that_was_taken_leaves_the_rest_of_the_message() {
-    let pool = buf_pool(10, 2);
-    let mut buf = pool.take().unwrap();
-    buf.chain(4, Bulk::from_vec(vec![7; 6]));
-    assert!(buf.set_received(10));
-    let parts = buf.parts_mut();
-    assert_eq!((parts.head.len(), parts.spare.len()), (4, 6));
-    let tail = parts.tail.and_then(Option::take).unwrap();
-    assert_eq!(tail.bytes(), [7; 6]);
-    assert!(!buf.spills() && buf.unchain().is_none());
-    buf.chain(3, tail);
-    drop(buf);
-    assert_eq!(pool.take().unwrap().capacity(), 3, "a chain stays in its pool");
-}
-
-#[test]
 fn buffers_start_at_different_cache_sets() {
     let pool = buf_pool(4096, 5);
     let held: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();

@@ -70,28 +70,6 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn a_message_taken_in_two_parts_is_whole(
-        length in prop_oneof![0..600_usize, 0..=PLACE.message_bytes_max()],
-        part in 0..=1000_u32,
-        before in 0..9_usize,
-    ) {
-        let (producer, consumer, _) = ring();
-        for _ in 0..before {
-            producer.push(None, &[1; 300]).unwrap();
-            take(&consumer).unwrap();
-        }
-        let message = pattern(length, 3);
-        producer.push(Some(4), &message).unwrap();
-        let arrival = consumer.arrival().unwrap().unwrap();
-        let mut taken = vec![0; length];
-        let (head, tail) = taken.split_at_mut(length * part as usize / 1000);
-        consumer.take_scattered(arrival, head, tail).unwrap();
-        prop_assert_eq!(taken, message);
-        producer.push(None, b"next").unwrap();
-        prop_assert_eq!(take(&consumer), Ok(Some((None, b"next".to_vec()))));
-    }
-
-    #[test]
     fn a_ring_is_a_bounded_queue(steps in proptest::collection::vec(step(), 1..400)) {
         let (producer, consumer, _) = ring();
         let mut oracle = VecDeque::new();

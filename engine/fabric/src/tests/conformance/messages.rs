@@ -4,6 +4,9 @@ use super::pair::pattern;
 use super::{Event, Pair, Provider};
 use crate::{Fabric, Full, SendWr};
 
+/// Lengths of a receive: around the capacity of a ring's slots, and around common sizes.
+const RECEIVES: [usize; 9] = [1, 64, 243, 244, 245, 492, 512, 1000, 1024];
+
 /// Send messages of 0 to 600 bytes and of the longest kind. Expect each as it was sent.
 pub(crate) fn messages_of_every_length_arrive_as_they_were_sent<P: Provider>(provider: &P) {
     let mut pair = Pair::new(provider);
@@ -120,4 +123,20 @@ pub(crate) fn a_full_receive_queue_gives_the_buffer_back<P: Provider>(provider: 
         panic!("more receives than the queue is deep");
     };
     assert_eq!(buf.bytes(), b"mine");
+}
+
+/// Send messages shorter than their receives, and as long. Expect each as it was sent.
+pub(crate) fn receives_of_any_length_serve_one_queue<P: Provider>(provider: &P) {
+    let mut pair = Pair::new(provider);
+    for bytes in RECEIVES {
+        for length in [0, bytes - 1, bytes] {
+            let messages = [pattern(length, bytes), pattern(2000, length)];
+            pair.far.post_recv_of(pair.at_far, bytes);
+            pair.far.post_recvs(pair.at_far, 1);
+            for message in messages {
+                pair.near.send(pair.at_near, &message);
+                assert_eq!(pair.next_far(pair.at_far), Event::Message(message, None));
+            }
+        }
+    }
 }

@@ -94,14 +94,18 @@ pub(crate) enum Event {
     Down(DownCause),
 }
 
+fn pool_of(buf_bytes: usize, count: usize) -> BufPool {
+    let region_bytes = BufPool::region_bytes(buf_bytes, count).unwrap();
+    let region = Mapping::anonymous(region_bytes, PageRequest::default()).unwrap();
+    BufPool::new(Region::from_mapping(region), buf_bytes, count).unwrap()
+}
+
 /// One end: a data plane and its buffers.
 pub(crate) struct End<F: Fabric> {
     pub(crate) fabric: F,
     pool: BufPool,
     batch: Completions,
     events: VecDeque<(QpId, Event)>,
-    /// The second buffers of the chains that came back, in their order.
-    pub(crate) tails: VecDeque<Bulk>,
     /// The driver hands short messages over by value.
     pub(crate) takes_shorts: bool,
     /// Messages that came by value.
@@ -115,15 +119,11 @@ impl<F: Fabric> End<F> {
     pub(crate) fn new(fabric: F) -> Self {
         const BUFFERS: usize = 4096;
         let buf_bytes = fabric.caps().message_bytes_max;
-        let region_bytes = BufPool::region_bytes(buf_bytes, BUFFERS).unwrap();
-        let region = Mapping::anonymous(region_bytes, PageRequest::default()).unwrap();
-        let pool = BufPool::new(Region::from_mapping(region), buf_bytes, BUFFERS).unwrap();
         Self {
             fabric,
-            pool,
+            pool: pool_of(buf_bytes, BUFFERS),
             batch: Completions::with_limit(16),
             events: VecDeque::new(),
-            tails: VecDeque::new(),
             takes_shorts: false,
             shorts: 0,
             keeps_shorts: false,
@@ -146,9 +146,9 @@ impl<F: Fabric> End<F> {
         self.fabric.flush();
     }
 
-    pub(crate) fn post_chain(&mut self, qp: QpId, head_bytes: usize, tail_bytes: usize) {
-        let mut buf = self.message(&[]);
-        buf.chain(head_bytes, Bulk::from_vec(vec![0; tail_bytes]));
+    /// Posts a receive that takes no more than `bytes`.
+    pub(crate) fn post_recv_of(&mut self, qp: QpId, bytes: usize) {
+        let buf = pool_of(bytes, 1).take().expect("the only buffer");
         self.fabric.post_recv(qp, buf).expect("the receive queue is full");
         self.fabric.flush();
     }
@@ -221,8 +221,7 @@ impl<F: Fabric> End<F> {
     }
 
     fn take_received(&mut self) {
-        while let Some(Received { qp, mut message, invalidated }) = self.batch.next_received() {
-            self.tails.extend(message.unchain());
+        while let Some(Received { qp, message, invalidated }) = self.batch.next_received() {
             self.events.push_back((qp, Event::Message(message.bytes().to_vec(), invalidated)));
         }
     }
@@ -258,10 +257,7 @@ impl<F: Fabric> End<F> {
                 CompletionKind::Received { .. } => continue,
                 CompletionKind::Read { id, result } => Event::Read(id, result),
                 CompletionKind::Revoked { handle } => Event::Revoked(handle),
-                CompletionKind::RecvFlushed { mut buf } => {
-                    self.tails.extend(buf.unchain());
-                    Event::RecvFlushed
-                }
+                CompletionKind::RecvFlushed { .. } => Event::RecvFlushed,
                 CompletionKind::Down { cause } => Event::Down(cause),
             };
             self.events.push_back((completion.qp, event));

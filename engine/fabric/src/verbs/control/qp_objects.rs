@@ -48,12 +48,6 @@ impl QueueSizes {
         let sizes = [
             ("work requests of a queue", send.max(recv), caps.work_requests_max, LESS_IN_FLIGHT),
             ("entries of a completion queue", completions, caps.cq_entries_max, LESS_IN_FLIGHT),
-            (
-                "pieces of memory of a receive",
-                config.recv_pieces_max.into(),
-                caps.sge_max,
-                "set rpc.msgp_align_bytes to 0",
-            ),
             ("pieces of memory of an RDMA Read", SEND_SGE, caps.read_sge_max, "use another device"),
         ];
         let memory = memory_objects(config, caps, plan);
@@ -138,9 +132,8 @@ impl Parts {
         let lease = unsafe { core.reserve(context, sizes.completions, sizes.cq_depth)? };
         let lent = lock(&core.lent).clone();
         let memory = LinkMemory::prepare(&domain, plan, (config, caps), lent.as_ref())?;
-        let pieces = config.recv_pieces_max.into();
         // SAFETY: domain and queue are of the device, and freed after the queue pair.
-        let made = unsafe { make_queue_pair(id, &domain, &lease, (sizes, pieces), caps) };
+        let made = unsafe { make_queue_pair(id, &domain, &lease, sizes, caps) };
         let (qp, made) = made?;
         let limits = LinkLimits {
             send_depth: sizes.send,
@@ -164,7 +157,7 @@ unsafe fn make_queue_pair(
     id: &CmId,
     domain: &ProtectionDomain,
     lease: &QueueLease,
-    (sizes, recv_pieces): (QueueSizes, u32),
+    sizes: QueueSizes,
     caps: &DeviceCaps,
 ) -> Result<(QueuePair, ibv_qp_cap), Failure> {
     let mut error = io::Error::from_raw_os_error(libc::EINVAL);
@@ -179,7 +172,7 @@ unsafe fn make_queue_pair(
                 max_send_wr: sizes.send,
                 max_recv_wr: sizes.recv,
                 max_send_sge: SEND_SGE,
-                max_recv_sge: recv_pieces,
+                max_recv_sge: 1,
                 max_inline_data: inline_bytes,
             },
             qp_type: ibv_qp_type::IBV_QPT_RC,
@@ -245,12 +238,8 @@ mod tests {
     #[test]
     fn a_device_that_is_too_small_is_said_with_both_numbers_and_what_to_lower() {
         let large = DeviceCaps { work_requests_max: 1000, ..caps() };
-        let config = VerbsConfig {
-            send_queue_depth: 100,
-            recv_queue_depth: 50,
-            recv_pieces_max: 2,
-            ..VerbsConfig::default()
-        };
+        let config =
+            VerbsConfig { send_queue_depth: 100, recv_queue_depth: 50, ..VerbsConfig::default() };
         let buffers = VerbsConfig { registration: Registration::Buffer, ..config.clone() };
         assert!(QueueSizes::of(&config, &large, Side::Connecting).is_ok());
         let error = |config: &VerbsConfig, few: DeviceCaps| {
@@ -266,11 +255,6 @@ mod tests {
                 &config,
                 DeviceCaps { cq_entries_max: 100, ..large },
                 ["666 entries of a completion queue", "has 100", "lower rpc.credits"],
-            ),
-            (
-                &config,
-                DeviceCaps { sge_max: 1, ..large },
-                ["2 pieces of memory of a receive", "has 1", "set rpc.msgp_align_bytes to 0"],
             ),
             (
                 &config,
@@ -293,10 +277,9 @@ mod tests {
         }
     }
 
-    /// Take receives of one piece, as all protocols without RDMA_MSGP do. Expect a device that has no more to be enough.
     #[test]
-    fn a_device_with_one_piece_for_each_receive_is_enough_without_tails() {
-        let erdma = DeviceCaps { sge_max: 1, read_sge_max: 1, work_requests_max: 1024, ..caps() };
+    fn a_device_with_one_piece_for_each_request_is_enough() {
+        let erdma = DeviceCaps { read_sge_max: 1, work_requests_max: 1024, ..caps() };
         let erdma = DeviceCaps { cq_entries_max: 4096, ..erdma };
         assert!(QueueSizes::of(&VerbsConfig::default(), &erdma, Side::Connecting).is_ok());
     }

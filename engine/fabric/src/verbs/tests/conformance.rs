@@ -18,7 +18,6 @@ fn connect_by(device: &str, registration: Registration) -> VerbsConnector {
         message_bytes_max: 4096,
         message_memory_bytes: 0,
         recv_queue_depth: 32,
-        recv_pieces_max: 2,
         send_queue_depth: 32,
         signal_every: 8,
         // Six times 20.48 ms: long enough for ten turns on a busy host, and short enough for the

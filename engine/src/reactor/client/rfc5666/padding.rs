@@ -1,5 +1,5 @@
 //! Sending padded messages (RFC 5666 section 3.9): data that go inline and are long enough begin at a
-//! multiple of the connection's alignment, where the peer's second receive buffer begins.
+//! multiple of the connection's alignment.
 //!
 //! Padding counts from the start of the Send, so the transport header has to be known before the stream is written.
 //! Padding is never the reason for a chunk: a message that fits inline only without padding is not padded.

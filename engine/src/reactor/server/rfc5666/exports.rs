@@ -199,7 +199,7 @@ impl Reactor {
     /// Reads the clock: the turn's time stamp may be old, and a client that reads after its window loses its
     /// connection.
     fn export_deadline(&self) -> Instant {
-        self.in_ticks(self.dialect().done_timeout_ticks())
+        self.in_ticks(self.done_timeout_ticks())
     }
 
     pub(in crate::reactor::server) fn revoke_exports(&mut self, conn: ConnId, hold: &ExportHold) {

@@ -39,7 +39,7 @@ mod tests {
         let terms =
             Terms::new(&Offer::of(&config, false, Instance::Passing), (&[], 0), reads_max, &config);
         let roles = Roles::accepted(&config);
-        Conn::open(QpId::new(0, 0), roles, &config, terms, None, 1, (None, None)).unwrap()
+        Conn::open(QpId::new(0, 0), roles, &config, terms, 1, (None, None)).unwrap()
     }
 
     /// R5666-56: "If more than this number of RDMA Read operations by the connected peer are issued

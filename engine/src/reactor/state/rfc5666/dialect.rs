@@ -1,56 +1,17 @@
-//! Replies by Read list, and chained receives: settings of a core, and state of a connection.
+//! Replies by Read list: state of a connection.
 
 use crate::config::Config;
-use crate::fabric::{AnyFabric, FabricError};
 use crate::mem::Buf;
 use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
-use crate::reactor::in_flight::rfc5666::{ExportHold, ReceiveChains};
+use crate::reactor::in_flight::rfc5666::ExportHold;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::types::header_bytes::xid_of;
-use crate::sys::clock::Clock;
-use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::events::{DeliveredReply, SlotId};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::rdma::set_credits;
 use std::collections::VecDeque;
-
-/// Settings of a core that RFC 8166 has no use for.
-pub(in crate::reactor) struct CoreDialect {
-    /// Set if connections have chained receives, whose first buffers have the length of this alignment.
-    chained: Option<Alignment>,
-    /// Time that the memory of a reply waits for RDMA_DONE.
-    done_timeout_ticks: u64,
-}
-
-impl CoreDialect {
-    /// Settings by configuration and driver.
-    pub(in crate::reactor) fn new(config: &Config, fabric: &AnyFabric, clock: &Clock) -> Self {
-        let alignment = config.msgp_alignment();
-        let chains = alignment != Alignment::NONE && fabric.caps().recv_buffers_max >= 2;
-        Self {
-            chained: chains.then_some(alignment),
-            done_timeout_ticks: clock.from_duration(config.done_timeout()),
-        }
-    }
-
-    /// Set if connections have chained receives, whose first buffers have the length of this alignment.
-    pub(in crate::reactor) fn chained(&self) -> Option<Alignment> {
-        self.chained
-    }
-
-    /// Time that the memory of a reply waits for RDMA_DONE.
-    pub(in crate::reactor) fn done_timeout_ticks(&self) -> u64 {
-        self.done_timeout_ticks
-    }
-
-    /// Returns true if receives are chained, so that a message may lie in two buffers.
-    #[inline]
-    pub(in crate::reactor) fn chains(&self) -> bool {
-        self.chained.is_some()
-    }
-}
 
 /// State of a connection that RFC 8166 has no use for. Holds no memory under that profile.
 pub(crate) struct Dialect {
@@ -60,38 +21,18 @@ pub(crate) struct Dialect {
     pub(in crate::reactor::state) exports: Box<[ExportHold]>,
     /// Replies that wait for an earlier RDMA_DONE, the oldest first.
     pub(in crate::reactor::state) kept: VecDeque<KeptReply>,
-    /// The second buffers of its receives, if they have any.
-    chains: Option<ReceiveChains>,
 }
 
 impl Dialect {
-    /// State of a connection with these numbers of calls that it makes and serves, and of receives, which are chained
-    /// for data of the alignment `chained`.
-    pub(in crate::reactor) fn new(
-        config: &Config,
-        (calls, serves): (usize, usize),
-        chained: Option<Alignment>,
-        receives: u64,
-    ) -> Result<Self, FabricError> {
+    /// State of a connection with these numbers of calls that it makes and serves.
+    pub(in crate::reactor) fn new(config: &Config, calls: usize, serves: usize) -> Self {
         let has_reads = config.protocol().has_reads_in_replies();
         let (pulls, exports) = if has_reads { (calls, serves) } else { (0, 0) };
-        let chains = chained.map(|alignment| ReceiveChains::new(config, alignment, receives));
-        Ok(Self {
+        Self {
             pulls: (0..pulls).map(|_| None).collect(),
             exports: (0..exports).map(|_| ExportHold::default()).collect(),
             kept: VecDeque::with_capacity(exports),
-            chains: chains.transpose()?,
-        })
-    }
-
-    /// Bytes each receive buffer has beyond a whole message.
-    pub(in crate::reactor::state) fn extra_bytes(&self) -> usize {
-        self.chains.as_ref().map_or(0, ReceiveChains::extra_bytes)
-    }
-
-    /// Gives a receive its second buffer, if the receives of this connection have one. Returns false if none is left.
-    pub(in crate::reactor::state) fn prepare(&self, buf: &mut Buf) -> bool {
-        self.chains.as_ref().is_none_or(|chains| chains.prepare(buf))
+        }
     }
 
     /// Replies that are being fetched.

@@ -2,8 +2,7 @@
 
 mod configuration;
 mod dialect;
-mod receives;
 
 pub(crate) use dialect::Dialect;
+pub(in crate::reactor) use dialect::PulledReply;
 pub(super) use dialect::ReplyPull;
-pub(in crate::reactor) use dialect::{CoreDialect, PulledReply};

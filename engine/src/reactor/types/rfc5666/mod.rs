@@ -9,5 +9,5 @@ mod pulled;
 mod read_lists;
 
 pub(in crate::reactor) use marks::Marks;
-pub(crate) use padded::{Padded, Spill};
+pub(crate) use padded::Padded;
 pub(crate) use pulled::PulledChunks;
