@@ -28,9 +28,7 @@ pub use api::{
     blocking, driver_of, spawn_helper,
 };
 #[cfg(feature = "async")]
-pub use api::{
-    AsyncService, CallStream, IncomingCall, KeptArguments, Results, WithData, async_service,
-};
+pub use api::{AsyncService, KeptArguments, Results, WithData, async_service};
 pub use api::{Identity, Span};
 pub use config::{Config, ConfigError, IdlePolicy, RawConfig};
 #[doc(inline)]

@@ -392,37 +392,6 @@ fn a_client_without_the_servers_key_is_told_so_and_never_up() {
     assert_eq!(server.calls(), 0);
 }
 
-/// Calls that come as a stream say who calls, too.
-#[test]
-fn calls_of_a_stream_say_who_calls() {
-    let engine = Engine::new(valid(small())).unwrap();
-    let address = unique_address();
-    let mut calls = engine.serve_stream(PROGRAM, VERSION, 8).unwrap();
-    engine.gss(GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"))).unwrap();
-    engine.listen(&address).unwrap();
-    let running = engine.start().unwrap();
-    let answering = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        for _ in 0..2 {
-            let call = runtime.block_on(calls.next()).unwrap();
-            let who = match call.identity() {
-                Identity::Gss { principal, service } => format!("{principal} {service:?}"),
-                other => format!("{other:?}"),
-            };
-            call.reply(|results| results.opaque(who.as_bytes()));
-        }
-    });
-    let gss = options(keys(Enctype::Aes256Sha1, "alice"), GssService::Privacy);
-    for (options, expected) in [(gss, "alice Privacy"), (ConnectOptions::new(), "None")] {
-        let mut caller = asked(&address, &options);
-        caller.come_up();
-        assert_eq!(call(&mut caller, WHO, b"").unwrap(), expected.as_bytes());
-    }
-    answering.join().unwrap();
-    engine.shutdown();
-    running.join().unwrap();
-}
-
 #[test]
 fn calls_with_less_protection_than_is_required_reach_no_handler() {
     let acceptor = GssAcceptor::new(keys(Enctype::Aes256Sha1, "server"));

@@ -299,7 +299,6 @@ fn services_and_addresses_that_come_too_late_are_refused() {
     let null = |call: Call<'_>| call.reply(|_| {});
     assert!(is_misuse(engine.serve(Program(PROGRAM.0 + 1), VERSION, move |_| null)));
     assert!(is_misuse(engine.serve_once(Program(PROGRAM.0 + 1), VERSION, move |_| null)));
-    assert!(is_misuse(engine.serve_stream(Program(PROGRAM.0 + 1), VERSION, 1)));
     assert_eq!(engine.directory().services(), [(PROGRAM, VERSION)]);
     engine.listen(&unique_address()).unwrap();
     server.stop();

@@ -428,47 +428,37 @@ impl Results for Word {
     }
 }
 
-/// Handlers that are futures, and calls that another thread takes out of a stream. All threads are this one here.
+/// Handlers that are futures. All threads are this one here.
 #[test]
-fn calls_of_futures_and_streams_allocate_nothing_either() {
-    const STREAM: Version = Version(7);
+fn calls_of_futures_allocate_nothing_either() {
     let _alone = alone();
     let [here, there] =
         [(); 2].map(|()| engine(small_with(|raw| raw.poll.mode = IdlePolicy::Busy)));
     there.serve(PROGRAM, VERSION, |core| async_service(core, 8, Awaits)).unwrap();
-    let mut calls = there.serve_stream(PROGRAM, STREAM, 8).unwrap();
     let mut cores = Cores::new(here, there, |_| {});
-    let clients = [VERSION, STREAM].map(|version| {
-        let options = ConnectOptions::new();
-        cores.here.connect(0, &cores.address, PROGRAM, version, &options).unwrap()
-    });
-    cores.until("connections", || clients.iter().all(|client| client.is_up()));
-    let queues = [(); 2].map(|()| AnswerQueue::new(8).unwrap());
+    let options = ConnectOptions::new();
+    let client = cores.here.connect(0, &cores.address, PROGRAM, VERSION, &options).unwrap();
+    cores.until("connection", || client.is_up());
+    let queue = AnswerQueue::new(8).unwrap();
     IS_CORE.set(true);
     for (total, counts) in [(4096, false), (5000 / SLOWER, true)] {
         COUNTS.store(counts, Ordering::SeqCst);
-        let (mut left, mut heard) = ([total; 2], 0);
+        let (mut left, mut heard) = (total, 0);
         cores.until("all answers", || {
-            while let Some(mut call) = calls.try_next() {
-                let word = call.args().u32().unwrap();
-                call.reply(|results| results.u32(word));
+            while let Some((token, answer)) = queue.next() {
+                let word = answer.unwrap().results().u32().unwrap();
+                assert_eq!(u64::from(word), token.0);
+                heard += 1;
             }
-            for ((client, queue), left) in clients.iter().zip(&queues).zip(&mut left) {
-                while let Some((token, answer)) = queue.next() {
-                    let word = answer.unwrap().results().u32().unwrap();
-                    assert_eq!(u64::from(word), token.0);
-                    heard += 1;
-                }
-                let start = |word: u64| {
-                    let (spec, token) = (CallSpec::short(), Token(word));
-                    let encode = |args: &mut Encoder<'_>| args.u32(word as u32);
-                    client.start_to_queue(queue, token, ECHO, spec, encode).is_ok()
-                };
-                while *left > 0 && start(*left) {
-                    *left -= 1;
-                }
+            let start = |word: u64| {
+                let (spec, token) = (CallSpec::short(), Token(word));
+                let encode = |args: &mut Encoder<'_>| args.u32(word as u32);
+                client.start_to_queue(&queue, token, ECHO, spec, encode).is_ok()
+            };
+            while left > 0 && start(left) {
+                left -= 1;
             }
-            heard == 2 * total
+            heard == total
         });
         COUNTS.store(false, Ordering::SeqCst);
     }

@@ -1,7 +1,5 @@
 //! The engine, of which a process has one. It holds the configuration and the listeners, and starts cores.
 
-#[cfg(feature = "async")]
-use super::asynchronous::stream::Feeders;
 use super::at_most_once::ServeOnce;
 use super::core::{Core, CoreContext};
 use super::errors::{ConnectError, EngineError};
@@ -206,29 +204,6 @@ impl Engine {
     #[must_use]
     pub fn gss_stats(&self) -> GssStats {
         self.0.gss.stats()
-    }
-
-    /// Serves a program through a stream of calls: other threads or tasks take calls from the stream, and answer them
-    /// at any time. For programs that run in an async runtime, and for reverse calls of clients
-    /// ([`ConnectOptions::take_reverse_calls`]). The core answers the NULL procedure. All cores share the stream.
-    ///
-    /// At most `calls_max` calls, at least one, are in the stream, or taken from it and not dropped. Further calls
-    /// are answered with SYSTEM_ERR, as are calls that arrive after the stream was dropped. The memory of calls is
-    /// allocated now and grows with their arguments up to 64 KiB; memory of longer calls is released after each call.
-    /// See [`CallStream`](crate::CallStream) for an example.
-    ///
-    /// # Errors
-    /// As [`Engine::serve`].
-    #[cfg(feature = "async")]
-    pub fn serve_stream(
-        &self,
-        program: Program,
-        version: Version,
-        calls_max: usize,
-    ) -> Result<super::CallStream, EngineError> {
-        let (feeders, stream) = Feeders::new(calls_max, self.cores());
-        self.serve(program, version, move |_| feeders.feeder())?;
-        Ok(stream)
     }
 
     /// Allocates memory for the application, for calls and for files, cut into blocks as `layout` says. Pages are

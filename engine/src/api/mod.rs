@@ -41,9 +41,7 @@ mod version_cache;
 mod workers;
 
 #[cfg(feature = "async")]
-pub use asynchronous::{
-    AsyncService, CallStream, IncomingCall, KeptArguments, Results, WithData, async_service,
-};
+pub use asynchronous::{AsyncService, KeptArguments, Results, WithData, async_service};
 pub use call::Call;
 pub use client::{CallEnded, Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder, ExposedData, Span};
