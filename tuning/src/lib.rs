@@ -14,7 +14,6 @@ pub mod fit;
 #[doc(hidden)]
 #[allow(missing_docs, reason = "for the programs of this workspace")]
 pub mod host;
-pub mod keytab;
 mod loader;
 pub mod manual;
 pub mod printable;

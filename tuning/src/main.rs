@@ -59,8 +59,7 @@ enum Command {
     /// Save what this host reports in sysfs and procfs, for analysis elsewhere
     ///
     /// The record is a text file with exactly what doctor reads. It contains names and addresses of
-    /// RDMA devices and of the host, and the name of its Kerberos realm: review it before you share it.
-    /// Of keytabs it has mode and owner only, and the path.
+    /// RDMA devices and of the host: review it before you share it.
     #[command(after_help = include_str!("help/record.txt").trim_ascii_end())]
     Record(diagnose::RecordArguments),
 }

@@ -86,10 +86,7 @@ fn examine_case(id: &str, first: &'static str, lines: &[&'static str]) {
     let (case, verdict) = first.split_once(" => ").unwrap();
     let mut words = case.split(' ');
     let (host, profile) = (words.next().unwrap(), words.next().unwrap());
-    let case = match host {
-        "kerberos" => kerberos(),
-        host => Case::of(host, profile),
-    };
+    let case = Case::of(host, profile);
     let case = lines.iter().fold(words.fold(case, Case::set), |case, line| changed(case, line));
     let finding = case.finding(id);
     let told = format!("{id}: {first}: {finding:?}");
@@ -301,34 +298,6 @@ fn hops_are_told_best_first() {
     assert_eq!(Case::of(LAPTOP, "latency").tried(none).verdict("probe.hops"), Unknown);
 }
 
-const CONF: &str = "etc/krb5.conf";
-const LISTENS: &str = "1: 00000000:0801 00000000:0000 0A 0:0 0:0 0 1000 0 4711 1";
-
-/// A host that is set up for Kerberos.
-fn kerberos() -> Case {
-    Case::of(VM, "base")
-        .with(CONF, "default_realm = SPIN.TEST")
-        .with("etc/krb5.keytab", "mode 0600, owner 0, readable")
-        .with("proc/self/status", "Uid: 0 0 0 0")
-        .with("proc/net/tcp", "")
-        .with("proc/cpuinfo", "flags : fpu aes sha_ni")
-}
-
-#[test]
-fn who_has_port_2049_is_told_as_far_as_it_is_known() {
-    let held = |by: &[&str]| {
-        let nfs_port_holders = by.iter().map(|name| (*name).to_owned()).collect();
-        let tried = Tried { nfs_port_holders, ..calm(2) };
-        kerberos().with("proc/net/tcp6", LISTENS).tried(tried)
-    };
-    assert_eq!(held(&["spin-nfsd"]).verdict("kerberos.port"), Good);
-    let ganesha = held(&["ganesha.nfsd"]).finding("kerberos.port");
-    assert_eq!((ganesha.verdict, &ganesha.says[..]), (Warn, "ganesha.nfsd has it"));
-    let both = held(&["other", "spin-nfsd"]);
-    assert_eq!(both.verdict("kerberos.port"), Warn);
-    assert_eq!(both.without(CONF).verdict("kerberos.port"), Info, "it does nothing by Kerberos");
-}
-
 /// Every check that can pass was seen both passing and not passing on some host.
 #[test]
 fn no_check_always_says_the_same() {
@@ -343,17 +312,8 @@ fn no_check_always_says_the_same() {
     }
     let constant: Vec<_> = seen.iter().filter(|(_, verdicts)| verdicts.len() < 2).collect();
     // These have their own tests above: no record changes them.
-    let known = [
-        "clock.source",
-        "cpus.allowed",
-        "cpus.spare",
-        "cpus.zero",
-        "rdma.gids",
-        "rdma.library",
-        "kerberos.keytab",
-        "kerberos.port",
-        "kerberos.instructions",
-    ];
+    let known =
+        ["clock.source", "cpus.allowed", "cpus.spare", "cpus.zero", "rdma.gids", "rdma.library"];
     let ids: Vec<_> =
         constant.iter().map(|(id, _)| **id).filter(|id| !known.contains(id)).collect();
     assert!(ids.is_empty(), "{ids:?}");

@@ -11,8 +11,6 @@ mod schema;
 use common::{Folder, record_path};
 use program::spintune;
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 const REPORT: &str = include_str!("../schema/spintune-doctor-1.schema.json");
 
@@ -38,14 +36,6 @@ fn parsed(answer: &[u8]) -> Value {
 fn finding(report: &Value, id: &str) -> Value {
     let checks = report["checks"].as_array().unwrap();
     checks.iter().find(|check| check["id"] == id).unwrap().clone()
-}
-
-/// The finding about the keytab, by a program that runs in this folder.
-fn keytab_finding(folder: &Folder, arguments: &[&str], variable: &str) -> Value {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_spintune"));
-    program.args(["doctor", "--json", "--passive"]).args(arguments);
-    let output = program.env("KRB5_KTNAME", variable).current_dir(folder.path("")).output();
-    finding(&parsed(&output.unwrap().stdout), "kerberos.keytab")
 }
 
 #[test]
@@ -92,112 +82,6 @@ fn this_host_is_tried_out() {
     assert!(check("build.release")["says"].as_str().unwrap().contains("allocator mimalloc"));
     let progress = text(output.stderr);
     assert!(progress.lines().all(|line| line.starts_with("spintune: ")), "{progress}");
-}
-
-/// The files of a directory have modes and owners of their own, and are not read.
-#[test]
-fn the_keytab_of_a_copied_host_is_judged_by_its_mode() {
-    let folder = Folder::new("keytab");
-    std::fs::create_dir_all(folder.path("proc/self")).unwrap();
-    std::fs::create_dir_all(folder.path("etc")).unwrap();
-    let user = rustix::process::geteuid().as_raw();
-    folder.write("proc/self/status", &format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"));
-    folder.write("etc/krb5.keytab", "\x05\x02secret");
-    let judged = |mode| {
-        let file = folder.path("etc/krb5.keytab");
-        std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
-        let output = spintune(&["doctor", "--json", "--root", &folder.path("")]);
-        let answer = text(output.stdout);
-        assert!(!answer.contains("secret"), "{answer}");
-        finding(&parsed(answer.as_bytes()), "kerberos.keytab")
-    };
-    let open = judged(0o644);
-    assert_eq!(open["verdict"], "fail");
-    assert_eq!(open["remedy"]["commands"][0], "chmod o= /etc/krb5.keytab");
-    assert_eq!(open["evidence"][0]["value"], format!("mode 0644, owner {user}, readable"));
-    assert_eq!(judged(0o600)["verdict"], "ok");
-}
-
-/// By --keytab, or KRB5_KTNAME as spin-nfsd understands it.
-#[test]
-fn the_keytab_that_is_named_is_judged() {
-    let folder = Folder::new("named-keytab");
-    folder.write("a keytab", "");
-    let path = folder.path("a keytab");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let finding = |arguments: &[&str], variable: &str| keytab_finding(&folder, arguments, variable);
-    let nowhere = folder.path("nowhere");
-    let of_file = format!("FILE:{path}");
-    for (arguments, variable) in
-        [(&["--keytab", &*path][..], &*nowhere), (&[], &path), (&[], &of_file)]
-    {
-        let found = finding(arguments, variable);
-        assert_eq!(found["verdict"], "fail", "{found}");
-        assert_eq!(found["remedy"]["commands"][0], format!("chmod o= '{path}'"));
-        assert_eq!(found["evidence"][0]["source"], *path, "{found}");
-    }
-    let missing = finding(&[], &nowhere);
-    assert_eq!(missing["verdict"], "warn");
-    assert_eq!(missing["says"], format!("there is no file {nowhere}"));
-    // The variable is that of this host.
-    let copy = Folder::new("copied-keytab");
-    std::fs::create_dir_all(copy.path("proc")).unwrap();
-    assert_eq!(finding(&["--root", &copy.path("")], &path)["verdict"], "ok");
-}
-
-/// A device or a directory has a mode, too, which must stay as it is.
-#[test]
-fn a_keytab_that_is_no_file_is_told_without_a_command() {
-    let here = Folder::new("no-keytab");
-    let folder = here.path("");
-    let kind = "this kind of keytab is not supported, name a file";
-    for (arguments, variable, expected) in [
-        (&[][..], "/dev/null", "/dev/null: not a file".to_owned()),
-        (&["--keytab", &*folder], "", format!("{folder}: not a file")),
-        (&["--keytab", "/"], "", "/: not a file".to_owned()),
-        (&[], "FILE:", "\"FILE:\": not a file, the path is empty".to_owned()),
-        (&[], "MEMORY:x", format!("MEMORY:x: {kind}")),
-        (&[], "KEYRING:x", format!("KEYRING:x: {kind}")),
-    ] {
-        let finding = keytab_finding(&here, arguments, variable);
-        assert_eq!((&finding["verdict"], &finding["says"]), (&"warn".into(), &expected.into()));
-        assert_eq!(finding["remedy"]["commands"], Value::Array(Vec::new()), "{finding}");
-    }
-}
-
-#[test]
-fn a_record_has_the_keytab_that_is_named_and_no_other() {
-    let here = Folder::new("recorded-keytab");
-    here.write("nfs.keytab", "");
-    std::fs::set_permissions(here.path("nfs.keytab"), std::fs::Permissions::from_mode(0o604))
-        .unwrap();
-    let path = std::fs::canonicalize(here.path("nfs.keytab")).unwrap();
-    let path = path.to_str().unwrap().to_owned();
-    let record = |arguments: &[&str], variable: &str| {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_spintune"));
-        program.args(["record", "host.txt"]).args(arguments).env("KRB5_KTNAME", variable);
-        let output = program.current_dir(here.path("")).output().unwrap();
-        (output.status.code(), text(output.stderr))
-    };
-    let finding =
-        |path: &str| keytab_finding(&here, &["--root=host.txt", &format!("--keytab={path}")], "");
-    for (arguments, variable) in [(&["--keytab=nfs.keytab"][..], ""), (&[], "FILE:nfs.keytab")] {
-        assert_eq!(record(arguments, variable), (Some(0), String::new()));
-        let found = finding(&path);
-        assert_eq!(
-            (&found["verdict"], &found["evidence"][0]["source"]),
-            (&"fail".into(), &(*path).into())
-        );
-    }
-    assert_eq!(finding(&path.replacen('/', "//./", 2))["verdict"], "fail", "it is the same path");
-    let unknown = finding("/nowhere");
-    assert_eq!(unknown["verdict"], "unknown");
-    assert!(unknown["says"].as_str().unwrap().starts_with("the record does not have /nowhere"));
-    assert_eq!(record(&[], "/nowhere").0, Some(0), "the variable may be meant for others");
-    assert_eq!(finding(&path)["verdict"], "unknown", "it is not in this record");
-    let (status, problem) = record(&["--keytab=/nowhere"], "");
-    assert_eq!(status, Some(1));
-    assert!(problem.contains("there is no file /nowhere"), "{problem}");
 }
 
 #[test]

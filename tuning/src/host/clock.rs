@@ -8,7 +8,7 @@ facts! {
         source: Option<String> = tree.line(&format!("{SOURCES}/current_clocksource"));
         available: Vec<String> = available(tree);
         /// The host is a virtual machine; `None` if the processor does not report it (not an x86).
-        is_guest: Option<bool> = has_flag(tree, &["flags"], &["hypervisor"]);
+        is_guest: Option<bool> = is_guest(tree);
     }
 }
 
@@ -17,27 +17,24 @@ fn available(tree: &Tree) -> Vec<String> {
     sources.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Model of the first processor, and those of its flags that are looked at; `/proc/cpuinfo` repeats them for each CPU.
+/// Model of the first processor, and the one of its flags that is looked at; `/proc/cpuinfo` repeats them for each CPU.
 pub(super) fn first_processor(tree: &Tree) -> Option<String> {
     tree.reduced("proc/cpuinfo", |text| {
         let model = super::field(text, "model name").map(|model| format!("model name : {model}\n"));
-        // The second is that of Arm.
-        let flags = ["flags", "Features"].map(|name| {
-            let flags = super::field(text, name)?;
-            let words = flags.split_whitespace().filter(|flag| FLAGS.contains(flag));
-            Some(format!("{name} : {}\n", words.collect::<Vec<_>>().join(" ")))
+        let flags = super::field(text, "flags").map(|flags| {
+            let guest = flags.split_whitespace().find(|flag| *flag == GUEST);
+            format!("flags : {}\n", guest.unwrap_or_default())
         });
-        [model].into_iter().chain(flags).flatten().collect()
+        [model, flags].into_iter().flatten().collect()
     })
 }
 
-/// The first processor has one of these flags; `None` if it has none of these lines.
-pub(super) fn has_flag(tree: &Tree, lines: &[&str], flags: &[&str]) -> Option<bool> {
+fn is_guest(tree: &Tree) -> Option<bool> {
     let processor = first_processor(tree)?;
-    let words = lines.iter().find_map(|line| super::field(&processor, line))?;
-    Some(words.split_whitespace().any(|word| flags.contains(&word)))
+    let flags = super::field(&processor, "flags")?;
+    Some(flags.split_whitespace().any(|flag| flag == GUEST))
 }
 
-const FLAGS: &[&str] = &["hypervisor", "fpu", "aes", "sha_ni", "fp", "sha2"];
+const GUEST: &str = "hypervisor";
 
 const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";

@@ -36,7 +36,6 @@ mod cgroup;
 mod clock;
 mod cpus;
 mod irqs;
-mod kerberos;
 mod kernel;
 mod load;
 mod memory;
@@ -52,14 +51,13 @@ pub use clock::ClockFacts;
 pub use cpus::Cpus;
 pub(crate) use cpus::{both, minus};
 pub use irqs::Irq;
-pub use kerberos::{KEYTAB, Kerberos, Keytab, Listener};
 pub use kernel::Kernel;
 pub use load::{CpuTimes, RealtimeTask, Tasks};
 pub use memory::{HugePages, Memory};
 pub use power::{IdleState, Power};
 pub use process::{Bounds, Process};
 pub use record::{NotARecord, Record};
-pub use tree::{Permissions, Tree};
+pub use tree::Tree;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -79,7 +77,6 @@ facts! {
         rdma: Rdma = Rdma::read(tree);
         times: BTreeMap<usize, CpuTimes> = CpuTimes::read_all(tree);
         tasks: Tasks = Tasks::read(tree);
-        kerberos: Kerberos = Kerberos::read(tree);
         counters: BTreeMap<String, u64> = adapters::counters(tree);
     }
 }

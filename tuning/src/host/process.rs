@@ -4,7 +4,6 @@ use super::Tree;
 
 facts! {
     Process(tree) {
-        user: Option<u32> = user(tree);
         /// True if it has CAP_IPC_LOCK and may lock any amount of memory.
         may_lock_all: bool = is_first_namespace(tree) && capabilities(tree) & IPC_LOCK != 0;
         memlock: Option<Bounds> = memlock(tree);
@@ -29,10 +28,6 @@ fn is_first_namespace(tree: &Tree) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-fn user(tree: &Tree) -> Option<u32> {
-    super::field(&status(tree)?, "Uid")?.split_whitespace().nth(1)?.parse().ok()
-}
-
 fn capabilities(tree: &Tree) -> u64 {
     let status = status(tree).unwrap_or_default();
     let set = super::field(&status, "CapEff").and_then(|hex| u64::from_str_radix(hex, 16).ok());
@@ -53,5 +48,5 @@ fn memlock(tree: &Tree) -> Option<Bounds> {
 }
 
 const IPC_LOCK: u64 = 1 << 14;
-const STATUS: &[&str] = &["Cpus_allowed_list", "CapEff", "Uid"];
+const STATUS: &[&str] = &["Cpus_allowed_list", "CapEff"];
 const MEMLOCK: &str = "Max locked memory";

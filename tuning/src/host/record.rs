@@ -11,8 +11,6 @@
 //! targets, `\n` and `\\` stand for a line feed and a backslash. Lines that begin with `#` are
 //! comments, except the first.
 
-use super::tree::Permissions;
-use crate::printable::is_harmless;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -41,25 +39,6 @@ impl Record {
         let too_long = text.len() as u64 > RECORD_BYTES_MAX;
         let record = if too_long { Err(NotARecord) } else { text.parse() };
         record.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-    }
-
-    /// Adds mode and owner of a file, a keytab for example, that [`HostFacts::record`](super::HostFacts::record) does not read.
-    /// Returns `false`, and adds nothing, if the path has another content already, or cannot be written in a record.
-    pub fn add_permissions(&mut self, path: &Path, permissions: Permissions) -> bool {
-        let Some(path) = path.to_str().map(|path| path.trim_start_matches('/')) else {
-            return false;
-        };
-        let entry = Entry::Text(permissions.to_string());
-        // The line must be read as this path and this text.
-        let is_read = self::entry(&format!("{path} = {permissions}")) == (path, entry.clone());
-        let is_one_line =
-            !path.is_empty() && !path.starts_with('#') && path.chars().all(is_harmless);
-        let is_free = self.0.get(path).is_none_or(|known| *known == entry);
-        let is_added = is_read && is_one_line && is_free;
-        if is_added {
-            self.0.insert(path.to_owned(), entry);
-        }
-        is_added
     }
 
     pub(super) fn add(&mut self, path: &str, entry: Entry) {
@@ -166,27 +145,4 @@ fn unescape(text: &str) -> String {
         }
     }
     plain
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn permissions_are_added_where_they_are_read_again_and_replace_nothing() {
-        let permissions = Permissions::parse("mode 0640, owner 7, readable").unwrap();
-        let mut record = Record::default();
-        record.add("proc/cpuinfo", Entry::Text("flags : fpu".into()));
-        let bad = ["/", "/#x", "/a\nproc/b", "/a =", "/a = b", "/a\u{1b}[2J", "/proc/cpuinfo"];
-        for path in bad {
-            assert!(!record.add_permissions(Path::new(path), permissions), "{path}");
-        }
-        for path in ["/srv/nfs keytab", "/srv/nfs keytab", "/srv/a->b"] {
-            assert!(record.add_permissions(Path::new(path), permissions), "{path}");
-        }
-        let again: Record = record.to_string().parse().unwrap();
-        assert_eq!((again.0.len(), &again), (3, &record));
-        assert_eq!(again.text("srv/nfs keytab"), Some("mode 0640, owner 7, readable"));
-    }
 }

@@ -10,11 +10,9 @@ use crate::printable::is_harmless;
 use rustix::fs::{Access, OFlags};
 use spinrpc::sys::affinity::CpuSet;
 use std::cell::RefCell;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -199,7 +197,7 @@ impl Tree {
         }
         let writable = match &self.source {
             Source::Directory(root) => {
-                found(root, path, OFlags::empty()).is_some_and(|it| allows(&it, Access::WRITE_OK))
+                found(root, path, OFlags::empty()).is_some_and(|file| may_write(&file))
             }
             Source::Record(record) => record.text(path) == Some(WRITABLE),
         };
@@ -209,22 +207,6 @@ impl Tree {
         Some(writable)
     }
 
-    /// Permissions of a file of any type, behind symbolic links; `None` if there is none.
-    pub fn permissions(&self, path: &str) -> Option<Permissions> {
-        let permissions = match &self.source {
-            Source::Directory(root) => {
-                let file = found(root, path, OFlags::empty())?;
-                let is_readable = allows(&file, Access::READ_OK);
-                let file = File::from(file).metadata().ok()?;
-                let mode = file.mode() & 0o7777;
-                Permissions { mode, owner: file.uid(), is_readable, is_file: file.is_file() }
-            }
-            Source::Record(record) => Permissions::parse(record.text(path)?)?,
-        };
-        self.note(path, || Entry::Text(permissions.to_string()));
-        Some(permissions)
-    }
-
     /// Keeps the more specific entry: text takes precedence over mere presence.
     fn note(&self, path: &str, entry: impl FnOnce() -> Entry) {
         if let Some(log) = &self.log {
@@ -232,40 +214,6 @@ impl Tree {
         }
     }
 }
-
-/// Permissions of a file, of which nothing is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permissions {
-    pub mode: u32,
-    pub owner: u32,
-    pub is_readable: bool,
-    pub is_file: bool,
-}
-
-impl Permissions {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let without = |text, words| match str::strip_suffix(text, words) {
-            Some(rest) => (rest, true),
-            None => (text, false),
-        };
-        let (text, is_other) = without(text, NOT_A_FILE);
-        let (rest, is_readable) = without(text, READABLE);
-        let (mode, owner) = rest.strip_prefix("mode ")?.split_once(", owner ")?;
-        let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777)?;
-        Some(Self { mode, owner: owner.parse().ok()?, is_readable, is_file: !is_other })
-    }
-}
-
-impl fmt::Display for Permissions {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let readable = if self.is_readable { READABLE } else { "" };
-        let other = if self.is_file { "" } else { NOT_A_FILE };
-        write!(out, "mode {:04o}, owner {}{readable}{other}", self.mode, self.owner)
-    }
-}
-
-const READABLE: &str = ", readable";
-const NOT_A_FILE: &str = ", not a file";
 
 const WRITABLE: &str = "writable";
 
@@ -303,9 +251,10 @@ fn found(root: &Root, path: &str, how: OFlags) -> Option<OwnedFd> {
     root.file(path, OFlags::PATH | how).ok()
 }
 
-/// Returns whether this process may access a file: by its descriptor, because its path may lead elsewhere by now.
-fn allows(file: &OwnedFd, access: Access) -> bool {
-    rustix::fs::access(format!("/proc/self/fd/{}", file.as_raw_fd()), access).is_ok()
+/// Returns whether this process may write to a file: by its descriptor, because its path may lead elsewhere by now.
+fn may_write(file: &OwnedFd) -> bool {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::access(path, Access::WRITE_OK).is_ok()
 }
 
 /// Removes invalid UTF-8 and control characters that a terminal would obey.
@@ -329,19 +278,4 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes().chunks(2).take(BYTES_MAX);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     digits.map(byte).collect()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn permissions_in_a_record_have_the_type_of_the_file() {
-        for text in ["mode 0644, owner 0, readable", "mode 0666, owner 7, not a file"] {
-            let permissions = Permissions::parse(text).unwrap();
-            assert_eq!((permissions.to_string().as_str(), permissions.mode & 0o600), (text, 0o600));
-            assert_eq!(permissions.is_file, !text.ends_with("file"));
-        }
-    }
 }

@@ -89,12 +89,12 @@ mod accept {
     use super::Kerberos;
     use crate::cli::MountAt;
     use crate::failure::Failure;
+    use crate::keytab;
     use spinrpc::Engine;
     use spinrpc::gss::{AcceptorOptions, GssAcceptor, Kerberos as Mechanism};
     use spinrpc_nfs::server::exports::ExportTable;
     use spinrpc_nfs::server::kerberos::{ContextService, Keytab, Mapping, Users, realm_in};
     use spinrpc_nfs::server::tcp::TcpServer;
-    use spinrpc_tuning::keytab;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
@@ -121,7 +121,7 @@ mod accept {
     }
 
     /// The file that the library would use, unless `krb5.conf` names another: that of `--keytab` is needed then. The library
-    /// is told this one, so that keys and realm are of the same file. spintune doctor checks the same one.
+    /// is told this one, so that keys and realm are of the same file.
     fn keytab_of(option: Option<&Path>) -> Result<PathBuf, Failure> {
         let named = keytab::named(option).map_err(|error| Failure::failed("Kerberos", error))?;
         Ok(named.unwrap_or_else(|| keytab::USUAL.into()))

@@ -13,6 +13,8 @@ mod export_spec;
 mod failure;
 mod keeper;
 mod kerberos;
+#[cfg(feature = "krb5")]
+mod keytab;
 mod live;
 mod metrics;
 mod names;

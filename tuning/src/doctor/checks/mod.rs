@@ -12,7 +12,6 @@ macro_rules! known {
 
 mod cpus;
 mod irqs;
-mod kerberos;
 mod load;
 mod memory;
 mod power;
@@ -72,7 +71,6 @@ const POWER: &str = "Power and clock";
 const MEMORY: &str = "Memory";
 const KERNEL: &str = "Kernel";
 const RDMA: &str = "RDMA";
-const KERBEROS: &str = "Kerberos";
 const LOAD: &str = "Load";
 const PROCESS: &str = "This process";
 const PROBES: &str = "Probes";
@@ -119,9 +117,6 @@ pub(super) static ALL: &[Spec] = &[
     spec(RDMA, "rdma.counters", "error counters", rdma::counters),
     spec(RDMA, "rdma.library", "libibverbs", rdma::library),
     spec(RDMA, "rdma.caps", "capabilities of the device", rdma::caps),
-    spec(KERBEROS, "kerberos.keytab", "keytab of this host", kerberos::keytab),
-    spec(KERBEROS, "kerberos.port", "TCP port 2049, for contexts", kerberos::port),
-    spec(KERBEROS, "kerberos.instructions", "AES and SHA in hardware", kerberos::instructions),
     spec(LOAD, "load.average", "runnable tasks", load::average),
     of_pinned(LOAD, "load.cores", "other work on poll cores", load::on_cores),
     of_pinned(LOAD, "load.realtime", "real-time tasks", load::realtime),

@@ -4,7 +4,6 @@ mod caps;
 mod hops;
 mod jitter;
 mod permissions;
-mod port;
 mod sockets;
 
 pub use caps::Caps;
@@ -36,8 +35,6 @@ pub struct Tried {
     pub listeners: Vec<String>,
     /// Socket files without a listener.
     pub stale_sockets: Vec<String>,
-    /// Names of programs that listen at TCP port 2049, as far as this user may see them.
-    pub nfs_port_holders: Vec<String>,
     pub clock: Option<ClockSource>,
     /// Capabilities of devices; `None` in a program without verbs.
     pub caps: Option<Result<Vec<Caps>, String>>,
@@ -93,7 +90,6 @@ impl Tried {
             refused: permissions::refused(),
             listeners,
             stale_sockets,
-            nfs_port_holders: port::holders(&facts.kerberos),
             clock: Some(Clock::shared().source()),
             caps: caps::ask(),
             allocator: "the system".to_owned(),

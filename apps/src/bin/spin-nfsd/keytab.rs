@@ -1,13 +1,11 @@
 //! Which keytab a server uses: the one of its option `--keytab`, or that of the variable `KRB5_KTNAME`.
-//!
-//! `spin-nfsd` and `spintune doctor` call this, so that one checks what the other opens.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Keytab of a host, unless a program is told another one.
-pub const USUAL: &str = "/etc/krb5.keytab";
+pub(crate) const USUAL: &str = "/etc/krb5.keytab";
 
 const VARIABLE: &str = "KRB5_KTNAME";
 /// Kinds of keytabs in that variable that are files.
@@ -15,7 +13,7 @@ const FILES: [&[u8]; 2] = [b"FILE", b"WRFILE"];
 
 /// A name that is not that of a file. Its text has the name as it was given, which is not safe to print.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoFile {
+pub(crate) enum NoFile {
     /// A kind of keytab that is not a file, such as `MEMORY:x`.
     #[error("{0}: this kind of keytab is not supported, name a file")]
     Kind(String),
@@ -24,29 +22,15 @@ pub enum NoFile {
     Empty(String),
 }
 
-impl NoFile {
-    /// The name as it was given.
-    pub fn name(&self) -> &str {
-        let (Self::Kind(name) | Self::Empty(name)) = self;
-        name
-    }
-}
-
 /// The keytab that is named by this option or, without one, by the environment of this process; `None` if neither names one:
 /// it is [`USUAL`]. An absolute path, so that MIT's library does not take its beginning for a kind.
-///
-/// # Errors
-/// The name is not that of a file.
-pub fn named(option: Option<&Path>) -> Result<Option<PathBuf>, NoFile> {
+pub(crate) fn named(option: Option<&Path>) -> Result<Option<PathBuf>, NoFile> {
     choose(option, std::env::var_os(VARIABLE).as_deref())
 }
 
 /// As [`named`], with this value of the variable `KRB5_KTNAME`. The option is a path, and the variable is what MIT's library takes
 /// for a name: `FILE:PATH`, `WRFILE:PATH` or `PATH`. An empty variable is none.
-///
-/// # Errors
-/// The name is not that of a file.
-pub fn choose(option: Option<&Path>, variable: Option<&OsStr>) -> Result<Option<PathBuf>, NoFile> {
+fn choose(option: Option<&Path>, variable: Option<&OsStr>) -> Result<Option<PathBuf>, NoFile> {
     let (name, path) = match (option, variable.filter(|name| !name.is_empty())) {
         (Some(path), _) => (path.as_os_str(), path.as_os_str()),
         (None, Some(name)) => (name, path_in(name)?),
