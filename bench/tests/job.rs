@@ -1,4 +1,4 @@
-//! Job files: suites of runs, with distributions of sizes and bursts.
+//! Job files: suites of runs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 mod common;
@@ -28,19 +28,18 @@ fn job(address: &str) -> String {
         calls = 400
         [[run]]
         name = "sizes"
-        op = "write"
-        size = "8:75%,16KiB:25%"
+        op = "write:75,read:25"
+        size = "write=8,read=16KiB"
         depth = 4
         [[run]]
-        name = "bursts"
+        name = "paced"
         rate = "1k"
-        burst = 20
         force = true
         "#
     )
 }
 
-/// Carry out a job. Expect a valid report of each run, with the sizes and bursts it asks for.
+/// Carry out a job. Expect a valid report of each run, with the operations and the rate it asks for.
 #[test]
 fn a_job_runs_all_of_its_runs() {
     let _cores = cores();
@@ -51,10 +50,10 @@ fn a_job_runs_all_of_its_runs() {
     let calls = |row: usize| sizes["rows"][row]["median"]["calls"].as_u64().unwrap();
     assert_eq!((calls(0), calls(1) + calls(2)), (400, 400));
     assert!((240..=340).contains(&calls(1)), "75 % of 400: {}", calls(1));
-    assert_eq!(sizes["rows"][2]["name"], "write 16 KiB, of the mix, depth 4, verify full");
-    let bursts = report_in(&folder.file("out/bursts.json"));
-    let row = &bursts["rows"][0];
-    assert_eq!(row["name"], "echo 64 B, 1000/s in bursts of 20, verify full");
+    assert_eq!(sizes["rows"][2]["name"], "read 16 KiB, of the mix, depth 4, verify full");
+    let paced = report_in(&folder.file("out/paced.json"));
+    let row = &paced["rows"][0];
+    assert_eq!(row["name"], "echo 64 B, 1000/s, verify full");
     assert_eq!(row["repeats"][0]["open"]["intended"], 400);
 }
 
@@ -64,13 +63,13 @@ fn a_job_is_checked_before_its_first_run() {
     let (folder, good) = suite("good", &job("shm:spinperf-test-absent"));
     let [lines, _] = spinperf(&["job", "--check", &good]).with(0);
     assert_eq!(lines.lines().count(), 2, "{lines}");
-    assert!(lines.contains("bursts: spinperf run --address=shm:spinperf-test-absent"), "{lines}");
+    assert!(lines.contains("paced: spinperf run --address=shm:spinperf-test-absent"), "{lines}");
     assert!(!folder.0.join("out").exists());
     for (from, to, told) in [
-        ("burst = 20", "brust = 20", "did you mean \"burst\"?"),
-        ("burst = 20", "burst = 9000", "run \"bursts\""),
+        ("force = true", "foce = true", "did you mean \"force\"?"),
+        ("rate = \"1k\"", "rate = \"fast\"", "run \"paced\""),
         ("profile = \"dev-vm\"", "profile = \"dev-wm\"", "dev-vm"),
-        ("burst = 20", "burst = 1000", "--in-flight-max"),
+        ("rate = \"1k\"", "rate = \"1k\"\ndepth = 2", "--in-flight-max"),
     ] {
         let (_folder, bad) = suite("bad", &job("shm:spinperf-test-absent").replace(from, to));
         for check in [&["--check"][..], &[]] {
@@ -88,10 +87,9 @@ fn a_run_that_fails_does_not_keep_the_others_from_running() {
     let server = Server::start("job-fails");
     let job = job(&server.address)
         .replace("name = \"sizes\"", "name = \"sizes\"\nbidir = false\nprogram = 99\nversion = 1");
-    let job =
-        job.replace("op = \"write\"", "op = \"null\"").replace("size = \"8:75%,16KiB:25%\"", "");
+    let job = job.replace("write:75,read:25", "null").replace("size = \"write=8,read=16KiB\"", "");
     let (folder, file) = suite("fails", &job);
     let [_, error] = spinperf(&["job", &file]).with(1);
     assert!(error.lines().last().unwrap().contains("1 of 2 runs failed: sizes: "), "{error}");
-    assert_eq!(report_in(&folder.file("out/bursts.json"))["rows"][0]["median"]["calls"], 400);
+    assert_eq!(report_in(&folder.file("out/paced.json"))["rows"][0]["median"]["calls"], 400);
 }

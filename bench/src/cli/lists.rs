@@ -1,6 +1,6 @@
 //! Options with several values: sizes, depths, rates, and operations with their weights.
 
-use crate::load::{Operation, SHARES};
+use crate::load::Operation;
 use crate::units::{parse_rate, parse_size};
 use clap::ValueEnum;
 
@@ -19,8 +19,6 @@ pub(crate) enum Sizes {
     Any(Vec<usize>),
     /// `read=1MiB,echo=64`.
     Each(Vec<(Operation, usize)>),
-    /// `64:80%,4KiB:20%`: sizes of one load, with their weights.
-    Spread(Vec<(usize, u32)>),
 }
 
 impl Sizes {
@@ -28,7 +26,6 @@ impl Sizes {
         match self {
             _ if op == Operation::Null => Some(0),
             Self::Any(sizes) => sizes.first().copied(),
-            Self::Spread(sizes) => sizes.first().map(|(size, _)| *size),
             Self::Each(sizes) => sizes.iter().find(|(of, _)| *of == op).map(|(_, size)| *size),
         }
     }
@@ -54,9 +51,6 @@ pub(super) fn operations(text: &str) -> Result<Operations, String> {
 }
 
 pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
-    if text.contains('%') {
-        return spread(text).map(Sizes::Spread);
-    }
     if !text.contains('=') {
         let size = |text: &str| parse_payload(text).map(|bytes| bytes as u64);
         return list(text, size).map(|sizes| Sizes::Any(as_usize(sizes)));
@@ -66,25 +60,6 @@ pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
         Ok((operation(name)?, parse_payload(size)?))
     };
     text.split(',').map(size).collect::<Result<_, String>>().map(Sizes::Each)
-}
-
-fn spread(text: &str) -> Result<Vec<(usize, u32)>, String> {
-    let mut sizes: Vec<(usize, u32)> = Vec::new();
-    for part in text.split(',') {
-        let (size, percent) = part.split_once(':').ok_or_else(|| SPREAD.to_owned())?;
-        let percent = percent.trim().strip_suffix('%').and_then(|number| number.parse().ok());
-        let percent: f64 = percent.ok_or_else(|| SPREAD.to_owned())?;
-        let (size, weight) = (parse_payload(size.trim())?, (percent * PER_PERCENT).round());
-        if !(1.0..=100.0 * PER_PERCENT).contains(&weight) || sizes.iter().any(|one| one.0 == size) {
-            return Err(SPREAD.to_owned());
-        }
-        sizes.push((size, weight as u32));
-    }
-    let sum: u32 = sizes.iter().map(|(_, weight)| weight).sum();
-    match sizes.len() <= SHARES && sum == (100.0 * PER_PERCENT) as u32 {
-        true => Ok(sizes),
-        false => Err(SPREAD.to_owned()),
-    }
 }
 
 pub(super) fn rates(text: &str) -> Result<List<u64>, String> {
@@ -136,10 +111,6 @@ fn doubling(first: u64, last: u64) -> Result<Vec<u64>, String> {
 const WEIGHTS: &str =
     "not a mix; list each operation once, with a weight: echo:70,read:20,write:10";
 const SIZES: &str = "not sizes of operations; list each operation with its size: read=1MiB,echo=64";
-const SPREAD: &str = "not a distribution of sizes; list at most eight sizes, each once, with percentages \
-                      whose sum is 100: 64:80%,4KiB:20%";
-/// Percentages have up to three decimals.
-const PER_PERCENT: f64 = 1000.0;
 const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 const WEIGHT_MAX: u32 = 1_000_000;
 const COUNT_MAX: u64 = 4096;
@@ -169,23 +140,6 @@ mod tests {
         }
         let many = vec!["1"; 65].join(",");
         assert!(counts(&many).unwrap_err().contains("at most 64"));
-    }
-
-    #[test]
-    fn sizes_have_percentages_that_make_a_hundred() {
-        let spread = |text: &str| match sizes(text) {
-            Ok(Sizes::Spread(sizes)) => Ok(sizes),
-            other => Err(format!("{other:?}")),
-        };
-        assert_eq!(spread("64:80%,4k:20%"), Ok(vec![(64, 80_000), (4096, 20_000)]));
-        assert_eq!(spread("1:99.9%, 1MiB:0.1%"), Ok(vec![(1, 99_900), (1 << 20, 100)]));
-        for text in
-            ["64:80%", "64:80%,64:20%", "64:50%,4k", "64:x%", "64:100%,8:0%", "64:-1%,8:101%"]
-        {
-            assert!(spread(text).unwrap_err().contains("64:80%,4KiB:20%"), "{text}");
-        }
-        let nine: Vec<String> = (1..=9).map(|size| format!("{size}:10%")).collect();
-        assert!(spread(&(nine.join(",") + ",10:10%")).is_err());
     }
 
     #[test]

@@ -187,7 +187,7 @@ pub(crate) fn run_options() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Mode, Operation};
+    use crate::load::Mode;
 
     fn args(line: &str) -> Box<RunArgs> {
         parse_run(line.split(' ').skip(1).map(str::to_owned).collect()).unwrap()
@@ -286,18 +286,6 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_of_sizes_is_a_mix_of_one_operation() {
-        let plan = run("run --address shm:x --op write --size 64:80%,4k:20%");
-        let shares = plan.workloads[0].shares();
-        let of: Vec<_> = shares.iter().map(|one| (one.op, one.call_bytes, one.weight)).collect();
-        let write = Operation::Write;
-        assert_eq!(of, [(write, 64, 80_000), (write, 4096, 20_000)]);
-        assert_eq!((plan.workloads.len(), plan.mode), (1, Mode::PingPong));
-        let bursts = run("run --address shm:x --rate 1k --burst 8").workloads[0];
-        assert_eq!(bursts.rate.and_then(|rate| rate.burst), Some(8));
-    }
-
-    #[test]
     fn a_run_calls_spinperfs_own_program_or_another() {
         assert!(args("run --address shm:x").calls_spinperf());
         let nfs = "run --address shm:x --op null --program 100003 --version 3";
@@ -342,12 +330,6 @@ mod tests {
             ("run --address shm:x --op echo:70,echo:30", "each operation once"),
             ("run --address shm:x --op echo:1,read:1 --size read=1k", "--size echo="),
             ("run --address shm:x --op echo:1,read:1 --size 1,2", "read=1MiB"),
-            ("run --address shm:x --size 64:80%,4k:10%", "sum is 100"),
-            ("run --address shm:x --size 64:80%,4k:20% --op null", "--op echo"),
-            ("run --address shm:x --size 64:80%,4k:20% --op echo,read", "one operation"),
-            ("run --address shm:x --burst 8", "--rate"),
-            ("run --address shm:x --rate 1k --burst 80", "--in-flight-max"),
-            ("run --address shm:x --rate 1k --burst 8 --calls 4", "--calls"),
             ("run --address shm:x --rank 1", "--ranks"),
             ("run --address shm:x --core-counts 3", "2"),
             ("run --address shm:x --duration 0s", "--duration"),

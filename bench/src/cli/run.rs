@@ -37,7 +37,7 @@ pub(crate) struct RunArgs {
     pub(crate) version: Option<u32>,
     /// Payload of a call (null has none): bytes echoed, read or written. A list such as
     /// 64,4KiB,1MiB or a range such as 64..1MiB sweeps; a mix has one for each operation:
-    /// read=1MiB,echo=64. Percentages are a distribution: 64:80%,4KiB:20%
+    /// read=1MiB,echo=64
     #[arg(long, default_value = "64", value_parser = sizes)]
     pub(crate) size: Sizes,
     /// Payload of the reply to an echo [default: that of the call]
@@ -112,9 +112,6 @@ pub(crate) struct ModeArgs {
     /// Distribution of the calls of --rate
     #[arg(long, value_enum, default_value_t)]
     pub(crate) arrivals: Arrivals,
-    /// Calls of --rate that start at the same time, in bursts; the rate stays that of the calls
-    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=4096))]
-    pub(crate) burst: Option<u32>,
     /// Maximum number of --rate calls in flight per connection [default: 64]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) in_flight_max: Option<u32>,
@@ -229,12 +226,8 @@ fn check(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     let deep = args.depth.as_ref().is_some_and(|depth| depth.0 != [1]);
     let plain = matches!(mode, Mode::Closed | Mode::PingPong);
     let first = args.op.0.first().map_or("null", |(op, _)| op.name());
-    let only_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
     let echoes = args.op.0.iter().any(|(op, _)| *op == Operation::Echo);
-    let spread = matches!(&args.size, Sizes::Spread(_));
     let wrong: &[(bool, &str)] = &[
-        (spread && is_mix, "a distribution of sizes needs one operation"),
-        (spread && only_null, "a distribution of sizes needs --op echo, read or write"),
         (lists(args) && mode != Mode::Sweep, "several values of an option need --mode sweep"),
         (mode == Mode::Open && !rate, "--mode open needs --rate, in calls per second: 500, 20k"),
         (plain && rate, "--rate needs --mode open, sweep or soak"),
@@ -266,22 +259,11 @@ fn check_ends(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
     let is_mix = ops.len() > 1;
     let only_null = ops.iter().all(|(op, _)| *op == Operation::Null);
     let plain = matches!(mode, Mode::Closed | Mode::PingPong);
-    let spread = matches!(&args.size, Sizes::Spread(_));
     let is_above = |depth: &usize| args.threads as usize * depth > HANDLE_CALLS_MAX;
     let too_many = format!(
         "--threads times --depth must be at most {HANDLE_CALLS_MAX}, the calls that a core accepts from other threads"
     );
-    let burst = modes.burst.unwrap_or(0);
-    let slots = modes.in_flight_max.unwrap_or(IN_FLIGHT_MAX as u32) as usize
-        * args.connections as usize
-        * args.address.len();
     refuse(&[
-        (burst > 0 && modes.rate.is_none(), "--burst needs --rate"),
-        (burst as usize > slots, "--burst needs room for all of its calls: raise --in-flight-max"),
-        (
-            modes.calls.is_some_and(|calls| calls < u64::from(burst)),
-            "--calls must be at least --burst",
-        ),
         (
             args.depth.as_ref().is_some_and(|depths| depths.0.iter().any(is_above)),
             too_many.as_str(),
@@ -318,7 +300,7 @@ fn check_ends(args: &RunArgs, mode: Mode) -> Result<(), Failure> {
             "--mode soak watches one server: give one --address",
         ),
         (
-            args.bidir && (is_mix || spread || !plain),
+            args.bidir && (is_mix || !plain),
             "--bidir needs a closed loop of one operation, --mode pingpong or closed",
         ),
     ])
@@ -385,7 +367,7 @@ fn workloads(args: &RunArgs, cores: usize) -> Result<Vec<Workload>, Failure> {
     let sizes = match &args.size {
         Sizes::Any(sizes) => sizes.clone(),
         // One row, whose operations have their own sizes.
-        Sizes::Each(_) | Sizes::Spread(_) => vec![0],
+        Sizes::Each(_) => vec![0],
     };
     let mut all = Vec::new();
     for size in sizes {
@@ -403,14 +385,8 @@ fn workloads(args: &RunArgs, cores: usize) -> Result<Vec<Workload>, Failure> {
 }
 
 fn closed(args: &RunArgs, size: usize, depth: usize) -> Result<Workload, Failure> {
-    let ops = &args.op.0;
-    let calls: Vec<(Operation, u32, usize)> = match &args.size {
-        Sizes::Spread(sizes) => {
-            sizes.iter().map(|(size, weight)| (ops[0].0, *weight, *size)).collect()
-        }
-        _ => ops.iter().map(|(op, weight)| (*op, *weight, size)).collect(),
-    };
-    let shares = calls.into_iter().map(|(op, weight, size)| share(args, op, weight, size));
+    let ops = args.op.0.iter();
+    let shares = ops.map(|(op, weight)| share(args, *op, *weight, size));
     let shares = shares.collect::<Result<Vec<_>, _>>()?;
     let first = shares[0];
     let mix = if shares.len() > 1 { Mix::new(&shares) } else { Mix::default() };
@@ -431,7 +407,7 @@ fn closed(args: &RunArgs, size: usize, depth: usize) -> Result<Workload, Failure
 fn share(args: &RunArgs, op: Operation, weight: u32, size: usize) -> Result<Share, Failure> {
     let call_bytes = match &args.size {
         _ if op == Operation::Null => 0,
-        Sizes::Any(_) | Sizes::Spread(_) => size,
+        Sizes::Any(_) => size,
         sizes @ Sizes::Each(_) => sizes.of(op).ok_or_else(|| {
             let op = op.name();
             Failure::Usage(format!("no size for {op}: add --size {op}=64"))
@@ -443,7 +419,7 @@ fn share(args: &RunArgs, op: Operation, weight: u32, size: usize) -> Result<Shar
 
 fn open(args: &RunArgs, closed: Workload, per_second: u64) -> Workload {
     let depth = args.modes.in_flight_max.map(|calls| calls as usize);
-    let rate = Rate { per_second, arrivals: args.modes.arrivals, burst: args.modes.burst };
+    let rate = Rate { per_second, arrivals: args.modes.arrivals };
     Workload { depth: depth.unwrap_or(IN_FLIGHT_MAX), ..closed }.at_rate(rate)
 }
 

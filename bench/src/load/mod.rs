@@ -26,6 +26,5 @@ pub(crate) use schedule::shuffle;
 pub(crate) use server::{register, serve};
 pub(crate) use session::{Beside, Callee};
 pub(crate) use workload::{
-    Ends, IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, SHARES, Share, Workload,
-    describe_paths,
+    Ends, IN_FLIGHT_MAX, Limits, Mix, Mode, Operation, Rate, Share, Workload, describe_paths,
 };

@@ -46,12 +46,11 @@ impl Open {
         slots: impl Iterator<Item = Place>,
     ) -> Result<Self, Failure> {
         let per_tick = per_tick(rate, drive, clock);
-        let burst = u64::from(rate.burst.unwrap_or(1)).max(1);
-        let whole = whole_calls(rate, per_tick, drive);
-        let planned = whole.min(drive.calls_max.unwrap_or(u64::MAX)) / burst * burst;
+        let whole = whole_calls(per_tick, drive);
+        let planned = whole.min(drive.calls_max.unwrap_or(u64::MAX));
         let early_end = (planned as f64 / per_tick).ceil() as u64;
         Ok(Self {
-            pacer: Pacer::new(drive, per_tick, rate.arrivals, seed, planned, burst),
+            pacer: Pacer::new(drive, per_tick, rate.arrivals, seed, planned),
             free: slots.collect(),
             service: Recorder::new()?,
             tally: OpenTally { planned, ..OpenTally::default() },
@@ -64,7 +63,7 @@ impl Open {
     /// The requested time in ticks, rounded down to a whole number of calls.
     pub(super) fn measured_ticks(rate: Rate, drive: &Drive, clock: &Clock) -> u64 {
         let per_tick = per_tick(rate, drive, clock);
-        (whole_calls(rate, per_tick, drive) as f64 / per_tick).ceil() as u64
+        (whole_calls(per_tick, drive) as f64 / per_tick).ceil() as u64
     }
 
     /// In ticks; `None` until all planned calls have started, and no more are to follow.
@@ -157,9 +156,8 @@ fn per_tick(rate: Rate, drive: &Drive, clock: &Clock) -> f64 {
     per_second / clock.ticks_per_second() as f64
 }
 
-fn whole_calls(rate: Rate, per_tick: f64, drive: &Drive) -> u64 {
-    let burst = u64::from(rate.burst.unwrap_or(1)).max(1);
-    (drive.measured as f64 * per_tick + ROUNDING) as u64 / burst * burst
+fn whole_calls(per_tick: f64, drive: &Drive) -> u64 {
+    (drive.measured as f64 * per_tick + ROUNDING) as u64
 }
 
 /// Ticks are rounded down, so ten seconds may lack a tick for their last call.

@@ -306,8 +306,7 @@ mod tests {
         let service = Some(Recorder::new().unwrap().finish());
         let planned = sent + never_sent;
         let tally = OpenTally { service, planned, sent, late: 1, overran, never_sent };
-        let workload =
-            echo().at_rate(Rate { per_second: 1000, arrivals: Arrivals::Fixed, burst: None });
+        let workload = echo().at_rate(Rate { per_second: 1000, arrivals: Arrivals::Fixed });
         let limits = Limits { force, ..Limits::default() };
         let latencies = vec![1e3; sent as usize];
         let mut core = driven(&[&latencies], Some(tally));

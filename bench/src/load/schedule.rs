@@ -100,22 +100,17 @@ pub(super) struct Pacer {
     /// Position of this core's calls in the distance between two calls, if distances are equal.
     place: f64,
     pub(super) next: u64,
-    /// Calls that start together, and those of them still to start. Everything above is about bursts.
-    burst: u64,
-    of_burst: u64,
 }
 
 impl Pacer {
-    /// `per_tick` calls at full rate, and `planned`, a multiple of `burst`, in the measured time.
+    /// `per_tick` calls at full rate, and `planned` in the measured time.
     pub(super) fn new(
         drive: &Drive,
         per_tick: f64,
         arrivals: Arrivals,
         seed: u64,
         planned: u64,
-        burst: u64,
     ) -> Self {
-        let (per_tick, planned) = (per_tick / burst as f64, planned / burst);
         let (core, cores) = drive.core;
         // Cores with equal distances call at different times, and none on the bounds.
         let place = (core as f64 + 0.5) / cores.max(1) as f64;
@@ -135,8 +130,6 @@ impl Pacer {
             counts: false,
             place,
             next: begin,
-            burst,
-            of_burst: 0,
         };
         if arrivals == Arrivals::Poisson {
             pacer.load = 0.0;
@@ -147,11 +140,6 @@ impl Pacer {
 
     #[inline]
     pub(super) fn step(&mut self) {
-        if self.of_burst > 0 {
-            self.of_burst -= 1;
-            return;
-        }
-        self.of_burst = self.burst - 1;
         let [start, end] = self.window;
         let mut next = self.load + self.distance();
         self.counts = false;
@@ -188,7 +176,6 @@ impl Pacer {
     pub(super) fn skip_measured(&mut self) {
         if self.load < self.window[1] {
             (self.left, self.load) = (0, self.window[0].max(self.load));
-            self.of_burst = 0;
             self.step();
         }
     }
@@ -199,7 +186,7 @@ impl Pacer {
         let from = self.begin.saturating_add(self.when(start) as u64);
         let ticks = now.saturating_sub(from);
         let calls = (ticks as f64 * self.per_tick).ceil().min(end - start);
-        (calls as u64 * self.burst, ticks.max((calls / self.per_tick).ceil() as u64))
+        (calls as u64, ticks.max((calls / self.per_tick).ceil() as u64))
     }
 
     /// The time when this load is reached: the rate grows linearly to the end of the ramp.
@@ -308,7 +295,7 @@ mod tests {
     }
 
     fn starts(drive: &Drive, arrivals: Arrivals, seed: u64) -> Vec<u64> {
-        let mut pacer = Pacer::new(drive, 0.01, arrivals, seed, 0, 1);
+        let mut pacer = Pacer::new(drive, 0.01, arrivals, seed, 0);
         let next = || {
             let at = pacer.next;
             pacer.step();
@@ -333,7 +320,7 @@ mod tests {
             .flat_map(|arrivals| [0, 1, 50, 99, 100, 12_345].map(|warmup| (arrivals, warmup)))
         {
             let drive = Drive { warmup, measured: 10_000, ..drive() };
-            let mut pacer = Pacer::new(&drive, 0.01, arrivals, 3, 100, 1);
+            let mut pacer = Pacer::new(&drive, 0.01, arrivals, 3, 100);
             let start = drive.begin + warmup;
             let mut counted = Vec::new();
             while pacer.next < start + 20_000 {
@@ -350,33 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn bursts_start_together_and_keep_the_rate() {
-        for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
-            let drive = Drive { warmup: 0, measured: 10_000, ..drive() };
-            let mut pacer = Pacer::new(&drive, 0.01, arrivals, 3, 100, 4);
-            let mut counted = Vec::new();
-            while pacer.counts {
-                counted.push(pacer.next);
-                pacer.step();
-            }
-            assert_eq!(counted.len(), 100, "{arrivals:?}");
-            let together = counted.chunks(4).filter(|burst| burst.iter().all(|at| *at == burst[0]));
-            assert_eq!(together.count(), 25, "{arrivals:?}: {counted:?}");
-            counted.dedup();
-            assert!(counted.len() > 20, "{arrivals:?}: {counted:?}");
-        }
-        let drive = Drive { warmup: 0, measured: 10_000, ..drive() };
-        let mut pacer = Pacer::new(&drive, 0.01, Arrivals::Fixed, 1, 100, 4);
-        assert_eq!(pacer.measured_by(1401), (8, 800));
-        pacer.step();
-        pacer.skip_measured();
-        assert!(!pacer.counts && pacer.next >= 11_000, "{pacer:?}");
-    }
-
-    #[test]
     fn a_measured_time_that_ends_early_has_no_higher_rate() {
         let drive = Drive { warmup: 0, measured: 10_000, ..drive() };
-        let pacer = Pacer::new(&drive, 0.01, Arrivals::Fixed, 1, 100, 1);
+        let pacer = Pacer::new(&drive, 0.01, Arrivals::Fixed, 1, 100);
         let by = [1000, 1001, 1100, 1150, 99_000].map(|now| pacer.measured_by(now));
         assert_eq!(by, [(0, 0), (1, 100), (1, 100), (2, 200), (100, 98_000)]);
     }
@@ -393,7 +356,7 @@ mod tests {
     fn no_operation_of_a_mix_prefers_the_longer_gaps() {
         let share = |op| Share { op, weight: 50, call_bytes: 0, reply_bytes: 0 };
         let mut mixer = Mixer::new(&[share(Operation::Echo), share(Operation::Read)], 7).unwrap();
-        let mut pacer = Pacer::new(&drive(), 0.01, Arrivals::Poisson, 7, 0, 1);
+        let mut pacer = Pacer::new(&drive(), 0.01, Arrivals::Poisson, 7, 0);
         let (mut last, mut gaps) = (drive().begin, [(0.0, 0_u32); 2]);
         for _ in 0..100_000 {
             let (sum, count) = &mut gaps[mixer.pick()];
@@ -412,7 +375,7 @@ mod tests {
     fn measured_calls_that_are_given_up_are_skipped_at_once() {
         for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
             let drive = Drive { measured: 1 << 40, ..drive() };
-            let mut pacer = Pacer::new(&drive, 0.01, arrivals, 1, 1 << 33, 1);
+            let mut pacer = Pacer::new(&drive, 0.01, arrivals, 1, 1 << 33);
             pacer.skip_measured();
             assert!(pacer.next >= 1100 + (1 << 33) * 100 && !pacer.counts, "{pacer:?}");
         }

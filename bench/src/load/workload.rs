@@ -60,8 +60,6 @@ pub(crate) enum Mode {
 pub(crate) struct Rate {
     pub(crate) per_second: u64,
     pub(crate) arrivals: Arrivals,
-    #[serde(default)]
-    pub(crate) burst: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +107,7 @@ impl Share {
     }
 }
 
-/// Operations, or sizes of one, that are mixed by weight; empty for a plain workload.
+/// Operations that are mixed by weight; empty for a plain workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mix([Option<Share>; SHARES]);
 
@@ -290,9 +288,6 @@ impl Workload {
         let mut name = show_count(rate.per_second as f64) + "/s";
         if rate.arrivals == Arrivals::Poisson {
             name += " poisson";
-        }
-        if let Some(burst) = rate.burst {
-            name += &format!(" in bursts of {burst}");
         }
         if self.depth != IN_FLIGHT_MAX {
             name += &format!(", at most {} in flight", self.depth);

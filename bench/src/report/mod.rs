@@ -619,7 +619,7 @@ pub(crate) mod tests {
 
     fn verdict_of(repeats: Vec<Repeat>) -> String {
         let mut report = empty();
-        let rate = Rate { per_second: 1000, arrivals: Arrivals::Fixed, burst: None };
+        let rate = Rate { per_second: 1000, arrivals: Arrivals::Fixed };
         report.rows.push(Row::new(echo().at_rate(rate), repeats));
         report.verdict().map_or_else(|failure| failure.to_string(), |()| String::new())
     }
