@@ -53,8 +53,9 @@ fn no_seed_breaks_a_rule() {
         let outcome = run_seed(seed, false);
         assert!(
             outcome.failures.is_empty(),
-            "{:#?}\ncargo run --release -p spinrpc --example sim -- --seed {seed} --trace",
-            outcome.failures
+            "{:#?}\ncargo run --release -p spinrpc{} --example sim -- --seed {seed} --trace",
+            outcome.failures,
+            if cfg!(feature = "gss-test") { " --features gss-test" } else { "" }
         );
         seen.add(&outcome.seen);
         succeeded += outcome.succeeded;

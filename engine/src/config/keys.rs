@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// RFC 8797 section 4.1 codes an inline threshold as its number of KiB.
 const INLINE: Limits = Limits { min: 1024, max: 65536, step: Step::MultipleOf(1024) };
-/// Headers of usual calls fit before the data; receive buffers are aligned to a page.
+/// Headers of usual calls fit before the data; beyond a page alignment gains nothing.
 const MSGP_ALIGN: Limits = Limits { min: 512, max: 4096, step: Step::PowerOfTwoOrZero };
 const RING: Limits = Limits { min: 64, max: 4096, step: Step::PowerOfTwo };
 /// A transfer must fit the 32-bit length of a segment.

@@ -33,7 +33,7 @@
 //! ([`check_own_user`](crate::sys::credentials::check_own_user)) has no control socket.
 //!
 //! # Snapshots
-//! The member `schema` is [`SCHEMA`]; within it members are added, and never changed or taken away.
+//! The member `schema` is [`SCHEMA`]; within it members are added, and from the first release on never changed or taken away.
 //! Counts are since the start, bytes where a name says so; the statistics of a core are named as
 //! the fields of [`StatsSnapshot`](crate::StatsSnapshot), and `busy_ticks` is in ticks of which
 //! there are `ticks_per_second`. `uptime_ns` is the time of the snapshot since the engine was made.
@@ -59,7 +59,7 @@
 //! [`SERIES_MAX`] series, in addition to those with the value [`OTHER`]. A reader must not rely on that: any process may say more.
 //!
 //! # Latencies
-//! The member `schema` is [`LATENCY_SCHEMA`]; within it members are added, and never changed or taken away. A core that is
+//! The member `schema` is [`LATENCY_SCHEMA`]; within it members are added, and from the first release on never changed or taken away. A core that is
 //! `measuring` counts each call of its services from the start of the handler until the handler returns, or, if the call
 //! was deferred, until its answer has reached the core, unless its connection has ended before. Calls that are refused or
 //! dropped, or whose handler panics, are counted, too. A core notices the request in one of

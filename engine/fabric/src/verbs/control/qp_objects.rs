@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_with_one_piece_for_each_request_is_enough() {
+    fn a_device_with_one_piece_for_each_read_is_enough() {
         let erdma = DeviceCaps { read_sge_max: 1, work_requests_max: 1024, ..caps() };
         let erdma = DeviceCaps { cq_entries_max: 4096, ..erdma };
         assert!(QueueSizes::of(&VerbsConfig::default(), &erdma, Side::Connecting).is_ok());
