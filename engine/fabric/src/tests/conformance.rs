@@ -32,7 +32,7 @@ macro_rules! fabric_conformance {
             a_message_waits_for_a_receive_that_comes_in_time,
             a_full_send_queue_gives_the_request_back_and_loses_nothing,
             a_full_receive_queue_gives_the_buffer_back,
-            receives_of_any_length_serve_one_queue,
+            a_message_fills_its_receive,
             short_messages_arrive_in_order_with_long_ones,
             a_short_message_gives_its_receive_to_who_keeps_it,
             no_more_short_messages_come_than_receives_are_posted,
