@@ -32,7 +32,7 @@ fn the_same_server_as_installed_fails_and_says_what_to_do() {
     let report = Case::of(WRONG, "verbs-mlx5").report();
     assert_eq!(report.verdict, Fail);
     let text = report.render(false);
-    let summary = "doctor: 1 failure, 9 warnings, 7 notes, 13 unknown on node7 for profile \
+    let summary = "doctor: 1 failure, 9 warnings, 7 notes, 11 unknown on node7 for profile \
                    verbs-mlx5";
     assert!(text.contains(summary), "{text}");
     assert!(text.contains("fail memory.lock: each connection registers up to"), "{text}");
