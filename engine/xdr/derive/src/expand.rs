@@ -33,7 +33,7 @@ pub(crate) fn expand(input: &Input<'_>) -> TokenStream {
             const FIXED_BYTES: ::core::option::Option<usize> = #fixed;
             const BYTES_MAX: ::core::option::Option<usize> = #longest;
 
-            #[inline]
+            #[inline #always]
             fn decode<__S: ::spinrpc_xdr::Source<#lifetime>>(
                 from: &mut __S,
             ) -> ::core::result::Result<Self, ::spinrpc_xdr::DecodeError> {
