@@ -107,7 +107,7 @@ keys() {
 
 # many_connections NAME ADDRESS CORES
 many_connections() {
-    check "$1: 100 connections, 2 cores" load "$2" many --connections 50 --calls 500 --depth 4 --cores "$3"
+    check "$1: 100 connections, 2 cores" load "$2" many --connections 50 --calls "$(either 200 500)" --depth 4 --cores "$3"
 }
 
 # operations NAME ADDRESS: all of them, small, large and deep.
@@ -116,18 +116,18 @@ operations() {
     check "$1: all operations, small, large and deep" job "$2" plain cores=0 < <(
         echo 'op=null calls=100'
         for op in echo read write; do
-            printf "op=$op %s\n" 'size=64,4K calls=100' 'depth=32 calls=300' 'size=1MiB calls=4'
+            printf "op=$op %s\n" "size=64,4K calls=$(either 40 100)" "depth=32 calls=$(either 100 300)" "size=1MiB calls=$(either 2 4)"
         done
     )
-    check "$1: 1 MiB in 16 segments" job "$2" segments cores=0 size=1MiB depth=4 calls=8 <<<$'op=echo\nop=read\nop=write'
+    check "$1: 1 MiB in 16 segments" job "$2" segments cores=0 size=1MiB depth=4 calls="$(either 4 8)" <<<$'op=echo\nop=read\nop=write'
 }
 
 # both_ways NAME ADDRESS: calls in both directions of one connection at once (RFC 8167).
 both_ways() {
-    check "$1: all operations in both directions" job "$2" plain cores=0 bidir=true <<'END'
-op=null depth=64 calls=500
-size=20000 depth=4 calls=100
-op=read size=256K depth=2 calls=50
-op=write size=256K depth=2 calls=50
+    check "$1: all operations in both directions" job "$2" plain cores=0 bidir=true <<END
+op=null depth=64 calls=$(either 200 500)
+size=20000 depth=4 calls=$(either 40 100)
+op=read size=256K depth=2 calls=$(either 20 50)
+op=write size=256K depth=2 calls=$(either 20 50)
 END
 }
