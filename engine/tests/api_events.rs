@@ -216,7 +216,8 @@ fn a_log_that_is_not_read_stops_no_core() {
     const CONNECTIONS: usize = 400;
     let address = unique_address();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let mut server = Other::run(command.env(ADDRESS, &address).stderr(Stdio::piped()));
+    let mut server =
+        Other::run("other_process", command.env(ADDRESS, &address).stderr(Stdio::piped()));
     let mut victim = Caller::connect(&address, all_words);
     for _ in 0..CONNECTIONS {
         let made = |_| recorder(&SharedHeard::default(), all_words);

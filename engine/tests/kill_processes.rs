@@ -79,7 +79,7 @@ fn load_for_ever(address: &str) {
 }
 
 fn start(role: &str, address: &str) -> Other {
-    Other::start(&[(ROLE, role), (ADDRESS, address)])
+    Other::start("other_process", &[(ROLE, role), (ADDRESS, address)])
 }
 
 /// Calls of several kinds, kept in flight; each must end once.

@@ -10,16 +10,17 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    /// Runs the test `other_process` with these variables, until that has said that it is ready.
+    /// Runs that test with these variables, until it has said that it is ready.
     #[track_caller]
-    pub(crate) fn start(variables: &[(&str, &str)]) -> Self {
-        Self::run(Command::new(std::env::current_exe().unwrap()).envs(variables.iter().copied()))
+    pub(crate) fn start(test: &str, variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::run(test, command.envs(variables.iter().copied()))
     }
 
     #[track_caller]
-    pub(crate) fn run(command: &mut Command) -> Self {
+    pub(crate) fn run(test: &str, command: &mut Command) -> Self {
         let mut child = command
-            .args(["--exact", "other_process", "--nocapture", "--test-threads=1"])
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
