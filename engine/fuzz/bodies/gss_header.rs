@@ -84,16 +84,22 @@ fn privacy(body: &[u8]) {
     assert_eq!(emitted[..frame.token.end], body[..frame.token.end]);
 }
 
-/// Numbers that go up and down by what the script says: each is fresh once at most.
+/// Numbers that go up and down by what the script says: each is fresh once at most. Windows of several sizes, of one of
+/// which a word does not divide a power of two.
 fn window(input: &[u8]) {
-    let mut script = Script::new(input);
-    let mut window = SequenceWindow::<1>::new();
+    admit::<1>(&mut Script::new(input));
+    admit::<3>(&mut Script::new(input));
+    admit::<8>(&mut Script::new(input));
+}
+
+fn admit<const WORDS: usize>(script: &mut Script<'_>) {
+    let (mut window, kept) = (SequenceWindow::<WORDS>::new(), SequenceWindow::<WORDS>::KEPT);
     let (mut at, mut seen) = (if script.flag() { SEQUENCE_MAX - 100 } else { 0 }, Vec::new());
     while !script.is_over() {
         let step = u32::from(script.byte());
         at = if script.flag() { at.saturating_add(step) } else { at.saturating_sub(step) };
         let largest = seen.iter().copied().max();
-        let is_below = largest.is_some_and(|largest: u32| at.saturating_add(64) <= largest);
+        let is_below = largest.is_some_and(|largest: u32| at.saturating_add(kept) <= largest);
         let expected = match at {
             _ if at > SEQUENCE_MAX => Admission::TooLarge,
             _ if is_below || seen.contains(&at) => Admission::Replay,

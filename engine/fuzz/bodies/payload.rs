@@ -77,6 +77,8 @@ fn read_all(
     let orders = script.byte();
     let max = usize::from(orders);
     let (alignment, start) = alignment(script);
+    // A sum with the place in the Send would not fit.
+    let start = if start == 255 { usize::MAX - 2 } else { start };
     let xdr = Reader::aligned(script.bytes(usize::MAX), alignment, start);
     let mut reader = StreamReader::over(xdr, base, beside);
     let mut found = [Vec::new(), Vec::new()];

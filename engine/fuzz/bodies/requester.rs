@@ -3,6 +3,8 @@
 //! as placed, every reply that has to be fetched gets one RDMA_DONE, and a call that outlives its
 //! connection keeps its XID.
 
+use std::collections::HashSet;
+
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{CallChunks, ChunkOffer};
 use spinrpc_proto::connection::{Connection, Side};
@@ -63,6 +65,8 @@ struct Client {
     connection: Connection<Vec<CallSlot>, Vec<ServeSlot>>,
     slots: usize,
     live: Vec<Live>,
+    /// XIDs of all calls, over any number of connections.
+    xids: HashSet<Xid>,
     /// Number of times that each call ended, by token.
     ends: Vec<u32>,
     now: u64,
@@ -76,6 +80,7 @@ impl Client {
             connection: connection(requester, profile),
             slots,
             live: Vec::new(),
+            xids: HashSet::new(),
             ends: Vec::new(),
             now: 0,
             closed: false,
@@ -140,6 +145,7 @@ impl Client {
             Ok((started, length)) => {
                 assert_eq!((length, started.xid), (header.len(), next_xid));
                 check_header(&header, started.xid, &chunks, self.slots);
+                assert!(self.xids.insert(started.xid), "{} was used before", started.xid);
                 self.ends.push(0);
                 let live = Live {
                     started,

@@ -111,6 +111,9 @@ impl Server {
         assert!(if waits { self.owed.len() } else { exported } <= self.exports_max);
         assert!((1..=self.slots).contains(&(responder.grant() as usize)));
         assert!(exported > 0 || responder.grant() as usize == self.slots, "a credit leaks");
+        // RFC 5666 section 3.3: a client with nothing outstanding has a credit; RDMA_DONEs take one each (section 3.8).
+        let (grant, owed) = (responder.grant(), responder.dones_owed());
+        assert!(grant > owed || owed as usize == self.slots, "{grant} granted, {owed} owed");
         for (index, taken) in self.taken.iter().enumerate() {
             let others = &self.taken[..index];
             assert!(others.iter().all(|other| other.slot.index != taken.slot.index));

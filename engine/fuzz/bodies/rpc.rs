@@ -31,7 +31,7 @@ fn xdr(input: &[u8]) {
     let mut reader = Reader::new(bytes);
     while !script.is_over() {
         let before = reader.position();
-        let read = read_item(&mut script, &mut reader);
+        let read = read_item(&mut script, &mut reader, bytes);
         assert_eq!(reader.position() + reader.remaining(), bytes.len());
         assert_eq!(reader.rest(), &bytes[reader.position()..]);
         match read {
@@ -42,9 +42,13 @@ fn xdr(input: &[u8]) {
     assert_eq!(reader.finish().is_ok(), reader.rest().is_empty());
 }
 
-/// Reads one item and writes it; returns how many bytes that takes.
-fn read_item(script: &mut Script<'_>, reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
-    let mut buffer = [0; 256];
+/// Reads one item and writes it, the same but for its roundup; returns how many bytes that takes.
+fn read_item(
+    script: &mut Script<'_>,
+    reader: &mut Reader<'_>,
+    bytes: &[u8],
+) -> Result<usize, DecodeError> {
+    let (mut buffer, at) = ([0; 256], reader.position());
     let mut writer = Writer::new(&mut buffer);
     let (choice, max) = (script.byte() % 8, script.below(128));
     match choice {
@@ -60,6 +64,12 @@ fn read_item(script: &mut Script<'_>, reader: &mut Reader<'_>) -> Result<usize, 
     }
     let written = writer.finish().unwrap();
     assert_eq!(written, roundup4(written));
+    let data_bytes = match choice {
+        5 => max,
+        6 | 7 => 4 + u32::from_be_bytes(buffer[..4].try_into().unwrap()) as usize,
+        _ => written,
+    };
+    assert_eq!(buffer[..data_bytes], bytes[at..at + data_bytes]);
     Ok(written)
 }
 

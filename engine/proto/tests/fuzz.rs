@@ -246,6 +246,15 @@ proptest! {
         gss_header::run(&[vec![parser], any].concat());
     }
 
+    /// The same of windows of sequence numbers that move mostly by little, up and down.
+    #[test]
+    fn gss_windows_hold_for_any_moves(
+        start in any::<u8>(), moves in vec((prop_oneof![4 => 0..6_u8, 1 => any::<u8>()], any::<u8>()), 0..300),
+    ) {
+        let moves = moves.iter().flat_map(|(step, way)| [*step, *way]);
+        gss_header::run(&[5, start].into_iter().chain(moves).collect::<Vec<u8>>());
+    }
+
     /// The same of streams with items, padded or not: written and read again, and any bytes beside any chunks.
     #[test]
     fn payload_holds_for_any_script(

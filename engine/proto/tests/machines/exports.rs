@@ -114,61 +114,6 @@ fn receive_rdma_done_expect_its_credit_in_the_next_credit_word() {
     }
 }
 
-/// A step of a server: a call answered in one of three ways, or the end of an export.
-fn step(server: &mut Server, kind: u32, xid: u32) -> Option<u32> {
-    let (message, out_of_time) = (plain_call(Xid(xid)), Instant(u64::from(xid) + 1));
-    match kind {
-        0 => server.responder.overdue_export(out_of_time).map(|_| server.responder.grant()),
-        1 => {
-            server.receive(&rdma_done(Xid(xid.wrapping_sub(3))));
-            None
-        }
-        2 => {
-            let [Event::Call(slot)] = server.receive(&message)[..] else {
-                return Some(server.responder.grant());
-            };
-            let mut header = [0; 28];
-            server.responder.reply_plain(slot, Xid(xid), &mut header).unwrap();
-            Some(view(&header).credits())
-        }
-        _ => {
-            let [Event::Call(slot)] = server.receive(&message)[..] else {
-                return Some(server.responder.grant());
-            };
-            let call = view(&message);
-            let mut header = vec![0; ReplyRepr::bytes_of(&call, 1)];
-            let Server { responder, out } = server;
-            let deadline = Instant(u64::from(xid) + 20);
-            let reads = [item(24)];
-            let reply =
-                responder.reply_by_read(slot, &call, &SHORT, &reads, deadline, &mut header, out);
-            out.take();
-            reply.ok().filter(|reply| !reply.kept).map(|_| view(&header).credits())
-        }
-    }
-}
-
-#[test]
-fn a_client_with_nothing_outstanding_always_has_a_credit() {
-    // R5666-8: "an RPC server MUST always provide at least one credit to each connected RPC client
-    // from which no requests are outstanding". RDMA_DONEs take a credit each (section 3.8), so the
-    // grant has to exceed the number owed, unless the only slot is owed for.
-    for slots in 1..6_u32 {
-        let mut server = Server::under(Profile::Rfc5666, slots as usize, 8);
-        let mut random = 0x2545_f491_u32;
-        for xid in 0..2000 {
-            random = random.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
-            if let Some(credits) = step(&mut server, random >> 29 & 3, xid) {
-                let owed = server.responder.dones_owed();
-                assert!(credits >= 1 && credits <= slots, "{slots} slots: {credits}");
-                assert!(credits > owed || slots == owed, "{slots} slots: {credits}, {owed} owed");
-            }
-        }
-        while server.responder.overdue_export(NEVER).is_some() {}
-        assert_eq!(server.responder.grant(), slots, "with nothing owed all of them");
-    }
-}
-
 #[test]
 fn receive_rdma_done_for_what_is_not_owed_expect_it_dropped() {
     // Draft -00 section 3.6 lets a requester think that RDMA_DONE is due for calls: dropped.

@@ -1,10 +1,6 @@
 //! Calls that outlive their connection: their XIDs, the new connection's credits, and slots that
 //! are not lost (RFC 5666 section 8, RFC 8166 section 3.3.3). `requester_holds_for_any_script` (../fuzz.rs) has the rest.
 
-use std::collections::HashSet;
-
-use proptest::prelude::*;
-
 use crate::prelude::*;
 
 const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
@@ -33,48 +29,6 @@ fn one_slot_more_than_credits_expect_room_for_a_call_while_all_others_are_held()
     requester.suspend(|_, _| true);
     requester.start_call(1, NEVER, &NO_CHUNKS, &mut header).unwrap();
     assert_eq!(requester.check_room(), Err(CallRefused::NoCredit));
-}
-
-proptest! {
-    /// Whatever is held, sent again or given up, over any number of connections: no XID is used for
-    /// two calls, none changes, and no slot is lost.
-    #[test]
-    fn xids_stay_and_stay_unique_over_any_number_of_connections(
-        first_xid: u32, choices in prop::collection::vec(any::<u8>(), 1..200),
-    ) {
-        const SLOTS: usize = 5;
-        let slots = vec![CallSlot::FREE; SLOTS + 1];
-        let mut requester = Requester::new(slots, first_xid).requesting(SLOTS as u32);
-        let mut header = [0; 28];
-        let mut used = HashSet::new();
-        let mut held: Vec<(SlotId, Xid)> = Vec::new();
-        for choice in choices {
-            for (slot, xid) in held.drain(..) {
-                match requester.resend(slot, &NO_CHUNKS, &mut header) {
-                    Ok((again, _)) => prop_assert_eq!(again.xid, xid),
-                    Err(_) => prop_assert!(requester.release_held(slot).is_some()),
-                }
-            }
-            while let Ok((call, _)) = requester.start_call(0, NEVER, &NO_CHUNKS, &mut header) {
-                prop_assert!(used.insert(call.xid), "{} was used before", call.xid);
-            }
-            prop_assert!(requester.credits().in_flight() >= 1);
-            requester.suspend(|slot, _| {
-                let holds = choice >> (slot.index % 8) & 1 == 1;
-                if holds {
-                    held.push((slot, Xid(0)));
-                }
-                holds
-            });
-            for (slot, xid) in &mut held {
-                *xid = slot.xid();
-            }
-        }
-        let held = requester.held().count();
-        requester.suspend(|_, _| false);
-        prop_assert!(held <= SLOTS && requester.held().count() == 0);
-        prop_assert_eq!(requester.check_room(), Ok(()));
-    }
 }
 
 #[test]
