@@ -156,6 +156,9 @@ impl Stream {
         };
         assert!(arrival.bytes.is_multiple_of(4) && arrival.bytes <= contiguous.len());
         assert!(self.receiver.has_received());
+        if let Event::Write { .. } = arrival.event {
+            check_terminate(Fault::TaggedBounds, readable);
+        }
         self.check(arrival.event, arrival.bytes)?;
         self.ring.drain(..arrival.bytes);
         Some(true)
@@ -254,6 +257,9 @@ fn fpdu(script: &mut Script<'_>) -> Vec<u8> {
     let payload = script.bytes(length);
     ulpdu.extend(payload);
     ulpdu.resize(ulpdu.len() + length - payload.len(), 0);
+    if flags & 0xf0 == 0x80 {
+        ulpdu.truncate(usize::from(flags & 0x0f)); // within the header
+    }
     let mut fpdu = (ulpdu.len() as u16).to_be_bytes().to_vec();
     fpdu.extend(ulpdu);
     let mut crc = Crc::new();

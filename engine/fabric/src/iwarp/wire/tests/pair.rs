@@ -249,46 +249,6 @@ proptest! {
         check(right, left, &works.1, &works.0);
     }
 
-    /// Any bytes, with right lengths and CRCs or without: no panic, nothing beyond the bytes, and the same however they wrap.
-    #[test]
-    fn any_segment_is_an_event_or_an_error(
-        head in prop_oneof![
-            (0..8_u8, any::<bool>()).prop_map(|(opcode, last)| {
-                let is_tagged = matches!(opcode, 0 | 2);
-                [0x01 | u8::from(last) << 6 | u8::from(is_tagged) << 7, 0x40 | opcode]
-            }),
-            any::<[u8; 2]>(),
-        ],
-        words in vec(prop_oneof![0..4_u32, any::<u32>()], 0..14),
-        (cut, wrap) in (0..4_usize, any::<usize>()),
-    ) {
-        let mut ulpdu = head.to_vec();
-        ulpdu.extend(words.iter().flat_map(|word| word.to_be_bytes()));
-        ulpdu.truncate(ulpdu.len() - cut.min(ulpdu.len()));
-        let fpdu = fpdu_of(&ulpdu);
-        let receiver = || {
-            let mut receiver = Receiver::new(&AGREED, true);
-            receiver.expect_read(ReadSink { stag: 1, offset: 2, length: 3 }).unwrap();
-            receiver
-        };
-        let (first, second) = fpdu.split_at(wrap % (fpdu.len() + 1));
-        let result = receiver().next(whole(&fpdu), Some(24));
-        prop_assert_eq!(&receiver().next(Readable::new(first, second), Some(24)), &result);
-        if let Ok(Parsed::Done(Arrival { event, bytes })) = result {
-            prop_assert_eq!(bytes, fpdu.len());
-            let payload = match event {
-                Event::Write { payload, .. }
-                | Event::ReadResponse { payload, .. }
-                | Event::Send { payload, .. } => payload,
-                _ => 0..0,
-            };
-            prop_assert!(payload.start <= payload.end && payload.end <= fpdu.len() - 4);
-        }
-        for fault in [Fault::ReadBounds, Fault::TaggedBounds, Fault::NoBuffer] {
-            let _ = Terminate::about(fault, Readable::new(first, second));
-        }
-    }
-
     #[test]
     fn a_range_of_readable_bytes_is_that_of_the_whole(
         bytes in vec(any::<u8>(), 0..40), wrap in 0..40_usize, range in (0..50_usize, 0..50_usize),
