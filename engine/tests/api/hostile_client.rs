@@ -283,15 +283,3 @@ fn calls_beyond_the_grant_are_answered_with_an_rpc_error() {
         assert_eq!(*peer.hear().words().last().unwrap(), SUCCESS);
     }
 }
-
-#[test]
-fn a_key_that_the_server_never_gave_can_be_invalidated_without_effect() {
-    let server = Server::start();
-    let mut peer = RawPeer::connect(&server.address);
-    let call = bytes_of(&message(3, MSG, &NO_LISTS, &rpc_call(3, NULL, &[])));
-    for handle in [0, 1, 0x1234_5678, u32::MAX] {
-        peer.send_invalidating(&call, Some(handle));
-        assert_eq!(peer.hear().words()[0], 3);
-    }
-    others_are_served(&server);
-}

@@ -77,33 +77,6 @@ fn assert_echoed(reply: &[u32], bytes: &[u8]) {
     assert_eq!(bytes_of(&reply[7..]), expected);
 }
 
-/// RFC 5666 section 3.7: "either as an additional memory registration segment or as an additional Chunk"; nothing says
-/// in which order.
-#[test]
-fn roundup_is_part_of_its_item_in_front_of_it_and_behind_it() {
-    let server = server(|_| {});
-    let mut peer = RawPeer::connect(&server.address);
-    for order in [[(5, 3), (0, 5)], [(0, 5), (5, 3)]] {
-        assert_echoed(&echo(&mut peer, b"spinrpc!", 5, &order), b"spinr");
-    }
-    others_are_served(&server);
-}
-
-/// RFC 5666 section 3.7: "the receiver decoding will fall back to inspecting the remaining inline portion". Some clients
-/// have the roundup of a WRITE there; the kernel's server executes it.
-#[test]
-fn roundup_of_a_read_chunk_may_stand_behind_its_count() {
-    for profile in [Profile::Rfc8166, Profile::Rfc5666, Profile::Draft03, Profile::Draft00] {
-        let server = server(|raw| raw.rpc.protocol = profile);
-        let mut peer = RawPeer::connect(&server.address);
-        for length in 5..=8 {
-            let item = &b"spinrpc!"[..length as usize];
-            let sent = [item, &[0; 3][..8 - item.len()]].concat();
-            assert_echoed(&echo(&mut peer, &sent, length, &[(0, length)]), item);
-        }
-    }
-}
-
 /// Both drafts, section 3.4: "it is possible that a contiguous sequence of chunks might all have the same position".
 #[test]
 fn under_the_drafts_an_item_may_come_in_chunks_with_positions_of_their_own() {
@@ -230,22 +203,6 @@ fn without_rdma_done_memory_comes_back_when_the_window_is_over() {
     peer.read(slice);
     assert_eq!(peer.hear_read(), None, "too late");
     assert_eq!(server.stats().dones_received, 0);
-    others_are_served(&server);
-}
-
-#[test]
-fn beyond_the_cap_replies_get_err_chunk_until_rdma_done() {
-    let server = server(|raw| raw.fixed.exports = 2);
-    let mut peer = RawPeer::connect(&server.address);
-    for xid in [1, 2] {
-        ask(&mut peer, xid);
-        read_list(&peer.hear());
-    }
-    ask(&mut peer, 3);
-    assert_eq!(peer.hear().words()[..5], [3, 1, 62, ERROR, 2]);
-    peer.send_words(&done(1));
-    ask(&mut peer, 4);
-    read_list(&peer.hear());
     others_are_served(&server);
 }
 

@@ -115,49 +115,6 @@ fn long_call_in_reverse_with_the_xid_of_a_call_in_flight_expect_both_answered_un
     }
 }
 
-/// RFC 8166 section 4.5: a call that cannot be read is answered with an error; a reply, or an error,
-/// never is.
-#[test]
-fn send_rubbish_in_reverse_expect_errors_for_calls_and_silence_for_replies() {
-    let mut pair = AtServer::taking();
-    let ours = pair.start(7);
-    let broken = |xid| vec![xid, 1, 64, MSG, 2, 0, 0, xid, 0];
-    let version = |xid| vec![xid, 2, 64, MSG, 0, 0, 0, xid, 0];
-    pair.peer.send_words(&broken(99));
-    assert_eq!(pair.hear()[3..], [ERROR, ERR_CHUNK]);
-    pair.peer.send_words(&version(99));
-    assert_eq!(pair.hear()[3..], [ERROR, ERR_VERS, 1, 1]);
-    let silent = [
-        broken(ours),
-        version(ours),
-        reply(99),
-        vec![99, 1, 64, ERROR, ERR_CHUNK],
-        vec![99, 1, 64, ERROR, 7],
-        vec![99, 1, 64, 3],
-        vec![99, 1],
-    ];
-    for message in silent {
-        pair.peer.send_words(&message);
-    }
-    pair.peer.send_words(&reply(ours));
-    assert!(matches!(pair.next_reply(), (7, Ok(_))), "none of that ended the call");
-    pair.expect_answers("after all that");
-    assert!(pair.peer.poll().is_none(), "an answer to a reply or an error");
-}
-
-/// RFC 8167 section 4: a credit word counts in its direction.
-#[test]
-fn call_in_reverse_with_another_credit_word_expect_the_forward_grant_unchanged() {
-    let mut pair = AtServer::taking();
-    let mut words = call(5, NULL, &[]);
-    words[2] = 1;
-    pair.peer.send_words(&words);
-    pair.hear();
-    for token in 0..10 {
-        pair.start(token);
-    }
-}
-
 /// Calls in reverse whose Read chunks cannot be fetched cost the connection, as forward ones do, and
 /// nothing else.
 #[test]
