@@ -53,36 +53,8 @@ pub use fabric::capture::CaptureCounters;
 pub use fabric::capture::CaptureSink;
 #[doc(inline)]
 pub use fabric::{DownCause, Peer};
-/// ```
-/// use spinrpc::{Config, Engine, SlabLayout};
-/// use std::io::Write;
-/// use std::os::unix::fs::FileExt;
-///
-/// let engine = Engine::new(Config::default())?;
-/// // 16 blocks of 1 MiB, of huge pages if `mem.hugepages` says so.
-/// let slab = engine.slab(SlabLayout::new().block_bytes(1 << 20).blocks(16))?;
-/// let mut block = slab.take(5).expect("none is taken yet");
-/// block.bytes_mut().copy_from_slice(b"bytes");
-/// let file = std::fs::File::from(rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC)?);
-/// file.write_all_at(block.bytes(), 0)?;
-/// drop(block);
-/// assert_eq!(slab.free(), 16);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[doc(inline)]
-pub use mem::Slab;
-/// ```
-/// use spinrpc::{Config, Engine, SlabLayout};
-///
-/// let engine = Engine::new(Config::default())?;
-/// let slab = engine.slab(SlabLayout::new().block_bytes(5000).blocks(3))?;
-/// assert_eq!((slab.block_bytes(), slab.bytes(), slab.free()), (8192, 3 * 8192, 3));
-/// # Ok::<(), spinrpc::EngineError>(())
-/// ```
-#[doc(inline)]
-pub use mem::SlabLayout;
-#[doc(inline)]
-pub use mem::{Bulk, ExposedBulk, SharedBulk};
+pub use mem::{Bulk, ExposedBulk, SharedBulk, Slab, SlabLayout};
 pub use reactor::{
     Backpressure, CallId, CallSpec, Deferred, Negotiated, NoReverse, Progress, ReplyData, Resend,
     StatsSnapshot,

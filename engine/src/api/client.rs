@@ -260,17 +260,6 @@ impl Client {
 
     /// Sets the user of all later calls (AUTH_SYS, RFC 5531 appendix A); `None` selects AUTH_NONE.
     ///
-    /// ```no_run
-    /// use spinrpc::{AuthSys, Backpressure, Client, GROUPS_MAX, Groups};
-    ///
-    /// /// With so many groups as a credential has room for.
-    /// fn call_as(client: &Client, uid: u32, gids: &[u32]) -> Result<(), Backpressure> {
-    ///     let groups = Groups::new(&gids[..gids.len().min(GROUPS_MAX)]).unwrap_or_default();
-    ///     let gid = gids.first().copied().unwrap_or(uid);
-    ///     client.set_auth_sys(Some(&AuthSys { stamp: 0, machine_name: b"host", uid, gid, groups }))
-    /// }
-    /// ```
-    ///
     /// # Errors
     /// [`Backpressure::Misuse`] if the user does not fit into a credential, or inside the encoder of a call; nothing
     /// changes then.
@@ -297,17 +286,6 @@ impl Client {
 
     /// As [`Client::bulk`], in memory of the connection, which the server can write at any time: there is no copy,
     /// and no reference to the bytes. Also returns `None` if `mem.bulk` is not `lent`.
-    ///
-    /// ```
-    /// use spinrpc::{CallSpec, Client, ExposedBulk};
-    ///
-    /// fn to_send(client: &Client, data: &[u8]) -> Option<CallSpec> {
-    ///     let mut memory: ExposedBulk = client.exposed_bulk(data.len())?;
-    ///     memory.set_len(data.len());
-    ///     memory.copy_from(0, data);
-    ///     Some(CallSpec::new().exposed_argument(memory))
-    /// }
-    /// ```
     pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
         self.0.ops.exposed_bulk(self.conn()?, bytes)
     }
@@ -319,19 +297,6 @@ impl Client {
     /// # Errors
     /// [`CallEnded`]: its handler was already notified, or is notified in this turn. A call whose deadline has
     /// expired, or that was cancelled, has ended.
-    ///
-    /// ```
-    /// use spinrpc::{Backpressure, CallEnded, CallId, CallSpec, Client, Procedure, Token};
-    ///
-    /// /// Starts a call and gives it up again.
-    /// fn change_mind(client: &Client) -> Result<(), Backpressure> {
-    ///     let call: CallId = client.call(Procedure(1), Token(1), &mut CallSpec::short(), |_| {})?;
-    ///     if let Err(CallEnded) = client.cancel(call) {
-    ///         println!("its handler has been notified");
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
     pub fn cancel(&self, call: CallId) -> Result<(), CallEnded> {
         let conn = self.0.state.get().of_calls().ok_or(CallEnded)?;
         if self.0.ops.cancel(conn, call) { Ok(()) } else { Err(CallEnded) }

@@ -253,19 +253,6 @@ impl<'a> Decoder<'a> {
     /// Passes over items, to be decoded later from the [`Span`]: arrays and lists whose items differ in
     /// length. `walk` reads them, to find their end and to check them.
     ///
-    /// ```
-    /// use spinrpc::{Decoder, Span};
-    ///
-    /// # fn main() -> Result<(), spinrpc::DecodeError> {
-    /// let mut from = Decoder::plain(b"\0\0\0\x01a\0\0\0\0\0\0\x02bc\0\0\0\0\0\x07");
-    /// let names: Span<'_> = from.span(|ahead| (0..2).try_for_each(|_| ahead.string(8).map(drop)))?;
-    /// assert_eq!(from.u32()?, 7);
-    /// let mut again = names.decoder();
-    /// assert_eq!((again.string(8)?, again.string(8)?), ("a", "bc"));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// The error of `walk`, after which the decoder has not moved. [`DecodeError::LimitExceeded`] if the
     /// bytes of one of the items are in a Read chunk: such items have to be decoded one by one.
@@ -324,22 +311,6 @@ impl<'a> Decoder<'a> {
 
     /// As [`Decoder::data`], for a result that may lie in memory of
     /// [`Client::exposed_bulk`](crate::Client::exposed_bulk).
-    ///
-    /// ```
-    /// use spinrpc::{DecodeError, Decoder, ExposedData};
-    ///
-    /// /// Copies a result of at most 4096 bytes out of the message, or out of memory that the server can write.
-    /// fn copy(results: &mut Decoder<'_>) -> Result<Vec<u8>, DecodeError> {
-    ///     match results.exposed_data(4096)? {
-    ///         ExposedData::Private(data) => Ok(data.bytes().to_vec()),
-    ///         ExposedData::Exposed(block) => {
-    ///             let mut bytes = vec![0; block.len()];
-    ///             block.copy_to(0, &mut bytes);
-    ///             Ok(bytes)
-    ///         }
-    ///     }
-    /// }
-    /// ```
     pub fn exposed_data(&mut self, max_bytes: usize) -> Result<ExposedData<'a>, DecodeError> {
         let (bulk, length) = match self.stream.item(max_bytes)? {
             Found::Inline(bytes) => return Ok(ExposedData::Private(Data::Inline(bytes))),

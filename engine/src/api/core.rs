@@ -152,27 +152,6 @@ impl Core {
     /// A task of a thread-per-core runtime can drive a core with it, and so share the thread with other tasks. That
     /// task is always ready: like a polling core, it never sleeps. Handlers of the core can await futures of the same
     /// runtime.
-    ///
-    /// ```
-    /// use spinrpc::{Config, Core, Engine, Work};
-    ///
-    /// async fn drive(engine: Engine, mut core: Core) {
-    ///     while !engine.is_shut_down() {
-    ///         let Work { events: _, is_waiting: _ } = core.poll_once();
-    ///         // Other tasks of this thread run.
-    ///         tokio::task::yield_now().await;
-    ///     }
-    /// }
-    ///
-    /// let engine = Engine::new(Config::default())?;
-    /// let core = engine.core(0)?;
-    /// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    /// let tasks = tokio::task::LocalSet::new();
-    /// tasks.spawn_local(drive(engine.clone(), core));
-    /// tasks.spawn_local(async move { engine.shutdown() });
-    /// runtime.block_on(tasks);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     pub fn poll_once(&mut self) -> Work {
         let Progress { events, is_waiting } = self.driver.turn();

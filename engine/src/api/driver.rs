@@ -9,18 +9,6 @@ use crate::sys::journal::event;
 /// `any://HOST:PORT` it is RDMA devices if this program has the feature `verbs` and one of them leads to the host, else TCP
 /// sockets; an event (`INFO`) tells why. That looks up a name, for as long as the resolver takes.
 ///
-/// ```
-/// use spinrpc::config::Driver;
-/// use spinrpc::{Config, driver_of};
-///
-/// let address = "shm:echo";
-/// let config = Config::default().with_driver(driver_of(address)?)?;
-/// assert_eq!(config.driver(), Driver::Shm);
-/// assert_eq!(driver_of("rdma://storage-7"), Ok(Driver::Verbs));
-/// assert_eq!(driver_of("iwarp://storage-7"), Ok(Driver::Iwarp));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
 /// # Errors
 /// [`AddressError`] if it is not an address of any driver.
 pub fn driver_of(address: &str) -> Result<Driver, AddressError> {

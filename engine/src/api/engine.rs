@@ -302,20 +302,6 @@ impl Engine {
     /// wait within a tenth of a second. After a shutdown the result is zero. If two threads drain at the same time,
     /// the shorter `at_most` applies, exceeded by up to a tenth of a second. Both return the same number, as does a
     /// later call.
-    ///
-    /// ```
-    /// use spinrpc::{Config, Engine};
-    /// use std::time::Duration;
-    ///
-    /// let engine = Engine::new(Config::default())?;
-    /// engine.listen("shm:doc-drain")?;
-    /// let server = engine.start()?;
-    /// // A signal came:
-    /// let unfinished = engine.drain(Duration::from_secs(10));
-    /// server.join()?;
-    /// assert_eq!(unfinished, 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn drain(&self, at_most: Duration) -> usize {
         self.0.drain(at_most)
     }
@@ -338,18 +324,6 @@ impl Engine {
     }
 
     /// Programs that the engine serves, and addresses that it listens at.
-    ///
-    /// ```
-    /// use spinrpc::{Call, Config, Directory, Engine, Program, Version};
-    ///
-    /// let engine = Engine::new(Config::default())?;
-    /// engine.serve(Program(0x2000_0001), Version(1), |_core| |call: Call<'_>| call.reply(|_| {}))?;
-    /// engine.listen("shm:doc-directory")?;
-    /// let directory: Directory = engine.directory();
-    /// assert_eq!(directory.services(), [(Program(0x2000_0001), Version(1))]);
-    /// assert_eq!(directory.addresses(), ["shm:doc-directory"]);
-    /// # Ok::<(), spinrpc::EngineError>(())
-    /// ```
     pub fn directory(&self) -> Directory {
         self.0.directory.clone()
     }
@@ -380,16 +354,6 @@ impl std::fmt::Debug for Engine {
 }
 
 /// The threads of [`Engine::start`].
-///
-/// ```
-/// use spinrpc::{Config, Engine, Running};
-///
-/// let engine = Engine::new(Config::default())?;
-/// let running: Running = engine.start()?;
-/// engine.shutdown();
-/// running.join()?;
-/// # Ok::<(), spinrpc::EngineError>(())
-/// ```
 #[derive(Debug)]
 pub struct Running(Vec<std::thread::JoinHandle<()>>);
 

@@ -14,21 +14,6 @@ use std::time::Duration;
 use std::{fmt, io};
 
 /// Reason why a call has no result.
-///
-/// ```
-/// use spinrpc::CallError;
-///
-/// /// Whether to call again, where executing the call twice does no harm.
-/// fn is_worth_another_try(error: &CallError, tries: u32) -> bool {
-///     match error {
-///         // It was not executed: the next server may be asked at once, unless this client cannot get a security context.
-///         CallError::NotExecuted(_) => error.is_retryable(),
-///         error => error.is_retryable() && tries < 3,
-///     }
-/// }
-/// assert!(is_worth_another_try(&CallError::TimedOut, 1));
-/// assert!(!is_worth_another_try(&CallError::Cancelled, 1));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -132,18 +117,6 @@ impl Backpressure {
 }
 
 /// Reason why a connection did not come up. [`Error::source`] returns the underlying error.
-///
-/// ```
-/// use spinrpc::{ConnectError, Program, Version, blocking};
-///
-/// let error = blocking::Client::connect("shm:no-listener", Program(1), Version(1)).unwrap_err();
-/// match &error {
-///     ConnectError::Fabric(failure) => println!("no server: {failure}"),
-///     ConnectError::NotServed(status) => println!("another program is served: {status}"),
-///     other => println!("{other}"),
-/// }
-/// # assert!(matches!(error, ConnectError::Fabric(_)), "{error}");
-/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -217,22 +190,6 @@ impl EngineError {
 
 /// A limit or the host keeps an engine or a core from starting. [`Error::source`] is the error of the
 /// operating system, if it was one.
-///
-/// ```
-/// use spinrpc::{Config, Engine, EngineError, HostError};
-/// use std::error::Error;
-///
-/// /// Returns true if the operating system refused something, and not a limit of the engine.
-/// fn is_of_system(error: &HostError) -> bool {
-///     error.source().is_some()
-/// }
-///
-/// match Engine::new(Config::default()) {
-///     Ok(engine) => assert!(engine.cores() > 0),
-///     Err(EngineError::Host(error)) if is_of_system(&error) => eprintln!("the system: {error}"),
-///     Err(error) => eprintln!("{error}"),
-/// }
-/// ```
 #[derive(Debug)]
 pub struct HostError {
     what: String,
@@ -262,21 +219,6 @@ impl Error for HostError {
 
 /// Another error that kept a connection from coming up, which every clone shares. It prints as that, and
 /// [`Error::source`] is the source of that: the error of the operating system, if it was one.
-///
-/// ```
-/// use spinrpc::{ConnectError, Failure, Program, Version, blocking};
-/// use std::error::Error;
-/// use std::io;
-///
-/// /// Kind of the system's error, if it was one.
-/// fn kind(failure: &Failure) -> Option<io::ErrorKind> {
-///     failure.source()?.downcast_ref::<io::Error>().map(io::Error::kind)
-/// }
-///
-/// let error = blocking::Client::connect("shm:no-such-server", Program(1), Version(1)).unwrap_err();
-/// let ConnectError::Fabric(failure) = error else { panic!("{error}") };
-/// println!("{failure} ({:?})", kind(&failure));
-/// ```
 #[derive(Clone, Debug)]
 pub struct Failure(Arc<dyn Error + Send + Sync>);
 

@@ -11,12 +11,6 @@ use std::thread::{Builder, JoinHandle};
 /// [`std::thread`] has the one CPU of its core, which polls there all the time. (A service's factory runs
 /// off that CPU, so that threads which it starts are free of it without this.) Never blocks.
 ///
-/// ```
-/// let helper = spinrpc::spawn_helper("compactor", || 6 * 7)?;
-/// assert_eq!(helper.join().unwrap(), 42);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
 /// # Errors
 /// The system has no thread. That the CPUs cannot be had is not an error: the thread then runs where it
 /// would have run without this.

@@ -93,18 +93,6 @@ impl ListenOptions {
     /// thread of all handshakes of the engine, and must not block. Over RDMA the peer is an address
     /// ([`Peer::Socket`]), and a stranger's request is rejected; over shared memory it is a process of this user or of
     /// root. Connections that exist stay.
-    ///
-    /// ```
-    /// use spinrpc::{Config, Engine, ListenOptions, Peer};
-    ///
-    /// let server = Engine::new(Config::default())?;
-    /// let options = ListenOptions::new().admit(|peer| match peer {
-    ///     Peer::Socket(address) => address.ip().to_canonical().is_loopback(),
-    ///     _ => true,
-    /// });
-    /// server.listen_with("shm:doc-listen-admit", &options)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn admit(self, admits: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         Self { admission: Some(Arc::new(admits)), ..self }

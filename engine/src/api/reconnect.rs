@@ -70,26 +70,6 @@ impl ConnectOptions {
     /// At most 4 slabs, all of which a connection in the place of a lost one is lent, too. In each connection they count
     /// in full toward the server's limits (`limits.peer_slab_mib`, `limits.peer_mib`), beyond
     /// which it refuses the connection. With `mem.bulk = "copy"` nothing is lent.
-    ///
-    /// ```no_run
-    /// use spinrpc::{CallSpec, Client, ConnectOptions, Engine, Procedure, Slab, SlabLayout, Token};
-    /// use std::error::Error;
-    ///
-    /// fn lend(engine: &Engine) -> Result<(Slab, ConnectOptions), Box<dyn Error>> {
-    ///     let slab = engine.slab(SlabLayout::new().block_bytes(256 << 10).blocks(8))?;
-    ///     let options = ConnectOptions::new().lend(&slab);
-    ///     Ok((slab, options))
-    /// }
-    ///
-    /// /// Sends a block; `Reply::take_argument` gives it back.
-    /// fn send(client: &Client, slab: &Slab) -> Result<(), Box<dyn Error>> {
-    ///     let mut block = slab.take(100_000).ok_or("no free block")?;
-    ///     // Or by a file: `file.read_exact_at(block.bytes_mut(), offset)`.
-    ///     block.bytes_mut().fill(3);
-    ///     client.call(Procedure(1), Token(0), &mut CallSpec::new().argument(block), |args| args.bulk())?;
-    ///     Ok(())
-    /// }
-    /// ```
     #[must_use]
     pub fn lend(mut self, slab: &Slab) -> Self {
         self.lent.push(slab.clone());
@@ -100,18 +80,6 @@ impl ConnectOptions {
     /// core, which it must not block. The end of the core itself is not one of them:
     /// [`ClientHandle::wait_up`](crate::ClientHandle::wait_up) tells. Clients of a core hear of events by
     /// [`ReplyHandler::on_event`](crate::ReplyHandler::on_event) instead.
-    ///
-    /// ```
-    /// use spinrpc::{ConnectOptions, ConnectionEvent, Negotiated, TransportVersion};
-    ///
-    /// let options = ConnectOptions::new().on_event(|event| {
-    ///     if let ConnectionEvent::Up { negotiated, .. } = event {
-    ///         let negotiated: &Negotiated = negotiated;
-    ///         println!("version two: {}", negotiated.version() == Some(TransportVersion::Two));
-    ///     }
-    /// });
-    /// # drop(options);
-    /// ```
     #[must_use]
     pub fn on_event(mut self, watch: impl Fn(&ConnectionEvent) + Send + Sync + 'static) -> Self {
         self.watcher = Some(Watcher(Arc::new(watch)));

@@ -189,23 +189,6 @@ impl Core {
     /// As [`Call::reverse_client`], for a connection that this core has accepted, and whose client
     /// has said that it takes calls in reverse.
     ///
-    /// ```
-    /// use spinrpc::{Client, ConnectionId, Core, NoReverse, Program, ReplyHandler, ReverseOptions, Version};
-    ///
-    /// /// Returns `None` until the other end has called.
-    /// fn call_back(
-    ///     core: &mut Core,
-    ///     connection: ConnectionId,
-    ///     handler: impl ReplyHandler + 'static,
-    /// ) -> Result<Option<Client>, NoReverse> {
-    ///     let (program, version) = (Program(0x2000_0002), Version(1));
-    ///     match core.reverse_client(connection, program, version, &ReverseOptions::new(), |_| handler) {
-    ///         Err(NoReverse::NotCalled) => Ok(None),
-    ///         made => made.map(Some),
-    ///     }
-    /// }
-    /// ```
-    ///
     /// # Errors
     /// [`NoReverse`] says why there is none.
     pub fn reverse_client<H: ReplyHandler + 'static>(

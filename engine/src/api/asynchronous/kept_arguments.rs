@@ -44,19 +44,6 @@ impl std::fmt::Debug for KeptArguments {
 impl Call<'_> {
     /// Takes the arguments out of the call, for a handler that reads them later: a copy of the message, which it allocates,
     /// and the registered memory of data items. [`Call::args`] is a reader at its end after that.
-    ///
-    /// ```
-    /// use spinrpc::{AcceptStatus, Call, KeptArguments};
-    ///
-    /// /// For `AsyncService::request`: the handler decodes.
-    /// fn request(call: &mut Call<'_>) -> Result<KeptArguments, AcceptStatus> {
-    ///     Ok(call.keep_args())
-    /// }
-    ///
-    /// fn number(mut arguments: KeptArguments) -> Result<u32, AcceptStatus> {
-    ///     arguments.args().u32().map_err(|_| AcceptStatus::GarbageArgs)
-    /// }
-    /// ```
     pub fn keep_args(&mut self) -> KeptArguments {
         let mut kept = KeptArguments::default();
         kept.keep(self.0.arguments.take());

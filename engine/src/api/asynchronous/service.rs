@@ -101,15 +101,6 @@ impl Results for () {
 }
 
 /// Results with registered data items.
-///
-/// ```
-/// use spinrpc::{Encoder, ReplyData, Results, WithData};
-///
-/// fn reply(data: ReplyData) -> impl Results {
-///     WithData(data, |results: &mut Encoder<'_>| results.bulk())
-/// }
-/// # let _ = reply(ReplyData::new());
-/// ```
 #[derive(Debug)]
 pub struct WithData<R>(pub ReplyData, pub R);
 
@@ -130,15 +121,6 @@ const _: () = assert!(DEFERRED_MAX <= SLOTS_MAX);
 /// [`Engine::serve`](crate::Engine::serve). Their memory is allocated now; later, only the handlers
 /// themselves allocate. The limit is at least 1, and at most 2048, which is as many calls as a core
 /// defers. A call that comes when it is reached has no handler ([`AsyncService::too_many`]).
-///
-/// ```
-/// use spinrpc::{AsyncService, CoreContext, Service, async_service};
-///
-/// /// For [`Engine::serve`](spinrpc::Engine::serve); the guide has a whole service.
-/// fn on_core(core: &CoreContext, service: impl AsyncService) -> impl Service {
-///     async_service(core, 256, service)
-/// }
-/// ```
 pub fn async_service<S: AsyncService>(
     core: &CoreContext,
     calls_max: usize,

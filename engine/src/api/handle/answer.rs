@@ -130,16 +130,6 @@ impl std::fmt::Debug for PendingCall {
 
 /// A successful answer, as long as it is kept. It counts as one of the core's calls in flight
 /// (`Config::handle_calls`) until it is dropped.
-///
-/// ```
-/// use spinrpc::{Answer, CallError, Decoder};
-///
-/// /// Two numbers, as the server has encoded them.
-/// fn size(mut answer: Answer) -> Result<(u32, u64), CallError> {
-///     let mut results: Decoder<'_> = answer.results();
-///     Ok((results.u32()?, results.u64()?))
-/// }
-/// ```
 pub struct Answer(Option<Box<HandleCall>>);
 
 impl Answer {

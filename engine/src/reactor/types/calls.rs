@@ -18,17 +18,6 @@ use std::time::Duration;
 
 /// Identifies a call that was started, for the [`Client`](crate::Client) that started it and its clones. It stays
 /// unique after the call has ended and over reconnects, until the client has started 2^32 more calls.
-///
-/// ```no_run
-/// # use spinrpc::{Backpressure, CallSpec, Client, Procedure, Token};
-/// # fn example(client: &Client) -> Result<(), Backpressure> {
-/// let call = client.call(Procedure(1), Token(7), &mut CallSpec::short(), |args| args.u32(20))?;
-/// if client.cancel(call).is_err() {
-///     // Its handler has been told, or is told in this turn.
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub(in crate::reactor) CallNumber);
 

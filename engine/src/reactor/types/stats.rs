@@ -7,16 +7,6 @@ use crate::sync::cache_lines::assert_alone;
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// Counters of a core since its start. Each number is consistent by itself; the copy as a whole may not be.
-        ///
-        /// ```
-        /// use spinrpc::{Config, Engine, StatsSnapshot};
-        ///
-        /// let engine = Engine::new(Config::default())?;
-        /// let stats: StatsSnapshot = engine.stats(0)?;
-        /// println!("{} calls sent, {} polls", stats.calls_sent, stats.polls);
-        /// assert!(engine.stats(usize::MAX).is_err(), "there is no such core");
-        /// # Ok::<(), spinrpc::EngineError>(())
-        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct StatsSnapshot { $($(#[doc = $doc])+ pub $name: u64,)+ }
