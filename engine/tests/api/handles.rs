@@ -274,16 +274,20 @@ fn tokio_awaits_many_calls_expect_all_answers() {
     let pair = Pair::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let sum = runtime.block_on(async {
-        let tasks: Vec<_> = (0..64_u32)
-            .map(|number| {
+        let tasks: Vec<_> = (0..CALLS as u32)
+            .map(|task| {
                 let client = pair.client.clone();
                 tokio::spawn(async move {
-                    let bytes = number.to_be_bytes();
-                    let encode = |args: &mut Encoder<'_>| args.opaque(&bytes);
-                    let pending = client.start_when_free(ECHO, CallSpec::short(), encode).await;
-                    let mut answer = pending.unwrap().await.unwrap();
-                    let bytes = answer.results().opaque(4).unwrap().try_into().unwrap();
-                    u32::from_be_bytes(bytes)
+                    let mut sum = 0;
+                    for number in 4 * task..4 * task + 4 {
+                        let bytes = number.to_be_bytes();
+                        let encode = |args: &mut Encoder<'_>| args.opaque(&bytes);
+                        let pending = client.start(ECHO, CallSpec::short(), encode);
+                        let mut answer = pending.unwrap().await.unwrap();
+                        let bytes = answer.results().opaque(4).unwrap().try_into().unwrap();
+                        sum += u32::from_be_bytes(bytes);
+                    }
+                    sum
                 })
             })
             .collect();

@@ -14,7 +14,6 @@ pub mod free_list;
 pub mod handoff;
 mod lock;
 pub mod ring;
-pub mod wait_list;
 pub mod words;
 
 #[cfg(all(test, loom))]

@@ -1,5 +1,5 @@
-//! Models of the ring, the idle handshake, the bell, the free list, the handoff, the queue of boxes and the tasks that wait,
-//! run through every interleaving.
+//! Models of the ring, the idle handshake, the bell, the free list, the handoff and the queue of boxes, run through every
+//! interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p spinrpc-fabric --release --lib loom`
 //!
@@ -17,7 +17,6 @@ use super::ring::{
     CONTROL_WORDS, Consumer, Look, ORDER_BYTES, Producer, PushError, RingPlace, SLOT_MESSAGE_AT,
     SLOT_WORDS, SlotImage,
 };
-use super::wait_list::Waiting;
 use super::words::{
     CheckedSlots, HeapWords, LINE_REST_WORDS, LINE_WORDS, PADDED_WORDS, Words, head_of,
 };
@@ -505,45 +504,5 @@ fn loom_two_consumers_expect_each_box_at_one_of_them() {
         let rest = take_flag(&queue, &flags);
         assert_eq!(here + there + rest, 2);
         assert!(flags.iter().all(|flag| flag.load(Ordering::Relaxed)));
-    });
-}
-
-/// Notes that its task was woken.
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl std::task::Wake for Woken {
-    fn wake(self: std::sync::Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A place is given back while two tasks look for one, of which the first gives up: the other one finds it, or is woken.
-#[test]
-fn loom_a_task_that_waits_is_woken_or_finds_what_was_freed() {
-    bounded(|| {
-        let shared = Arc::new((FreeList::full(0, 1), Waiting::default()));
-        let place = shared.0.take().unwrap();
-        let giver = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                shared.0.give(place);
-                fence(Ordering::SeqCst);
-                shared.1.wake_one();
-            })
-        };
-        let (list, waiting) = &*shared;
-        let woken = [(); 2].map(|()| std::sync::Arc::new(Woken::default()));
-        let [first, second] = woken.clone().map(std::task::Waker::from);
-        let given_up = waiting.register(None, &first);
-        let number = waiting.register(None, &second);
-        fence(Ordering::SeqCst);
-        let is_found = list.take().is_some();
-        if !waiting.remove(given_up) {
-            waiting.wake_one();
-        }
-        giver.join().unwrap();
-        assert!(is_found || woken[1].0.load(Ordering::Relaxed), "it waits for ever");
-        assert!(is_found || !waiting.remove(number) && list.take().is_some());
     });
 }

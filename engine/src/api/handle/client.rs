@@ -4,7 +4,6 @@ use super::answer::PendingCall;
 use super::call::{Destination, OnAnswer, Ticket};
 use super::pool::{CallGuard, Called, Order, Pool, When};
 use super::queue::AnswerQueue;
-use super::wait_for_memory::Room;
 use crate::api::client::{Token, credential_of};
 use crate::api::client_state::ConnectTo;
 use crate::api::codec::{Decoder, Encoder};
@@ -105,7 +104,6 @@ impl Connection {
 ///
 /// * [`ClientHandle::call`] blocks the thread;
 /// * [`ClientHandle::start`] returns a [`PendingCall`], which is a [`Future`] and can be waited for;
-///   [`ClientHandle::start_when_free`] waits for room before;
 /// * [`ClientHandle::start_to_queue`] has it put into an [`AnswerQueue`], which an event loop can watch;
 /// * [`ClientHandle::start_on_core`] has a function run on the core.
 ///
@@ -223,56 +221,14 @@ impl ClientHandle {
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<PendingCall, Backpressure> {
-        let claimed = CallGuard::new(&self.0.pool)?;
-        self.call_claimed(claimed, procedure, spec, encode)
-    }
-
-    #[inline]
-    fn call_claimed(
-        &self,
-        claimed: CallGuard,
-        procedure: Procedure,
-        spec: CallSpec,
-        encode: impl FnOnce(&mut Encoder<'_>),
-    ) -> Result<PendingCall, Backpressure> {
         let (mut ticket, deadline) = (None, spec.deadline);
-        let was_parked = self.order(claimed, procedure, spec, encode, |own| {
+        let was_parked = self.order(procedure, spec, encode, |own| {
             ticket = Some(Arc::clone(own));
             Destination::Holder
         })?;
         let ticket = ticket.ok_or(Backpressure::Down)?;
         let end = ticket.pool.end_without_core(deadline);
         Ok(PendingCall::new(ticket, was_parked, end))
-    }
-
-    /// As [`ClientHandle::start`], but waits while as many calls are in flight as the core takes (`Config::handle_calls`),
-    /// instead of returning [`Backpressure::TooManyCalls`]. Nothing is encoded or sent before; dropped while it waits, the
-    /// future does nothing. It does not depend on a runtime. It waits for as long as it takes, or until the handle is closed: the
-    /// deadline of the call begins when it has started, and a task that keeps answers of its own while it waits may wait for
-    /// itself.
-    ///
-    /// ```
-    /// use spinrpc::{CallError, CallSpec, ClientHandle, Procedure};
-    ///
-    /// /// For many tasks at once, however many calls the core takes.
-    /// async fn double(client: &ClientHandle, number: u32) -> Result<u32, CallError> {
-    ///     let call = client.start_when_free(Procedure(1), CallSpec::short(), |args| args.u32(number));
-    ///     let mut answer = call.await?.await?;
-    ///     Ok(answer.results().u32()?)
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`ClientHandle::start`], except for [`Backpressure::TooManyCalls`]; [`Backpressure::Down`] also if the handle was
-    /// closed.
-    pub async fn start_when_free(
-        &self,
-        procedure: Procedure,
-        spec: CallSpec,
-        encode: impl FnOnce(&mut Encoder<'_>),
-    ) -> Result<PendingCall, Backpressure> {
-        let claimed = Room::new(&self.0.pool, &self.0.is_closed).await?;
-        self.call_claimed(claimed, procedure, spec, encode)
     }
 
     /// As [`ClientHandle::start`]: the answer comes to `queue`, with this token.
@@ -288,8 +244,7 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let place = queue.reserve()?;
-        let claimed = CallGuard::new(&self.0.pool)?;
-        self.order(claimed, procedure, spec, encode, |_| place.destination(token)).map(drop)
+        self.order(procedure, spec, encode, |_| place.destination(token)).map(drop)
     }
 
     /// As [`ClientHandle::start`]: `on_answer` runs on the core's thread with the answer, where it holds up all
@@ -307,22 +262,20 @@ impl ClientHandle {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<(), Backpressure> {
         let on_answer = Arc::clone(on_answer);
-        let claimed = CallGuard::new(&self.0.pool)?;
-        self.order(claimed, procedure, spec, encode, |_| Destination::Core(on_answer, token))
-            .map(drop)
+        self.order(procedure, spec, encode, |_| Destination::Core(on_answer, token)).map(drop)
     }
 
     /// Returns true if the core was parked.
     #[inline]
     fn order(
         &self,
-        mut claimed: CallGuard,
         procedure: Procedure,
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
         to: impl FnOnce(&Arc<Ticket>) -> Destination,
     ) -> Result<bool, Backpressure> {
         let Shared { number, pool, .. } = &*self.0;
+        let mut claimed = CallGuard::new(pool)?;
         claimed.write(|call| {
             (call.client, call.procedure) = (*number, procedure);
             call.spec.replace(spec);
@@ -390,8 +343,6 @@ impl ClientHandle {
         // Relaxed: the first one orders it.
         if !is_closed.swap(true, Ordering::Relaxed) {
             pool.order(Order::Close { client: *number, when: When::AtOnce });
-            // After the fence in there.
-            pool.waiting.wake_all();
         }
     }
 }

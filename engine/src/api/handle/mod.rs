@@ -2,8 +2,8 @@
 //!
 //! A call is written by the thread that starts it, into recycled memory: from the free entries of
 //! the core's [`pool`] to the core, which starts the call, and with the answer back to the thread
-//! that waits. No step locks but [`wait_for_memory`], where tasks wait if all memory is in use, and none allocates once the memory is as long as the calls are. Calls
-//! that the core cannot start at once, for lack of credits or of a connection, wait there in order.
+//! that waits. No step locks, and none allocates once the memory is as long as the calls are. Calls that
+//! the core cannot start at once, for lack of credits or of a connection, wait there in order.
 //! [`core`] is the core's side, and the only one that touches clients; everything else here runs on
 //! other threads. Used by the dispatch and the runtime.
 
@@ -13,7 +13,6 @@ mod client;
 pub(super) mod core;
 pub(super) mod pool;
 mod queue;
-mod wait_for_memory;
 
 pub use answer::{Answer, PendingCall};
 pub use call::OnAnswer;

@@ -11,7 +11,6 @@ use crate::reactor::types::calls::Deadline;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sync::box_queue::{BoxQueue, Item};
 use crate::sync::free_list::FreeList;
-use crate::sync::wait_list::Waiting;
 use crate::sys::journal::event;
 use crossbeam::atomic::AtomicCell;
 use crossbeam::queue::ArrayQueue;
@@ -63,7 +62,6 @@ pub(in crate::api) struct Pool {
     core: OnceLock<ThreadId>,
     /// The thread that refuses orders after the end of the core.
     refuser: AtomicCell<Option<ThreadId>>,
-    pub(super) waiting: Waiting,
 }
 
 /// Orders of one kind that the core has not come to yet, and how many there may be.
@@ -121,7 +119,6 @@ impl Pool {
             is_announced,
             core,
             refuser: AtomicCell::new(None),
-            waiting: Waiting::default(),
         }
     }
 
@@ -201,8 +198,6 @@ impl Pool {
         let Some(queues) = self.queues.get() else { return };
         queues.give(call);
         self.go_on_closing();
-        // After the fence in there.
-        self.waiting.wake_one();
     }
 
     /// Orders the core to start a call. Returns true if the core was parked.
@@ -319,7 +314,6 @@ impl Pool {
             return;
         }
         self.refuse_all();
-        self.waiting.wake_all();
         // Calls hold their pool: without this neither would ever go.
         while let Some(call) = self.queues.get().and_then(Queues::take) {
             drop(call);
