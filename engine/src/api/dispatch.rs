@@ -91,7 +91,7 @@ impl Dispatch {
         #[cfg(feature = "gss")] gss: Arc<GssCore>,
     ) -> Self {
         let (clients, connecting) = (Vec::new(), Vec::new());
-        let reverse = Reverse::new(Rc::clone(&ops), handles.pool());
+        let reverse = Reverse::new(Rc::clone(&ops));
         let contained = |ServiceEntry { program, version, service }| {
             ContainedService::new(Rc::clone(&ops), (program, version), service)
         };
@@ -200,13 +200,7 @@ impl Dispatch {
     fn poll_handles(&mut self) -> Progress {
         let mut events = 0;
         while let Some(Opening { to, link, handler }) = self.handles.take_orders(&mut events) {
-            match (to, link.conn()) {
-                (Some(to), _) => self.connect(link, handler, &to.address, &to.options),
-                (None, Some(conn)) => {
-                    self.place(conn, ClientEntry::in_reverse(link, handler, conn));
-                }
-                (None, None) => {}
-            }
+            self.connect(link, handler, &to.address, &to.options);
         }
         self.handles.go_on(events)
     }

@@ -6,8 +6,6 @@ use super::call::Call;
 use super::client::{Client, Link, LinkState, ReplyHandler};
 use super::client_state::ClientEntry;
 use super::core::Core;
-use super::handle::ClientHandle;
-use super::handle::pool::{Called, Pool};
 use super::service::ConnectionId;
 use crate::fabric::ConnId;
 use crate::reactor::NoReverse;
@@ -15,7 +13,6 @@ use crate::reactor::state::core::CoreCell;
 use spinrpc_proto::ids::{Program, Version};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Options for calls from a server to a client; see [`Call::reverse_client`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,29 +43,12 @@ impl ReverseOptions {
 /// Makes clients in reverse, and keeps them until the dispatch takes them over.
 pub(super) struct Reverse {
     ops: Rc<CoreCell>,
-    /// For those that other threads use.
-    pool: Arc<Pool>,
     made: RefCell<Vec<ClientEntry>>,
 }
 
 impl Reverse {
-    pub(super) fn new(ops: Rc<CoreCell>, pool: Arc<Pool>) -> Rc<Self> {
-        Rc::new(Self { ops, pool, made: RefCell::default() })
-    }
-
-    fn handle(
-        &self,
-        conn: ConnId,
-        called: Called,
-        options: &ReverseOptions,
-    ) -> Result<ClientHandle, NoReverse> {
-        let number = self.pool.take_announced_handle().ok_or(NoReverse::TooManyHandles)?;
-        if let Err(refused) = self.ops.begin_reverse(conn, options.is_inline) {
-            self.pool.give_handle(number);
-            return Err(refused);
-        }
-        let memory = self.ops.exposed_memory(conn);
-        Ok(ClientHandle::in_reverse((number, &self.pool), (conn, called), memory))
+    pub(super) fn new(ops: Rc<CoreCell>) -> Rc<Self> {
+        Rc::new(Self { ops, made: RefCell::default() })
     }
 
     fn client<H: ReplyHandler + 'static>(
@@ -151,38 +131,6 @@ impl Call<'_> {
     ) -> Result<Client, NoReverse> {
         self.0.home.reverse.client(self.connection().0, (program, version), options, make)
     }
-
-    /// As [`Call::reverse_client`], for any thread. Dropped it leaves the connection alone, and its place taken;
-    /// [`ClientHandle::close`] closes the connection for both directions. Not with [`ClientHandle::call`] on the thread of
-    /// the core.
-    ///
-    /// ```
-    /// use spinrpc::{Call, CallError, CallSpec, ClientHandle, NoReverse, Procedure, Program};
-    /// use spinrpc::{ReverseOptions, Version};
-    /// use std::thread;
-    ///
-    /// /// Tells the caller of something later, from another thread.
-    /// fn tell(call: &Call<'_>, number: u32) -> Result<(), NoReverse> {
-    ///     let (program, version) = (Program(0x2000_0002), Version(1));
-    ///     let client: ClientHandle = call.reverse_handle(program, version, &ReverseOptions::new())?;
-    ///     thread::spawn(move || -> Result<(), CallError> {
-    ///         let call = client.start(Procedure(1), CallSpec::short(), |args| args.u32(number))?;
-    ///         call.wait().map(drop)
-    ///     });
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// [`NoReverse`] says why there is none.
-    pub fn reverse_handle(
-        &self,
-        program: Program,
-        version: Version,
-        options: &ReverseOptions,
-    ) -> Result<ClientHandle, NoReverse> {
-        self.0.home.reverse.handle(self.connection().0, (program, version), options)
-    }
 }
 
 impl Core {
@@ -200,20 +148,5 @@ impl Core {
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, NoReverse> {
         self.driver.dispatch.reverse.client(connection.0, (program, version), options, make)
-    }
-
-    /// As [`Call::reverse_handle`], for a connection that this core has accepted, and whose client has said that it takes
-    /// calls in reverse.
-    ///
-    /// # Errors
-    /// [`NoReverse`] says why there is none.
-    pub fn reverse_handle(
-        &mut self,
-        connection: ConnectionId,
-        program: Program,
-        version: Version,
-        options: &ReverseOptions,
-    ) -> Result<ClientHandle, NoReverse> {
-        self.driver.dispatch.reverse.handle(connection.0, (program, version), options)
     }
 }

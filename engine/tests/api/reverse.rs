@@ -2,7 +2,6 @@
 //! the forward direction and without either waiting for the other.
 
 use crate::common::prelude::*;
-use std::sync::mpsc;
 
 /// Calls in reverse at a time.
 const REVERSE: usize = 3;
@@ -628,106 +627,4 @@ fn drain_a_client_expect_its_deferred_calls_in_reverse_answered() {
     pair.until("the end", |_| draining.is_finished());
     assert_eq!(draining.join().unwrap(), 0);
 }
-
-/// Hands a handle for calls in reverse to the test, of each connection that calls.
-struct GivesHandles(mpsc::Sender<Result<ClientHandle, NoReverse>>);
-
-impl Service for GivesHandles {
-    fn call(&mut self, call: Call<'_>) {
-        if call.procedure() == ECHO {
-            let handle = call.reverse_handle(PROGRAM, VERSION, &ReverseOptions::new());
-            self.0.send(handle).unwrap();
-        }
-        call.reply(|_| {});
-    }
-}
-
-/// The first call in reverse goes alone: it waits for nothing but its own answer.
-#[test]
-fn any_thread_calls_in_reverse_by_a_handle() {
-    let raw = small_with(|raw| (raw.rpc.reverse_calls, raw.limits.conns) = (REVERSE as u64, 2));
-    let config = valid(raw);
-    let [here, there] = [(); 2].map(|()| Engine::new(config.clone()).unwrap());
-    let shared = crate::common::serve(&here);
-    let (sender, handles) = mpsc::channel();
-    there.serve(PROGRAM, VERSION, move |_| GivesHandles(sender.clone())).unwrap();
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let running = [there.start().unwrap(), here.start().unwrap()];
-    // More connections than numbers for handles, the last one of which ends while a call waits.
-    for round in 0..5_u32 {
-        let client = here.connect(0, &address, PROGRAM, VERSION, &taking()).unwrap();
-        let ask = || client.start(ECHO, CallSpec::short(), |_| {}).unwrap().wait().map(drop);
-        ask().unwrap();
-        let handle = handles.recv_timeout(LIMIT).unwrap().unwrap();
-        ask().unwrap();
-        assert_eq!(handles.recv_timeout(LIMIT).unwrap().err(), Some(NoReverse::Taken));
-        assert!(handle.is_up());
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let handle = handle.clone();
-                scope.spawn(move || {
-                    let bytes = pattern(thread, 100);
-                    let echo = |args: &mut spinrpc::Encoder<'_>| args.opaque(&bytes);
-                    let read = |results: &mut Decoder<'_>| results.opaque(200).map(<[u8]>::to_vec);
-                    assert_eq!(handle.call(ECHO, echo, read).unwrap(), bytes);
-                });
-            }
-        });
-        let waits = handle.start(LATER, CallSpec::short(), |args| args.u32(round)).unwrap();
-        wait_until("the call", || shared.waiting() == 1);
-        if round % 2 == 0 {
-            drop((waits, handle));
-            // It leaves the connection alone.
-            ask().unwrap();
-            assert!(client.is_up() && handles.recv_timeout(LIMIT).unwrap().is_err());
-        } else {
-            client.close();
-            assert!(matches!(waits.wait(), Err(CallError::Disconnected(_))));
-            wait_until("the end", || !handle.is_up());
-            assert!(matches!(handle.wait_up(LIMIT), Err(ConnectError::Down)));
-        }
-        drop(shared.pop());
-        drop(client);
-        wait_until("the end", || there.stats(0).unwrap().connections_closed > round.into());
-    }
-    [here, there].iter().for_each(Engine::shutdown);
-    running.into_iter().for_each(|running| running.join().unwrap());
-}
-
-/// Calls its caller, and answers when that has.
-struct CallsBack;
-
-impl AsyncService for CallsBack {
-    type Request = Result<ClientHandle, NoReverse>;
-    type Reply = ();
-
-    fn request(&self, call: &mut Call<'_>) -> Result<Self::Request, AcceptStatus> {
-        Ok(call.reverse_handle(PROGRAM, VERSION, &ReverseOptions::new()))
-    }
-
-    async fn call(self: Rc<Self>, handle: Self::Request) -> Result<(), AcceptStatus> {
-        let handle = handle.map_err(|_| AcceptStatus::SystemErr)?;
-        let answer = handle.start(ECHO, CallSpec::short(), |args| args.opaque(b"back"));
-        let answer = answer.map_err(|_| AcceptStatus::SystemErr)?.await;
-        answer.map(drop).map_err(|_| AcceptStatus::SystemErr)
-    }
-}
-
-/// Such a core takes orders from other threads before it has read in its mail that there are handles.
-#[test]
-fn the_first_handle_of_a_core_that_polls_a_service_gets_its_answer() {
-    let config = valid(small_with(|raw| raw.rpc.reverse_calls = REVERSE as u64));
-    let [here, there] = [(); 2].map(|()| Engine::new(config.clone()).unwrap());
-    crate::common::serve(&here);
-    there.serve(PROGRAM, VERSION, |core| async_service(core, 4, CallsBack)).unwrap();
-    let address = unique_address();
-    there.listen(&address).unwrap();
-    let running = [there.start().unwrap(), here.start().unwrap()];
-    let client = here.connect(0, &address, PROGRAM, VERSION, &taking()).unwrap();
-    let spec = CallSpec::short().deadline(LIMIT);
-    let answer = client.start(ECHO, spec, |_| {}).unwrap();
-    answer.wait().unwrap();
-    [here, there].iter().for_each(Engine::shutdown);
-    running.into_iter().for_each(|running| running.join().unwrap());
-}
+use crate::common::prelude::*;

@@ -2,13 +2,12 @@
 
 use super::answer::PendingCall;
 use super::call::{Destination, OnAnswer, Ticket};
-use super::pool::{CallGuard, Called, Order, Pool, When};
+use super::pool::{CallGuard, Order, Pool, When};
 use super::queue::AnswerQueue;
 use crate::api::client::{Token, credential_of};
 use crate::api::client_state::ConnectTo;
 use crate::api::codec::{Decoder, Encoder};
 use crate::api::errors::{CallError, ConnectError};
-use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool, ExposedBulk};
 use crate::reactor::{Backpressure, CallSpec};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -96,8 +95,7 @@ impl Connection {
 
 /// A client for threads other than cores: calls go over one connection of a core
 /// ([`Engine::connect`](crate::Engine::connect)), from any thread at any time. Clones are the same
-/// client; when the last one is dropped the connection is closed, as soon as its calls have ended. One for calls in
-/// reverse ([`Call::reverse_handle`](crate::Call::reverse_handle)) leaves the connection to the client that made it.
+/// client; when the last one is dropped the connection is closed, as soon as its calls have ended.
 ///
 /// A call is started by its core, in order of its thread's calls: at once, or when the connection
 /// is up and the server grants a credit. The way of the answer is chosen with each call:
@@ -161,18 +159,6 @@ impl ClientHandle {
         let connection = Arc::default();
         pool.order_first(Order::Connect(number, Box::new((to, Arc::clone(&connection)))));
         Ok(Self::new(number, pool, connection))
-    }
-
-    /// Tells the core, on its own thread, that a client of this number makes calls in reverse.
-    pub(in crate::api) fn in_reverse(
-        (number, pool): (u32, &Arc<Pool>),
-        (conn, called): (ConnId, Called),
-        memory: Option<BulkPool>,
-    ) -> Self {
-        let connection = Arc::<Connection>::default();
-        connection.change(State::Up(memory));
-        pool.order(Order::Reverse(number, Box::new((conn, called, Arc::clone(&connection)))));
-        Self::new(number, pool, connection)
     }
 
     fn new(number: u32, pool: &Arc<Pool>, connection: Arc<Connection>) -> Self {

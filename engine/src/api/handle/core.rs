@@ -2,15 +2,14 @@
 
 use super::call::{Destination, HandleCall, give_back};
 use super::client::{Connection, State};
-use super::pool::{self, Called, Order, Ordered, Pool, When};
+use super::pool::{self, Order, Ordered, Pool, When};
 use super::queue::Queued;
-use crate::api::client::{Client, Link, LinkState, Reply, ReplyHandler, Token};
+use crate::api::client::{Client, Link, Reply, ReplyHandler, Token};
 use crate::api::client_state::ConnectTo;
 use crate::api::errors::CallError;
 use crate::api::reconnect::Watcher;
 use crate::api::service::ConnectionEvent;
 use crate::config::Config;
-use crate::fabric::ConnId;
 use crate::mem::BulkPool;
 use crate::reactor::in_flight::panic_log::{HandlerKind, PanicPlace};
 use crate::reactor::state::core::CoreCell;
@@ -37,9 +36,9 @@ type Answered = RefCell<Vec<Box<HandleCall>>>;
 /// Turns without an answer for a queue after which the queue that was last in use is let go.
 const TURNS_KEPT: u32 = 64;
 
-/// A handle's connection that is to be made, or one that is there, for calls in reverse.
+/// A handle's connection that is to be made.
 pub(in crate::api) struct Opening {
-    pub(in crate::api) to: Option<ConnectTo>,
+    pub(in crate::api) to: ConnectTo,
     pub(in crate::api) link: Rc<Link>,
     pub(in crate::api) handler: Box<dyn ReplyHandler>,
 }
@@ -63,8 +62,8 @@ pub(in crate::api) struct HandleCore {
     idle_turns: u32,
     /// Numbers of the clients that have calls waiting.
     behind: Vec<u32>,
-    /// Numbers of the clients without handles. One in reverse is among them when its connection has gone, too.
-    forgotten: Rc<RefCell<Vec<u32>>>,
+    /// Numbers of the clients without handles.
+    forgotten: Vec<u32>,
     next_look: Duration,
 }
 
@@ -78,8 +77,6 @@ struct HandleClient {
     started: Rc<Cell<usize>>,
     /// Reason why the first waiting call was not started.
     refusal: Cell<Backpressure>,
-    /// For a client in reverse: true when it has no handle any more, while its connection is there.
-    outlives_handle: Option<Rc<Cell<bool>>>,
 }
 
 /// Something that waits for the calls before it to be started.
@@ -106,11 +103,6 @@ fn refuse(ops: &CoreCell, call: Box<HandleCall>, why: Backpressure) {
 }
 
 impl HandleCore {
-    /// The memory of calls, for clients that are made on the core.
-    pub(in crate::api) fn pool(&self) -> Arc<Pool> {
-        Arc::clone(&self.pool)
-    }
-
     pub(in crate::api) fn new(
         pool: Arc<Pool>,
         ops: Rc<CoreCell>,
@@ -130,7 +122,7 @@ impl HandleCore {
             queue: None,
             idle_turns: 0,
             behind: Vec::new(),
-            forgotten: Rc::default(),
+            forgotten: Vec::new(),
             next_look: Duration::ZERO,
         }
     }
@@ -191,10 +183,9 @@ impl HandleCore {
                 let (ops, reconnects) = (Rc::clone(&self.ops), to.options.reconnect.is_some());
                 let link = Link::new(ops, to.program, to.version, reconnects);
                 let watcher = to.options.watcher.clone();
-                let handler = self.open(number, (&link, connection), watcher, None);
-                return Some(Opening { to: Some(to), link, handler });
+                let handler = self.open(number, (&link, connection), watcher);
+                return Some(Opening { to, link, handler });
             }
-            Order::Reverse(number, order) => return self.open_in_reverse(number, *order),
             Order::Credential { client, flavor, body } => self.set_credential(client, flavor, body),
             Order::Close { client, when } => self.close(client, when),
         }
@@ -240,31 +231,10 @@ impl HandleCore {
         if !self.behind.is_empty() {
             self.ops.look_after(LOOK_EVERY);
         }
-        if !self.forgotten.borrow().is_empty() {
+        if !self.forgotten.is_empty() {
             self.close_forgotten();
         }
         Progress { events, is_waiting: false }
-    }
-
-    /// `None` if the connection has gone since the handle was made.
-    fn open_in_reverse(
-        &mut self,
-        number: u32,
-        (conn, (program, version), connection): (ConnId, Called, Arc<Connection>),
-    ) -> Option<Opening> {
-        // A service that polls takes this order before the letter that announces the first handle.
-        if self.in_flight.borrow().is_empty() {
-            self.attach();
-        }
-        let link = Link::up(Rc::clone(&self.ops), program, version, conn);
-        let is_there = self.ops.lane_of(conn).is_some();
-        if !is_there {
-            link.lose(LinkState::Down);
-            connection.change(State::Down);
-        }
-        let outlives_handle = Some(Rc::default());
-        let handler = self.open(number, (&link, connection), None, outlives_handle);
-        is_there.then_some(Opening { to: None, link, handler })
     }
 
     fn open(
@@ -272,7 +242,6 @@ impl HandleCore {
         number: u32,
         (link, connection): (&Rc<Link>, Arc<Connection>),
         watcher: Option<Watcher>,
-        outlives_handle: Option<Rc<Cell<bool>>>,
     ) -> Box<dyn ReplyHandler> {
         // As the memory of a core, it is the same for all its connections.
         drop(connection.memory.set(self.memory.clone()));
@@ -285,11 +254,6 @@ impl HandleCore {
             started: Rc::clone(&started),
             connection: Arc::clone(&connection),
             watcher,
-            left: outlives_handle.clone().map(|has_no_handle| ReverseTeardown {
-                has_no_handle,
-                forgotten: Rc::clone(&self.forgotten),
-                number,
-            }),
         });
         let place = number as usize;
         if self.clients.len() <= place {
@@ -302,7 +266,6 @@ impl HandleCore {
             waiting: VecDeque::new(),
             started,
             refusal: Cell::new(Backpressure::Connecting),
-            outlives_handle,
         });
         handler
     }
@@ -393,16 +356,10 @@ impl HandleCore {
     }
 
     fn close(&mut self, number: u32, when: When) {
-        let forgotten = Rc::clone(&self.forgotten);
         match (when, self.client(number)) {
             (When::AtOnce, Some(client)) => client.client.close(),
             (When::AtOnce, None) => {}
-            (When::Forgotten, Some(HandleClient { outlives_handle: Some(it), connection, .. }))
-                if !connection.is_over() =>
-            {
-                it.set(true);
-            }
-            (When::Forgotten, _) => forgotten.borrow_mut().push(number),
+            (When::Forgotten, _) => self.forgotten.push(number),
         }
     }
 
@@ -410,8 +367,7 @@ impl HandleCore {
     /// connection has gone, so that there are never more connections than numbers.
     fn close_forgotten(&mut self) {
         let Self { forgotten, clients, pool, .. } = self;
-        // A handler is not told of anything meanwhile.
-        forgotten.borrow_mut().retain(|number| {
+        forgotten.retain(|number| {
             let place = clients.get_mut(*number as usize);
             let is_over = place.is_none_or(|place| {
                 let is_over = place.as_mut().is_none_or(HandleClient::end);
@@ -545,15 +501,6 @@ struct Replies {
     started: Rc<Cell<usize>>,
     connection: Arc<Connection>,
     watcher: Option<Watcher>,
-    /// Of a client in reverse.
-    left: Option<ReverseTeardown>,
-}
-
-/// A client in reverse lives as long as its connection or its handle.
-struct ReverseTeardown {
-    has_no_handle: Rc<Cell<bool>>,
-    forgotten: Rc<RefCell<Vec<u32>>>,
-    number: u32,
 }
 
 impl ReplyHandler for Replies {
@@ -583,14 +530,7 @@ impl ReplyHandler for Replies {
             ConnectionEvent::ConnectFailed { error } => {
                 self.connection.change(State::Failed(error.clone()))
             }
-            ConnectionEvent::Down { .. } => {
-                self.connection.change(State::Down);
-                if let Some(left) = &self.left
-                    && left.has_no_handle.get()
-                {
-                    left.forgotten.borrow_mut().push(left.number);
-                }
-            }
+            ConnectionEvent::Down { .. } => self.connection.change(State::Down),
         }
         if let Some(watcher) = &self.watcher {
             watcher.tell(event);

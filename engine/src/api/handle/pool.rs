@@ -4,7 +4,6 @@ use super::call::{HandleCall, give_back};
 use super::client::{Connection, State};
 use crate::api::client_state::ConnectTo;
 use crate::config::Config;
-use crate::fabric::ConnId;
 use crate::reactor::Backpressure;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
 use crate::reactor::types::calls::Deadline;
@@ -14,7 +13,6 @@ use crate::sync::free_list::FreeList;
 use crate::sys::journal::event;
 use crossbeam::atomic::AtomicCell;
 use crossbeam::queue::ArrayQueue;
-use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rpc::AuthFlavor;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
@@ -24,15 +22,11 @@ use std::time::Instant;
 pub(in crate::api) enum Order {
     /// Connect the client of the handle with this number.
     Connect(u32, Box<(ConnectTo, Arc<Connection>)>),
-    /// The client of the handle with this number makes calls in reverse.
-    Reverse(u32, Box<(ConnId, Called, Arc<Connection>)>),
     /// Call with this credential from now on.
     Credential { client: u32, flavor: AuthFlavor, body: Box<[u8]> },
     /// Close the connection of a handle.
     Close { client: u32, when: When },
 }
-
-pub(in crate::api) type Called = (Program, Version);
 
 /// Calls to start, other wishes, and numbers of calls to give up if their callers have gone.
 pub(super) type Ordered = Item<HandleCall, Order>;
@@ -255,30 +249,15 @@ impl Pool {
     /// The same for the first order of a handle, to a core that may not look for any yet.
     pub(in crate::api) fn order_first(&self, order: Order) {
         self.order(order);
+        // Relaxed: the letter is ordered by the mailbox, and a second one does no harm.
+        if self.is_announced.load(Ordering::Relaxed) {
+            return;
+        }
         // A full mailbox is being read: the letter finds room soon.
-        while !self.announce() {
+        while self.inbox.post(Mail::Orders).is_err() {
             thread::yield_now();
         }
-    }
-
-    /// Tells the core that there are orders, or will be. Returns false if its mailbox is full.
-    fn announce(&self) -> bool {
-        // Relaxed: the letter is ordered by the mailbox, and a second one does no harm.
-        let is_announced =
-            self.is_announced.load(Ordering::Relaxed) || self.inbox.post(Mail::Orders).is_ok();
-        self.is_announced.store(is_announced, Ordering::Relaxed);
-        is_announced
-    }
-
-    /// Takes a number for a handle whose first order the thread of the core itself sends, with [`Pool::order`]: it cannot
-    /// wait for room in its own mailbox.
-    pub(in crate::api) fn take_announced_handle(self: &Arc<Self>) -> Option<u32> {
-        let number = self.take_handle()?;
-        if self.announce() {
-            return Some(number);
-        }
-        self.give_handle(number);
-        None
+        self.is_announced.store(true, Ordering::Relaxed);
     }
 
     /// True if there are orders; the core asks.
@@ -363,7 +342,6 @@ pub(super) fn refuse(order: Ordered) {
         Item::Main(call) => call.lose(false),
         Item::Other(order) => match *order {
             Order::Connect(_, order) => order.1.change(State::Down),
-            Order::Reverse(_, order) => order.2.change(State::Down),
             Order::Credential { .. } | Order::Close { .. } => {}
         },
         Item::Number(_) => {}

@@ -81,9 +81,6 @@ pub enum NoReverse {
     /// The connection is down.
     #[error("the connection is down")]
     Down,
-    /// As many connections of handles are there as the core takes (`limits.conns`).
-    #[error("the core takes no more connections of handles: see limits.conns")]
-    TooManyHandles,
 }
 
 /// Client that the application of a server has on a connection, for reverse calls.
