@@ -266,30 +266,29 @@ fn a_core_that_hangs_in_a_handler_is_seen_to() {
 #[test]
 fn receive_what_is_no_request_expect_an_error_and_the_next_one_answered() {
     let asked = Asked::start();
-    let mut stream = BufReader::new(asked.connect());
     for wrong in [
         &b""[..],
         b"snapshots",
         b"snapshot x",
         b"snapshot 1 2",
         b"idle",
+        b"idle x",
         b"\xff\xfe\0",
         b"{\"a\":1}",
     ] {
+        let mut stream = BufReader::new(asked.connect());
         stream.get_mut().write_all(&[wrong, b"\n"].concat()).unwrap();
         let answer = line(&mut stream);
         assert!(answer.starts_with("{\"error\":\""), "{wrong:?}: {answer}");
     }
-    // A request comes byte by byte, and several come at a time: each is answered once, in order.
-    for byte in b"snapshot\n" {
+    // A request comes byte by byte, with another one behind it: the first is answered, and then comes the end.
+    let mut stream = BufReader::new(asked.connect());
+    for byte in b"snapshot" {
         stream.get_mut().write_all(&[*byte]).unwrap();
     }
+    stream.get_mut().write_all(b"\nidle busy\n").unwrap();
     assert!(line(&mut stream).contains(SCHEMA));
-    stream.get_mut().write_all(b"idle x\nsnapshot\nidle busy\n").unwrap();
-    for expected in ["error", SCHEMA, "\"cores\":1"] {
-        let answer = line(&mut stream);
-        assert!(answer.contains(expected), "{expected}: {answer}");
-    }
+    assert!(is_hung_up(&stream.read(&mut [0])));
 }
 
 #[test]
@@ -306,37 +305,18 @@ fn receive_a_line_without_end_expect_an_error_and_the_end() {
     asked.expect_well();
 }
 
-/// Connect hundreds of times and say nothing, or ask and read nothing. Expect that others are
-/// answered, and that peers beyond the limit are disconnected.
+/// Connect and say nothing, or ask and read nothing. Expect that others are answered after them, and that the silent one is
+/// disconnected.
 #[test]
-fn peers_that_are_silent_or_never_read_keep_nobody_out() {
-    let asked = Asked::start();
-    let silent: Vec<_> = (0..300).map(|_| asked.connect()).collect();
-    asked.expect_well();
-    let readers: Vec<_> = (0..300)
-        .map(|_| {
-            let mut stream = asked.connect();
-            stream.set_nonblocking(true).unwrap();
-            // As many as fit: the answers fill the socket, and are not read.
-            while stream.write(b"snapshot\n").is_ok_and(|bytes| bytes > 0) {}
-            stream
-        })
-        .collect();
-    asked.expect_well();
-    for (number, mut stream) in silent.into_iter().enumerate().take(200) {
-        assert!(matches!(stream.read(&mut [0]), Ok(0)), "connection {number} is still there");
-    }
-    drop(readers);
-    asked.expect_well();
-}
-
-/// Expect that a peer that connects and says nothing is disconnected by itself, within 5 s.
-#[test]
-fn a_peer_that_says_nothing_is_hung_up_on() {
+fn a_peer_that_is_silent_or_never_reads_is_hung_up_on() {
     let asked = Asked::start();
     let (began, mut silent) = (Instant::now(), asked.connect());
+    let mut reader = asked.connect();
+    reader.set_nonblocking(true).unwrap();
+    while reader.write(b"snapshot\n").is_ok_and(|bytes| bytes > 0) {}
+    asked.expect_well();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
-    assert!(began.elapsed() > Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
 }
 
 /// Not a test in itself: the body of another user's process. Without the variable there is nothing

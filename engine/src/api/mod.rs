@@ -14,6 +14,7 @@ mod client;
 mod client_state;
 mod codec;
 mod connection_setup;
+mod control_socket;
 mod core;
 mod core_balancing;
 mod dialing;

@@ -6,7 +6,7 @@ use super::metrics::Metrics;
 use super::served_programs::Directory;
 use crate::config::{Config, IdlePolicy};
 use crate::control::{
-    CoreFacts, CoreLatencies, EngineFacts, Inside, LATENCY_LEASE, MetricSeries, Source, render,
+    CoreFacts, CoreLatencies, EngineFacts, Inside, LATENCY_LEASE, MetricSeries, render,
     render_latencies,
 };
 use crate::reactor::StatsCells;
@@ -172,18 +172,10 @@ impl Observer {
         core.is_asked = core.inbox.post(Mail::Observe(letter)).is_ok();
         core.is_asked
     }
-}
 
-impl Inside {
-    fn add(&mut self, answer: &Observation) {
-        (self.deferred, self.put_off) = (answer.deferred, answer.put_off);
-        self.memory.clone_from(&answer.memory);
-        self.connections.extend_from_slice(&answer.rows);
-    }
-}
-
-impl Source for Observer {
-    fn snapshot(&mut self, engine: u32, connections: usize) -> String {
+    /// Everything, on one line; of each core the given number of connections. May take a second, and bothers cores
+    /// no more than a hundred times a second.
+    pub(super) fn snapshot(&mut self, engine: u32, connections: usize) -> String {
         let seen = self.seen.take().filter(|seen| seen.at.elapsed() < FRESH);
         let seen = seen.unwrap_or_else(|| self.look());
         let engine = EngineFacts {
@@ -199,7 +191,8 @@ impl Source for Observer {
         line
     }
 
-    fn set_idle(&mut self, policy: IdlePolicy) -> usize {
+    /// Tells cores how to idle; returns how many.
+    pub(super) fn set_idle(&mut self, policy: IdlePolicy) -> usize {
         // Reported at once, and kept: this bounds the work that other processes can cause for
         // cores.
         if let Some(seen) = &mut self.seen {
@@ -212,21 +205,32 @@ impl Source for Observer {
         self.cores.len()
     }
 
-    fn latency(&mut self, engine: u32, now: Instant) -> String {
+    /// Tells cores to measure latencies from `now` on, and returns their counts, on one line.
+    pub(super) fn latency(&mut self, engine: u32, now: Instant) -> String {
         self.lease_ends = Some(now + LATENCY_LEASE);
         self.cores.iter().for_each(|core| core.measure(true));
         render_latencies(engine, self.cores.iter().map(Observed::read_latencies).collect())
     }
 
-    fn next_due(&self) -> Option<Instant> {
+    /// Time at which [`Observer::on_time`] is to be called.
+    pub(super) fn next_due(&self) -> Option<Instant> {
         self.lease_ends
     }
 
-    fn on_time(&mut self, now: Instant) {
+    /// Ends everything that expires by `now`.
+    pub(super) fn on_time(&mut self, now: Instant) {
         if self.lease_ends.is_some_and(|end| end <= now) {
             self.cores.iter().for_each(|core| core.measure(false));
             self.lease_ends = None;
         }
+    }
+}
+
+impl Inside {
+    fn add(&mut self, answer: &Observation) {
+        (self.deferred, self.put_off) = (answer.deferred, answer.put_off);
+        self.memory.clone_from(&answer.memory);
+        self.connections.extend_from_slice(&answer.rows);
     }
 }
 

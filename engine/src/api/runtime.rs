@@ -1,6 +1,7 @@
 //! The internals of an engine: the mailboxes and the creation of cores.
 
 use super::client_state::ConnectTo;
+use super::control_socket::ControlSocket;
 use super::core::{Core, CoreContext};
 use super::core_balancing::CoreBalancer;
 use super::dialing::{Dialer, Dialing};
@@ -21,7 +22,6 @@ use super::served_programs::Directory;
 use super::service::Service;
 use super::version_cache::Responders;
 use crate::config::{BulkView, Config, StatsExport};
-use crate::control::ControlSocket;
 use crate::fabric::{ConnId, Connector, ListenRequest};
 use crate::reactor::in_flight::drain::DrainRequest;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};

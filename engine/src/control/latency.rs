@@ -1,4 +1,4 @@
-//! Latency histograms as JSON. The api collects them, `server` sends the line; the head of the
+//! Latency histograms as JSON. The api collects them, its socket sends the line; the head of the
 //! module documents the members.
 
 use super::{LATENCY_HISTOGRAMS_MAX, LATENCY_LEASE, LATENCY_SCHEMA};

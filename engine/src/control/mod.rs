@@ -3,8 +3,8 @@
 //! Each engine of a process has one, unless `stats.export` is `none`: a Unix stream socket whose
 //! name lies in the abstract namespace, so that nothing is left behind however the process ends,
 //! with one thread that sleeps until a client connects. No core takes part, except where a request
-//! says so. May use `config`, `mem`, `sys` and the published state of the reactor; the api starts
-//! it.
+//! says so. May use `config`, `mem`, `sys` and the published state of the reactor; the api has the
+//! thread.
 //!
 //! # Name
 //! [`NAME_PREFIX`], then user, process and a number that tells engines of one process apart:
@@ -13,8 +13,8 @@
 //! the name says (`SO_PEERCRED`).
 //!
 //! # Requests
-//! One line each, of [`REQUEST_BYTES_MAX`] bytes at most with its end. The answer is one line, too: a
-//! JSON object (RFC 8259), with a member `error` if the request was refused.
+//! One for each connection: a line of [`REQUEST_BYTES_MAX`] bytes at most with its end. The answer is one line, too: a
+//! JSON object (RFC 8259), with a member `error` if the request was refused. The connection ends with it.
 //!
 //! * `snapshot`: counters of the engine and its cores since they started, with the 256 connections
 //!   of each core that have had most calls. `snapshot 20` shows 20 of them; no request shows more
@@ -28,8 +28,8 @@
 //!
 //! Only processes of the engine's own user, and of root, are answered
 //! ([`Credentials::is_trusted`](crate::sys::credentials::Credentials::is_trusted)); others are
-//! disconnected. So is a client that has not asked or taken its answer for 5 s; of more than 16 at a time,
-//! the one of the process with most of them that has been at its request for longest. An engine whose user cannot be told from others
+//! disconnected. Clients are answered one after the other. One that has not asked within a second, or not taken its answer
+//! within another one, is disconnected; the others wait for as long. An engine whose user cannot be told from others
 //! ([`check_own_user`](crate::sys::credentials::check_own_user)) has no control socket.
 //!
 //! # Snapshots
@@ -73,7 +73,6 @@
 
 mod application;
 mod latency;
-mod server;
 mod snapshot;
 mod socket;
 
@@ -83,8 +82,8 @@ pub use application::{
     NAME_BYTES_MAX, OTHER, SERIES_MAX, is_label_name, is_metric_name,
 };
 pub(crate) use latency::{CoreLatencies, render_latencies};
-pub(crate) use server::{ControlSocket, Source};
 pub(crate) use snapshot::{CoreFacts, EngineFacts, Inside, render};
+pub(crate) use socket::listen;
 
 use std::time::Duration;
 

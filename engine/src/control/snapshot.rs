@@ -1,4 +1,4 @@
-//! A snapshot as JSON. The api collects the facts, `server` sends the line; the meaning of the
+//! A snapshot as JSON. The api collects the facts, its socket sends the line; the meaning of the
 //! members is public, see the head of the module.
 
 use super::SCHEMA;

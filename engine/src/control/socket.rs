@@ -1,4 +1,4 @@
-//! The socket itself and its name. `server` is the caller.
+//! The socket itself and its name. The api is the caller.
 
 use super::NAME_PREFIX;
 use crate::sys::credentials::check_own_user;
@@ -15,7 +15,7 @@ const NUMBERS: u32 = 256;
 const BACKLOG: i32 = 1024;
 
 /// Listens under the first name of this process that is free.
-pub(super) fn listen() -> io::Result<(PeerListener, u32)> {
+pub(crate) fn listen() -> io::Result<(PeerListener, u32)> {
     check_own_user()?;
     let (user, process) = (geteuid().as_raw(), std::process::id());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
