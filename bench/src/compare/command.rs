@@ -1,6 +1,6 @@
-//! `spinperf compare`: reports from files or from commands, and the exit code.
+//! `spinperf compare`: reports from files, and the exit code.
 
-use super::{Comparison, Condition, Document, interleave, table};
+use super::{Comparison, Condition, Document, table};
 use crate::console::{Sink, is_standard_output, say_to_people};
 use crate::failure::Failure;
 use clap::Args;
@@ -12,21 +12,10 @@ use std::path::PathBuf;
 #[command(after_help = include_str!("../help/compare.txt").trim_ascii_end())]
 pub(crate) struct CompareArgs {
     /// The report to compare with, as written by `--json`
-    #[arg(required_unless_present = "run")]
-    pub(crate) before: Option<PathBuf>,
+    pub(crate) before: PathBuf,
     /// The reports to judge, each compared with the first
-    #[arg(required_unless_present = "run")]
+    #[arg(required = true)]
     pub(crate) after: Vec<PathBuf>,
-    /// Run these commands by turns (A B B A) instead, and compare the others with the first. Each is
-    /// a line for sh. It must print a report to standard output: --json - is appended unless it has a
-    /// --json
-    #[arg(long, num_args = 2.., value_name = "COMMAND", conflicts_with_all = ["before", "after"])]
-    pub(crate) run: Vec<String>,
-    /// Number of times that --run runs each command
-    #[arg(long, visible_alias = "runs", default_value_t = 10)]
-    #[arg(conflicts_with_all = ["before", "after"])]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=999))]
-    pub(crate) repeats: u32,
     /// End with exit code 1 if this change exceeds noise: METRIC, < or >, a signed percentage and,
     /// to select rows, `in` with a part of their names. METRIC is rate, bytes, p50, p90, p99,
     /// p99.9, p99.99, p99.999, max, mean, client-ticks or server-ticks (per call), or ratio (to a
@@ -43,30 +32,14 @@ pub(crate) struct CompareArgs {
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let json = Sink::open(args.json.as_deref());
-    if args.run.is_empty() {
-        let json = json.map_err(|failure| Failure::Usage(failure.to_string()))?;
-        let files = || args.before.iter().chain(&args.after);
-        let names: Vec<String> = files().map(|path| path.display().to_string()).collect();
-        let documents: Result<Vec<_>, _> = files().map(|path| Document::read(path)).collect();
-        return compare(args, json, &names, &documents.map_err(Failure::Usage)?);
-    }
-    let json = json.map_err(interleave::no_verdict)?;
-    let documents = interleave::run(&args.run, args.repeats, &args.fail_if)?;
-    compare(args, json, &args.run, &documents).map_err(interleave::no_verdict)
-}
-
-fn compare(
-    args: &CompareArgs,
-    json: Sink,
-    names: &[String],
-    documents: &[Document],
-) -> Result<(), Failure> {
-    let compare = |(name, document): (&String, &Document)| {
-        let names = [names[0].clone(), name.clone()];
-        Comparison::new(names, [&documents[0], document], &args.fail_if)
+    let json = json.map_err(|failure| Failure::Usage(failure.to_string()))?;
+    let before = Document::read(&args.before).map_err(Failure::Usage)?;
+    let compare = |path: &PathBuf| {
+        let names = [&args.before, path].map(|path| path.display().to_string());
+        let after = Document::read(path).map_err(Failure::Usage)?;
+        Comparison::new(names, [&before, &after], &args.fail_if)
     };
-    let others = names.iter().zip(documents).skip(1);
-    let comparisons = others.map(compare).collect::<Result<Vec<_>, _>>()?;
+    let comparisons = args.after.iter().map(compare).collect::<Result<Vec<_>, _>>()?;
     let document = || match comparisons.as_slice() {
         [one] => Ok(serde_json::to_value(one)?),
         all => set_to_json(all),

@@ -21,9 +21,6 @@ pub(crate) struct Document {
     #[serde(default)]
     pub(crate) interrupted: bool,
     pub(crate) rows: Vec<Row>,
-    /// Number of runs that it was made of; 0 for a report.
-    #[serde(skip)]
-    pub(super) runs: usize,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -68,7 +65,7 @@ impl Document {
         Self::of_stranger(value).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    pub(super) fn of_stranger(value: Value) -> Result<Self, String> {
+    fn of_stranger(value: Value) -> Result<Self, String> {
         let document = Self::from_value(value)?;
         let mut repeats = document.rows.iter().flat_map(|row| &row.repeats);
         match repeats.all(Repeat::is_credible) {
@@ -86,7 +83,7 @@ impl Document {
     }
 
     pub(crate) fn repeats(&self) -> usize {
-        self.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0).max(self.runs)
+        self.rows.iter().map(|row| row.repeats.len()).max().unwrap_or(0)
     }
 }
 
@@ -98,7 +95,7 @@ pub(crate) fn read_report(path: &Path) -> Result<Value, String> {
 }
 
 /// Reads JSON of up to this length, with all its texts made printable.
-pub(super) fn parse(input: impl Read, bytes_max: u64) -> Result<Value, String> {
+fn parse(input: impl Read, bytes_max: u64) -> Result<Value, String> {
     let text = read_bounded(input, bytes_max).map_err(|error| error.to_string())?;
     let mut value = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"))?;
     make_printable(&mut value);
@@ -193,7 +190,7 @@ fn make_printable(value: &mut Value) {
 }
 
 /// Longest accepted report: a sweep of thousands of rows.
-pub(super) const FILE_BYTES_MAX: u64 = 256 << 20;
+const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Thirty years in nanoseconds; no rate comes near it.
 pub(crate) const FIGURE_MAX: f64 = 1e18;
 

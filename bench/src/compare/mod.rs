@@ -1,14 +1,12 @@
 //! Compares reports, and judges which differences exceed noise and which exceed a limit.
 //!
-//! `spinperf compare` reads both, or runs two commands by turns (`interleave`); `--baseline` reads one and takes the other
-//! from the run. Rows are matched by their workload. Repeats that were disturbed, or measured on cores of another placement,
+//! `spinperf compare` reads both; `--baseline` reads one and takes the other from the run. Rows are matched by their workload. Repeats that were disturbed, or measured on cores of another placement,
 //! are left out (`validity`). A difference counts if the spread of the others does not explain it.
 //! Other differences between the runs (another hour, another kernel) are listed, because no
 //! arithmetic can separate them from a change of the program.
 
 mod command;
 mod document;
-mod interleave;
 mod metric;
 mod statistics;
 mod table;
@@ -642,6 +640,16 @@ mod tests {
         lacks(&mut after.rows[0].repeats[0], &["p99"]);
         assert!(compare(&after, &after, &["p99>+10%"]).verdict().is_ok());
         assert!(compare(&same(), &after, &["p99>+10%"]).verdict().is_ok());
+    }
+
+    /// The report of a run that was interrupted before the last row was measured as often as the others.
+    #[test]
+    fn rows_with_fewer_repeats_than_others_are_told() {
+        let mut both = same();
+        let short = document(&STEADY[..3]).rows.remove(0);
+        both.rows.push(Row { workload: json!({"op": "read"}), ..short });
+        let shown = compare(&both, &both, &[]).render();
+        assert_eq!(shown.matches("3 of 5 repeats before and 3 of 5 after").count(), 1, "{shown}");
     }
 
     #[test]

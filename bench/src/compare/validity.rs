@@ -69,7 +69,7 @@ impl LeftOut {
 /// Facts by which repeats are left out. One that a side does not know, such as that of an older program, must not
 /// select the repeats of the other alone: its best would be compared with all.
 #[derive(Clone, Copy)]
-pub(super) struct Criteria {
+struct Criteria {
     /// Of the client and of the server.
     waits: [bool; 2],
     placement: bool,
@@ -84,7 +84,7 @@ impl Criteria {
         Self { waits: [waits(0), waits(1)], placement }
     }
 
-    pub(super) fn common<'a, R>(sides: impl Iterator<Item = R>) -> Self
+    fn common<'a, R>(sides: impl Iterator<Item = R>) -> Self
     where
         R: Iterator<Item = &'a Repeat> + Clone,
     {
@@ -100,15 +100,11 @@ impl Criteria {
     }
 
     fn has_moved(self, repeat: &Repeat) -> bool {
-        self.placement(repeat) == Some(Placement::Moved)
+        self.placement && repeat.placement == Some(Placement::Moved)
     }
 
-    pub(super) fn is_steady(self, repeat: &Repeat) -> bool {
+    fn is_steady(self, repeat: &Repeat) -> bool {
         !self.is_disturbed(repeat) && !self.has_moved(repeat)
-    }
-
-    pub(super) fn placement(self, repeat: &Repeat) -> Option<Placement> {
-        repeat.placement.filter(|_| self.placement)
     }
 
     fn is_at(self, repeat: &Repeat, placement: Placement) -> bool {
