@@ -86,14 +86,12 @@ fn a_check_names_every_error_at_once() -> io::Result<()> {
 #[test]
 fn a_check_says_which_addresses_names_have() -> io::Result<()> {
     let place = Place::new("check-names")?;
-    let memory = "--memory=a:client=localhost,client=absent.invalid,client=@no-such-netgroup";
+    let memory = "--memory=a:client=localhost,client=absent.invalid";
     let output = place.command(&[memory, "--check"]).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{output:?}");
     assert!(said.contains("localhost (") && said.contains("127.0.0.1"), "{said}");
-    for name in ["absent.invalid", "@no-such-netgroup"] {
-        assert!(said.contains(&format!("{name} (NO ACCESS: ")), "{said}");
-    }
+    assert!(said.contains("absent.invalid (NO ACCESS: "), "{said}");
     Ok(())
 }
 

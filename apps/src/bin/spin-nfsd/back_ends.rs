@@ -2,7 +2,7 @@ use crate::export_spec::{ExportSpec, What};
 use crate::failure::{Failure, Failures};
 use crate::names::Names;
 use spinrpc::sys::journal::event;
-use spinrpc_nfs::server::exports::{Export, Exports, NamedHosts};
+use spinrpc_nfs::server::exports::{Client, Export, Exports, NamedHosts};
 use spinrpc_nfs::server::file_system::FileSystem;
 use spinrpc_nfs::server::local_fs::{Directory, DirectoryOptions, Ways, open_files_affordable};
 use spinrpc_nfs::server::memfs::{Memory, MemoryOptions};
@@ -22,6 +22,10 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    pub(crate) fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.exports.iter().flat_map(|export| &export.options.clients)
+    }
+
     pub(crate) fn named(&self, names: &Names) -> Result<Exports, Failure> {
         let named = |export: &Export| {
             let named = names.hosts(&export.options.clients);

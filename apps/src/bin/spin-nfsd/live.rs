@@ -1,5 +1,4 @@
-//! Changes of the exports while the server runs: a reload of the configuration, and addresses of clients that are listed by
-//! name.
+//! Changes of the exports while the server runs: a reload of the configuration.
 //!
 //! A new configuration takes effect as a whole or not at all. Connections, and back ends that stay exported, are not
 //! touched.
@@ -7,18 +6,12 @@
 use crate::back_ends::{self, Opened};
 use crate::cli::{Cli, Options};
 use crate::failure::Failure;
-use crate::names::{self, Names, REFRESH};
+use crate::names::Names;
 use crate::setup::Setup;
 use spinrpc::config::Host;
-use spinrpc::spawn_helper;
-use spinrpc::sync::lock;
-use spinrpc::sys::journal::event;
 use spinrpc_nfs::server::Server;
-use spinrpc_nfs::server::exports::{Client, Export};
-use std::io;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
+use spinrpc_nfs::server::exports::Export;
+use std::sync::{Arc, Weak};
 
 pub(crate) struct Live {
     cli: Cli,
@@ -53,11 +46,10 @@ impl Live {
         }
         let opened = back_ends::open(&setup.exports, setup.threads, &self.opened)?;
         let mut said = changes(&self.opened, &opened);
-        let asked = self.names.wanted(&clients(&opened));
-        self.names.take(names::ask(asked), Instant::now());
-        said.extend(self.names.failures());
-        self.publish(&opened).map_err(|failure| vec![failure])?;
-        self.opened = opened;
+        let names = self.names.look_up(opened.clients());
+        said.extend(names.failures());
+        self.publish(&opened, &names).map_err(|failure| vec![failure])?;
+        (self.opened, self.names) = (opened, names);
         let fixed = self.options.fixed_differences(&setup.options);
         if !fixed.is_empty() {
             said.push(format!("a restart is needed for changes of {}", fixed.join(", ")));
@@ -65,19 +57,15 @@ impl Live {
         Ok(said)
     }
 
-    fn publish(&self, opened: &Opened) -> Result<(), Failure> {
+    fn publish(&self, opened: &Opened, names: &Names) -> Result<(), Failure> {
         let Some(server) = self.server.upgrade() else { return Ok(()) };
-        let exports = opened.named(&self.names)?;
+        let exports = opened.named(names)?;
         server.replace_exports(exports).map_err(|error| Failure::failed("the exports", error))
     }
 
     pub(crate) fn close(&mut self) -> Opened {
         std::mem::take(&mut self.opened)
     }
-}
-
-pub(crate) fn clients(opened: &Opened) -> Vec<Client> {
-    opened.exports.iter().flat_map(|export| export.options.clients.iter().cloned()).collect()
 }
 
 fn changes(before: &Opened, after: &Opened) -> Vec<String> {
@@ -103,44 +91,4 @@ fn changes(before: &Opened, after: &Opened) -> Vec<String> {
         said.push("no export has changed".to_owned());
     }
     said
-}
-
-/// Looks up names again and again, until it is dropped.
-pub(crate) struct Refresher(#[expect(dead_code, reason = "its drop ends the thread")] Sender<()>);
-
-impl Refresher {
-    pub(crate) fn start(live: &Arc<Mutex<Live>>) -> io::Result<Self> {
-        let (end, ended) = channel();
-        let live = Arc::downgrade(live);
-        let run = move || {
-            while ended.recv_timeout(REFRESH) == Err(RecvTimeoutError::Timeout) {
-                let Some(live) = live.upgrade() else { break };
-                refresh(&live);
-            }
-        };
-        spawn_helper("names", run)?;
-        Ok(Self(end))
-    }
-}
-
-/// Not under the lock while it waits for answers.
-fn refresh(live: &Mutex<Live>) {
-    let (asked, names) = {
-        let live = lock(live);
-        let asked = clients(&live.opened);
-        let names = live.names.wanted(&asked);
-        (asked, names)
-    };
-    if names.is_empty() {
-        return;
-    }
-    let answers = names::ask(names);
-    let mut live = lock(live);
-    // A reload may have looked up others meanwhile.
-    if clients(&live.opened) == asked
-        && live.names.take(answers, Instant::now())
-        && let Err(failure) = live.publish(&live.opened)
-    {
-        event!(ERROR, "{failure}");
-    }
 }

@@ -6,9 +6,9 @@ use crate::cli::{Cli, MountAt};
 use crate::failure::{Failure, Failures};
 use crate::keeper::Keeper;
 use crate::kerberos;
-use crate::live::{self, Live, Refresher};
+use crate::live::Live;
 use crate::metrics;
-use crate::names::{self, Names};
+use crate::names::Names;
 use crate::notify::{READY, STOPPING, notify};
 use crate::register::Registered;
 use crate::reload::{self, Control, Request};
@@ -156,9 +156,7 @@ fn make(setup: &Setup, key: state::Key) -> Result<Made, Vec<Failure>> {
     let kerberos = engine.as_ref().and_then(|engine| failures.keep(accept(engine)));
     let parts = opened.zip(engine).zip(kerberos);
     let ((opened, engine), kerberos) = failures.or(parts)?;
-    let mut names = Names::default();
-    let asked = names.wanted(&live::clients(&opened));
-    names.take(names::ask(asked), Instant::now());
+    let names = Names::default().look_up(opened.clients());
     let exports = opened.named(&names).map_err(one)?;
     let failed_to_start = |error: io::Error| one(Failure::failed("starting", error));
     let server = Server::new(exports, key, &options(setup)).map_err(failed_to_start)?;
@@ -202,7 +200,6 @@ struct Front {
     socket: Option<Socket>,
     table: Option<LiveTable>,
     control: Option<Socket>,
-    names: Refresher,
     keeper: Keeper,
 }
 
@@ -234,10 +231,9 @@ impl Front {
         let of_thread = |error| Failure::failed("a thread", error);
         let table = setup.stats.map(|every| LiveTable::start(served.clone(), every)).transpose();
         let table = table.map_err(of_thread)?;
-        let names = Refresher::start(live).map_err(of_thread)?;
         let keeper = keeper(server, live).map_err(of_thread)?;
         let control = control(setup, served.clone(), events);
-        Ok(Self { mount, contexts, registered, socket, table, control, names, keeper })
+        Ok(Self { mount, contexts, registered, socket, table, control, keeper })
     }
 
     /// Prints exports, clients and addresses; the last line says that the server is ready.
@@ -310,13 +306,13 @@ fn leave(
     (served, live): Parts,
     cores_end: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), Failure> {
-    let Front { mount, contexts, registered, socket, table, control, names, keeper } = front;
+    let Front { mount, contexts, registered, socket, table, control, keeper } = front;
     let leaving = within(LEAVE_TIMEOUT, move || {
         // Ends the requests of control's clients, too.
         let ended = cores_end();
         drop(keeper);
         let opened = lock(&live).close();
-        drop((mount, contexts, socket, table, control, names, opened, served));
+        drop((mount, contexts, socket, table, control, opened, served));
         ended
     });
     drop(registered);

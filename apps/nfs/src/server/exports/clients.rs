@@ -51,7 +51,7 @@ impl fmt::Display for Peer {
 }
 
 /// One or several admitted clients. As text: `any`, `local` (the server's user), `local:UID`,
-/// `ADDRESS`, `ADDRESS/BITS`, `NAME` of a host, `@NETGROUP`.
+/// `ADDRESS`, `ADDRESS/BITS`, `NAME` of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Client {
     /// Hosts whose address begins with this many bits of this one.
@@ -68,13 +68,11 @@ pub enum Client {
     },
     /// A host by its DNS name. Its addresses are looked up elsewhere: see [`NamedHosts`].
     Name(String),
-    /// Hosts of a netgroup, looked up in the same way.
-    Netgroup(String),
     /// Everyone.
     Any,
 }
 
-/// Addresses of clients that are listed by name or netgroup, when they were last looked up. Without an answer there are
+/// Addresses of clients that are listed by name, when they were last looked up. Without an answer there are
 /// none, and the client has no access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedHosts(Arc<[IpAddr]>);
@@ -139,7 +137,7 @@ fn bits_of(address: IpAddr) -> u8 {
 fn unknown(text: &str) -> Problem {
     Problem(format!(
         "{text:?} is not a client; expected an IP address, a network such as 192.0.2.0/24 or \
-         2001:db8::/32, the DNS name of a host, @NETGROUP, local (the server's user), local:UID or any"
+         2001:db8::/32, the DNS name of a host, local (the server's user), local:UID or any"
     ))
 }
 
@@ -156,19 +154,10 @@ impl FromStr for Client {
                 Ok(Self::Local { uid: rustix::process::geteuid().as_raw() })
             }
             Some(("local", uid)) => Ok(Self::Local { uid: decimal(uid).ok_or_else(unknown)? }),
-            _ if text.starts_with('@') => netgroup(text).ok_or_else(unknown),
             _ if is_host_name(text) => Ok(Self::Name(text.to_ascii_lowercase())),
             _ => network(text),
         }
     }
-}
-
-/// Names of netgroups have no syntax of their own. These can be arguments of a command and items of a list.
-fn netgroup(text: &str) -> Option<Client> {
-    let name = text.strip_prefix('@')?;
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.starts_with('-');
-    (is_name && name.bytes().all(is_plain)).then(|| Client::Netgroup(name.to_owned()))
 }
 
 /// RFC 1123 section 2.1. The last label of a name has a letter, so that no address is one.
@@ -214,7 +203,6 @@ impl fmt::Display for Client {
         match self {
             Self::Any => f.write_str("any"),
             Self::Name(name) => f.write_str(name),
-            Self::Netgroup(name) => write!(f, "@{name}"),
             Self::Local { uid } => write!(f, "local:{uid}"),
             Self::Network { address, bits } if *bits == bits_of(*address) => address.fmt(f),
             Self::Network { address, bits } => write!(f, "{address}/{bits}"),
@@ -275,8 +263,7 @@ mod tests {
     #[test]
     fn a_name_covers_the_addresses_that_were_found_for_it() {
         assert_eq!(client("Backup.Example.net").to_string(), "backup.example.net");
-        assert_eq!(client("@trusted"), Client::Netgroup("trusted".to_owned()));
-        for name in ["backup.example.net", "backup", "3com.example", "@trusted"] {
+        for name in ["backup.example.net", "backup", "3com.example"] {
             assert!(!client(name).covers(&host("192.0.2.7")), "{name}");
             assert_eq!(client(&client(name).to_string()), client(name));
         }
@@ -318,9 +305,7 @@ mod tests {
             "a..b",
             "1.2.3",
             "a b",
-            "@",
-            "@-a",
-            "@a/b",
+            "@netgroup",
             "host/24",
             "10.0.0.0/33",
             "10.0.0.0/",

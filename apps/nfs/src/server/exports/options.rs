@@ -97,7 +97,7 @@ pub struct Settings {
 pub const KEYS: [(&str, &str); 11] = [
     (
         "client",
-        "admitted clients, may be repeated: ADDRESS, NETWORK/BITS, DNS name, @NETGROUP, local, local:UID, any",
+        "admitted clients, may be repeated: ADDRESS, NETWORK/BITS, DNS name, local, local:UID, any",
     ),
     ("ro", "reject changes"),
     ("rw", "allow changes (the default)"),
