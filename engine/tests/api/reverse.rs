@@ -627,4 +627,3 @@ fn drain_a_client_expect_its_deferred_calls_in_reverse_answered() {
     pair.until("the end", |_| draining.is_finished());
     assert_eq!(draining.join().unwrap(), 0);
 }
-use crate::common::prelude::*;
