@@ -33,7 +33,6 @@ pub use spinrpc_proto::version::Versions;
 pub use test_settings::Fixed;
 pub use value::{Choice, Value};
 
-use crate::mem::LINE_BYTES;
 use crate::mem::budget::Budget;
 use crate::sync::ring::RingPlace;
 use crate::sys::mmap::HugePages;
@@ -516,14 +515,6 @@ impl Config {
         match self.versions().speaks(TransportVersion::Two) {
             true => INLINE_THRESHOLD_TWO_BYTES as usize,
             false => 0,
-        }
-    }
-
-    /// Alignment of received data, in bytes, as announced to a peer that computes padding with it.
-    pub fn recv_align_bytes(&self) -> usize {
-        match self.msgp_alignment() {
-            Alignment::NONE => LINE_BYTES,
-            alignment => alignment.align_bytes() as usize,
         }
     }
 

@@ -4,6 +4,7 @@
 //! Every limit is the minimum of the peer's statement and the local configuration, as while connecting.
 
 use crate::config::Config;
+use crate::mem::LINE_BYTES;
 use crate::reactor::types::negotiate::{Negotiated, Terms};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::config_proto::{ConfigReply, ConfigRequest};
@@ -93,17 +94,21 @@ impl Config {
     pub(crate) fn ccp_reply(&self) -> ConfigReply {
         ConfigReply {
             call_bytes: self.recv_buffer_bytes() as u32,
-            align_bytes: self.recv_align_bytes() as u32,
+            // Receives begin in a cache line of their own.
+            align_bytes: LINE_BYTES as u32,
             reads: u32::from(self.rdma_reads_max()),
         }
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::config::RawConfig;
     use crate::reactor::types::negotiate::Offer;
     use crate::reactor::types::negotiate::tests::{OURS, sizes, terms};
+    use spinrpc_proto::dialect::Profile;
     use spinrpc_proto::version::TransportVersion;
 
     const NONE: Alignment = Alignment::NONE;
@@ -172,6 +177,14 @@ mod tests {
         assert!(!none_here.agreed().takes_read_chunks());
         assert!(!none_here.with_reply(&ALL).takes_read_chunks());
         assert_eq!(none_here.with_reply(&ALL).reads_max(), 128);
+    }
+
+    /// Whatever this end pads its own messages to.
+    #[test]
+    fn a_server_announces_the_alignment_of_its_receives() {
+        let mut raw = RawConfig::default();
+        (raw.rpc.protocol, raw.rpc.msgp_align_bytes) = (Profile::Rfc5666, 1024);
+        assert_eq!(raw.validate().unwrap().ccp_reply().align_bytes, 64);
     }
 
     #[test]
