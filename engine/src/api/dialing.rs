@@ -32,29 +32,6 @@ pub(super) struct Request {
     pub(super) lent: Arc<[Slab]>,
 }
 
-/// Establishes connections, with the private data of the client that asks.
-pub(super) struct Dialer {
-    pub(super) connector: Arc<dyn Connector>,
-    pub(super) config: Config,
-}
-
-impl Dialer {
-    pub(super) fn connect(&self, request: &Request) -> Mail {
-        let &Request { core, wanted, ref address, instance, ref lent } = request;
-        let invalidate = self.connector.remote_invalidate();
-        let private_data = Negotiated::private_data(&self.config, invalidate, instance);
-        let lent = match self.config.bulk_view() {
-            BulkView::Lent => &lent[..],
-            BulkView::Copy => &[],
-        };
-        let private_data = &private_data;
-        let timeout = CONNECT_TIMEOUT;
-        let asked = ConnectRequest { address, core, private_data, timeout, lent };
-        let result: Result<_, FabricError> = self.connector.connect(&asked);
-        Mail::Connected { request: wanted, result: result.map(Box::new) }
-    }
-}
-
 /// An answer to a request that no connector gives: without one the client would wait for ever.
 fn failed(request: &Request, reason: &str) -> Mail {
     let (op, reason) = (format!("connect {}", request.address), reason.to_owned());
@@ -64,19 +41,33 @@ fn failed(request: &Request, reason: &str) -> Mail {
 
 /// Lets threads of its own wait for peers.
 pub(super) struct Dialing {
-    dialer: Dialer,
-    inboxes: Vec<Arc<Inbox>>,
+    pub(super) connector: Arc<dyn Connector>,
+    pub(super) config: Config,
+    pub(super) inboxes: Vec<Arc<Inbox>>,
     /// The engine is shut down: its cores take no more connections.
-    is_over: Arc<AtomicBool>,
-    workers: Workers,
+    pub(super) is_over: Arc<AtomicBool>,
+    pub(super) workers: Workers,
 }
 
 impl Dialing {
-    /// `is_over` is set when the engine is shut down.
-    pub(super) fn new(dialer: Dialer, inboxes: Vec<Arc<Inbox>>, is_over: Arc<AtomicBool>) -> Self {
+    pub(super) fn workers() -> Workers {
         let may_begin = |dialed, own| own == 0 && dialed < ADDRESSES_MAX;
-        let workers = Workers::new("spinrpc-connect", |job| job(), may_begin);
-        Self { dialer, inboxes, is_over, workers }
+        Workers::new("spinrpc-connect", |job| job(), may_begin)
+    }
+
+    /// Establishes a connection, with the private data of the client that asks.
+    fn connect(&self, request: &Request) -> Mail {
+        let &Request { core, wanted, ref address, instance, ref lent } = request;
+        let invalidate = self.connector.remote_invalidate();
+        let private_data = &Negotiated::private_data(&self.config, invalidate, instance);
+        let lent = match self.config.bulk_view() {
+            BulkView::Lent => &lent[..],
+            BulkView::Copy => &[],
+        };
+        let timeout = CONNECT_TIMEOUT;
+        let asked = ConnectRequest { address, core, private_data, timeout, lent };
+        let result: Result<_, FabricError> = self.connector.connect(&asked);
+        Mail::Connected { request: wanted, result: result.map(Box::new) }
     }
 
     /// Has a thread answer a request. Does not block.
@@ -98,7 +89,7 @@ impl Dialing {
         if self.is_over() {
             return;
         }
-        let dialed = catch_unwind(AssertUnwindSafe(|| self.dialer.connect(request)));
+        let dialed = catch_unwind(AssertUnwindSafe(|| self.connect(request)));
         let panicked =
             |_| failed(request, "a panic on the thread that connects; this is a bug of spinrpc");
         let mut mail = dialed.unwrap_or_else(panicked);

@@ -1,6 +1,7 @@
 //! The engine, of which a process has one. It holds the configuration and the listeners, and starts cores.
 
 use super::at_most_once::ServeOnce;
+use super::client_state::ConnectTo;
 use super::core::{Core, CoreContext};
 use super::errors::{ConnectError, EngineError};
 #[cfg(feature = "gss")]
@@ -251,7 +252,9 @@ impl Engine {
         version: Version,
         options: &ConnectOptions,
     ) -> Result<ClientHandle, ConnectError> {
-        self.0.connect(core, address, (program, version), options)
+        let place = self.0.place(core)?;
+        let (address, options) = (address.to_owned(), options.clone());
+        ClientHandle::connect(&place.calls, ConnectTo { address, program, version, options })
     }
 
     /// Makes the calling thread core number `index`: pins it and gives it the core's memory. The thread gets its
@@ -343,7 +346,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::ApiMisuse`] if the core does not exist.
     pub fn stats(&self, core: usize) -> Result<StatsSnapshot, EngineError> {
-        self.0.stats(core)
+        Ok(self.0.place(core)?.cells.snapshot())
     }
 }
 

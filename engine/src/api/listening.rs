@@ -5,6 +5,7 @@ use super::errors::EngineError;
 use super::service::ConnectionId;
 use crate::fabric::{FabricError, Peer};
 use crate::mem::{SLABS_MAX, Slab};
+use crate::reactor::in_flight::mailbox::Mail;
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::ApiMisuse`] if the core does not exist.
     pub fn disconnect(&self, core: usize, connection: ConnectionId) -> Result<bool, EngineError> {
-        self.0.disconnect(core, connection.0)
+        let inbox = &self.0.place(core)?.inbox;
+        Ok(inbox.is_read() && inbox.post(Mail::Close(connection.0)).is_ok())
     }
 }
 

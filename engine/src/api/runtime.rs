@@ -1,28 +1,25 @@
 //! The internals of an engine: the mailboxes and the creation of cores.
 
-use super::client_state::ConnectTo;
 use super::control_socket::ControlSocket;
 use super::core::{Core, CoreContext};
 use super::core_balancing::CoreBalancer;
-use super::dialing::{Dialer, Dialing};
+use super::dialing::Dialing;
 use super::dispatch::{ConnectRequests, Dispatch, ServiceEntry};
-use super::errors::{ConnectError, EngineError};
+use super::errors::EngineError;
 #[cfg(feature = "gss")]
 use super::gss::{GssCore, GssShared};
-use super::handle::ClientHandle;
 use super::handle::core::HandleCore;
 use super::handle::pool::Pool;
 use super::helper_thread::run_journal;
 use super::listening::ListenOptions;
 use super::metrics::Metrics;
 use super::observer::{Observed, Observer, ReadContexts, Served};
-use super::reconnect::ConnectOptions;
 use super::rfc5666::{Asking, ConfigService, SERVED_AS};
 use super::served_programs::Directory;
 use super::service::Service;
 use super::version_cache::Responders;
 use crate::config::{BulkView, Config, StatsExport};
-use crate::fabric::{ConnId, Connector, ListenRequest};
+use crate::fabric::{Connector, ListenRequest};
 use crate::reactor::in_flight::drain::DrainRequest;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
 use crate::reactor::in_flight::reply_cache::ReplyCache;
@@ -31,7 +28,7 @@ use crate::reactor::turn::ArrivedMessages;
 use crate::reactor::types::idle::IdleSwitch;
 use crate::reactor::types::memory;
 use crate::reactor::types::peer_id::Instance;
-use crate::reactor::{Negotiated, Progress, StatsCells, StatsSnapshot};
+use crate::reactor::{Negotiated, Progress, StatsCells};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::cpu_claim::{self, CpuClaim};
@@ -110,11 +107,11 @@ pub(super) struct Runtime {
 }
 
 /// State that outlives a core's thread.
-struct CorePlace {
-    inbox: Arc<Inbox>,
-    cells: Arc<StatsCells>,
+pub(super) struct CorePlace {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) cells: Arc<StatsCells>,
     idle: Arc<IdleSwitch>,
-    calls: Arc<Pool>,
+    pub(super) calls: Arc<Pool>,
     served: Served,
     taken: AtomicBool,
 }
@@ -138,9 +135,14 @@ impl Runtime {
         let letters = threads.mailbox_letters();
         let cores: Vec<_> = (0..config.cores()).map(|_| CorePlace::new(letters, &config)).collect();
         let inboxes = cores.iter().map(|core| Arc::clone(&core.inbox)).collect();
-        let dialer = Dialer { connector: Arc::clone(&connector), config: config.clone() };
-        let shut_down = Arc::default();
-        let dialing = Arc::new(Dialing::new(dialer, inboxes, Arc::clone(&shut_down)));
+        let shut_down = Arc::<AtomicBool>::default();
+        let dialing = Arc::new(Dialing {
+            connector: Arc::clone(&connector),
+            config: config.clone(),
+            inboxes,
+            is_over: Arc::clone(&shut_down),
+            workers: Dialing::workers(),
+        });
         let (directory, metrics) = (Directory::default(), Metrics::default());
         #[cfg(feature = "gss")]
         let gss = GssShared::new(threads != Threads::Own, &config);
@@ -203,7 +205,7 @@ impl Runtime {
         Observer::new(self.config.clone(), self.directory.clone(), shown, observed)
     }
 
-    fn place(&self, index: usize) -> Result<&CorePlace, EngineError> {
+    pub(super) fn place(&self, index: usize) -> Result<&CorePlace, EngineError> {
         let count = self.cores.len();
         self.cores.get(index).ok_or_else(|| {
             EngineError::ApiMisuse(format!("core {index} of {count}: cores count from zero"))
@@ -415,18 +417,6 @@ impl Runtime {
         Ok(Core::new(runner, context, Arc::clone(&place.idle), pin, Arc::clone(self)))
     }
 
-    pub(super) fn connect(
-        &self,
-        core: usize,
-        address: &str,
-        (program, version): (Program, Version),
-        options: &ConnectOptions,
-    ) -> Result<ClientHandle, ConnectError> {
-        let place = self.place(core)?;
-        let (address, options) = (address.to_owned(), options.clone());
-        ClientHandle::connect(&place.calls, ConnectTo { address, program, version, options })
-    }
-
     pub(super) fn drain(&self, at_most: Duration) -> usize {
         let began = Instant::now();
         let left = || at_most.saturating_sub(began.elapsed());
@@ -468,16 +458,6 @@ impl Runtime {
 
     pub(super) fn is_shut_down(&self) -> bool {
         self.shut_down.load(Ordering::Relaxed)
-    }
-
-    /// Asks a core to close a connection. Returns false if it does not run, or its mailbox is full.
-    pub(super) fn disconnect(&self, core: usize, conn: ConnId) -> Result<bool, EngineError> {
-        let inbox = &self.place(core)?.inbox;
-        Ok(inbox.is_read() && inbox.post(Mail::Close(conn)).is_ok())
-    }
-
-    pub(super) fn stats(&self, core: usize) -> Result<StatsSnapshot, EngineError> {
-        Ok(self.place(core)?.cells.snapshot())
     }
 }
 
