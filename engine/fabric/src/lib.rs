@@ -24,7 +24,6 @@ pub mod mem;
 mod peer;
 #[cfg(any(feature = "sim", feature = "verbs"))]
 mod send_queue;
-mod setting;
 pub mod shm;
 mod short;
 mod short_endpoint;

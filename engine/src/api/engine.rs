@@ -117,7 +117,7 @@ impl Engine {
                 Driver::Verbs => Arc::new(VerbsConnector::new(verbs_config(&config))?),
                 #[cfg(not(feature = "verbs"))]
                 Driver::Verbs => return Err(EngineError::Host(NO_VERBS.into())),
-                Driver::Iwarp => Arc::new(IwarpConnector::new(iwarp_config(&config))?),
+                Driver::Iwarp => Arc::new(IwarpConnector::new(iwarp_config(&config))),
             };
             if let Some(sink) = capture {
                 connector = Arc::new(CaptureConnector::new(connector, sink)?);

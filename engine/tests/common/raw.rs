@@ -50,7 +50,7 @@ pub(crate) struct RawPeer {
 /// Of the driver that the address is for.
 fn connector(address: &str) -> Box<dyn Connector> {
     match address.starts_with("iwarp://") {
-        true => Box::new(IwarpConnector::new(IwarpConfig::default()).unwrap()),
+        true => Box::new(IwarpConnector::new(IwarpConfig::default())),
         false => Box::new(ShmConnector::new(ShmConfig::default()).unwrap()),
     }
 }

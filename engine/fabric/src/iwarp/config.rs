@@ -1,10 +1,9 @@
 //! Settings of the driver.
 
-use crate::mem::{BulkClass, BulkPool};
-use crate::setting::{SettingError, within};
+use crate::mem::BulkClass;
 use std::time::Duration;
 
-/// Settings of the driver; a plain value, checked when a connector is made.
+/// Settings of the driver. The configuration of the engine has the limits of their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IwarpConfig {
     /// Longest message, in bytes.
@@ -58,45 +57,6 @@ impl Default for IwarpConfig {
             handshakes_max: 64,
             host_conns_max: 256,
             handshake_timeout: Duration::from_secs(5),
-        }
-    }
-}
-
-impl IwarpConfig {
-    /// Checks every field against its limits.
-    ///
-    /// # Errors
-    /// The first field that is out of them.
-    pub fn validate(&self) -> Result<(), SettingError> {
-        const WORDS: (u64, u64) = (1, u16::MAX as u64);
-        BulkPool::region_bytes(&self.arena)
-            .map_err(|error| SettingError { key: "arena", reason: error.to_string() })?;
-        within("message_bytes_max", self.message_bytes_max as u64, (64, 1 << 30))?;
-        within("recv_queue_depth", self.recv_queue_depth.into(), WORDS)?;
-        within("send_queue_depth", self.send_queue_depth.into(), WORDS)?;
-        within("reads_out_max", self.reads_out_max.into(), (1, u8::MAX.into()))?;
-        within("reads_in_max", self.reads_in_max.into(), (1, u8::MAX.into()))?;
-        within("keys_max", self.keys_max as u64, (1, 1 << 20))?;
-        within("conns_max", self.conns_max as u64, (1, 1 << 20))?;
-        within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
-        within("host_conns_max", self.host_conns_max as u64, (1, 65_536))
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_defaults_are_valid_and_a_field_out_of_its_limits_is_named() {
-        let base = IwarpConfig::default;
-        assert_eq!(base().validate(), Ok(()));
-        for (config, key) in [
-            (IwarpConfig { arena: vec![], ..base() }, "arena"),
-            (IwarpConfig { reads_in_max: 0, ..base() }, "reads_in_max"),
-            (IwarpConfig { conns_max: 0, ..base() }, "conns_max"),
-        ] {
-            assert_eq!(config.validate().map_err(|error| error.key), Err(key));
         }
     }
 }

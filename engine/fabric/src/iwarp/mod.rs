@@ -27,7 +27,6 @@ mod tests;
 #[doc(hidden)]
 pub mod wire;
 
-pub use crate::setting::SettingError as IwarpConfigError;
 pub use config::IwarpConfig;
 pub use connector::IwarpConnector;
 pub use driver::IwarpFabric;

@@ -1,9 +1,7 @@
 //! Settings of the driver, and its limits.
 
-use crate::mem::{BulkClass, BulkPool, SLABS_MAX};
-use crate::setting::{SettingError, within};
+use crate::mem::BulkClass;
 use crate::sync::doorbell::BELL_BITS;
-use crate::sync::ring::{RING_SLOTS_MAX, RING_SLOTS_MIN};
 use std::time::Duration;
 
 /// Connections that a core may have: a few for each bit of its bell.
@@ -12,7 +10,7 @@ pub(super) const CONNS_MAX: u32 = 4 * BELL_BITS as u32;
 /// Largest arena of a peer: as large as `mem.conn_arena_mib` can make it.
 pub(super) const ARENA_BYTES_MAX: usize = 4 << 30;
 
-/// Settings of the shared-memory driver; a plain value, checked when a connector is made.
+/// Settings of the shared-memory driver. The configuration of the engine has the limits of their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
     /// Slots of 256 bytes per ring, of which a connection has two: a power of two, 16 to 65536.
@@ -85,58 +83,15 @@ impl Default for ShmConfig {
     }
 }
 
-impl ShmConfig {
-    /// Checks every field against its limits.
-    ///
-    /// # Errors
-    /// The first field that is out of them.
-    pub fn validate(&self) -> Result<(), SettingError> {
-        let slots = RING_SLOTS_MIN..=RING_SLOTS_MAX;
-        if !self.ring_slots.is_power_of_two() || !slots.contains(&self.ring_slots) {
-            let reason =
-                format!("must be a power of two from {RING_SLOTS_MIN} to {RING_SLOTS_MAX}");
-            return Err(SettingError { key: "ring_slots", reason });
-        }
-        BulkPool::region_bytes(&self.arena)
-            .map_err(|error| SettingError { key: "arena", reason: error.to_string() })?;
-        let conns_max = (1, CONNS_MAX.into());
-        within("conns_max", u64::from(self.conns_max), conns_max)?;
-        within("recv_queue_depth", u64::from(self.recv_queue_depth), (1, u64::from(u16::MAX)))?;
-        within("send_queue_depth", u64::from(self.send_queue_depth), (1, u64::from(u16::MAX)))?;
-        within("peer_slabs_max", self.peer_slabs_max as u64, (0, SLABS_MAX as u64))?;
-        within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
-        within("idle_polls", u64::from(self.idle_polls), (1, u64::from(u32::MAX)))?;
-        within("copy_bytes_alone", self.copy_bytes_alone as u64, (4096, 1 << 30))?;
-        within("copy_bytes_per_flush", self.copy_bytes_per_flush as u64, (4096, 1 << 30))
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::mem::BulkPool;
 
     #[test]
-    fn the_defaults_are_valid_and_an_arena_is_about_16_mib() {
+    fn an_arena_is_about_16_mib() {
         let config = ShmConfig::default();
-        assert_eq!(config.validate(), Ok(()));
         let arena_bytes = BulkPool::region_bytes(&config.arena).unwrap();
         assert!((15 << 20..17 << 20).contains(&arena_bytes), "{arena_bytes}");
-    }
-
-    #[test]
-    fn a_field_out_of_its_limits_is_named_with_what_is_allowed() {
-        let base = ShmConfig::default;
-        for (config, message) in [
-            (ShmConfig { ring_slots: 100, ..base() }, "ring_slots: must be a power of two"),
-            (ShmConfig { arena: vec![], ..base() }, "arena: a pool needs at least one"),
-            (
-                ShmConfig { conns_max: 16_385, ..base() },
-                "conns_max: must be from 1 to 16384, not 16385",
-            ),
-            (ShmConfig { idle_polls: 0, ..base() }, "idle_polls: must be from 1"),
-        ] {
-            let error = config.validate().unwrap_err().to_string();
-            assert!(error.starts_with(message), "{error}");
-        }
     }
 }

@@ -47,12 +47,11 @@ impl ShmConnector {
     /// them (`RLIMIT_NOFILE`) is raised towards the hard one where it would not do for `conns_max`.
     ///
     /// # Errors
-    /// A setting out of its limits, or no thread or descriptors to be had.
+    /// Rings of a size that they cannot have, or no thread or descriptors to be had.
     pub fn new(config: ShmConfig) -> Result<Self, FabricError> {
         let attempt = Attempt { op: "start the shm fabric".into() };
-        config.validate().map_err(|error| attempt.cannot(error, None))?;
-        let layout =
-            Layout::new(config.ring_slots).ok_or_else(|| attempt.cannot("ring_slots", None))?;
+        let layout = Layout::new(config.ring_slots);
+        let layout = layout.ok_or_else(|| attempt.cannot("ring_slots", None))?;
         raise_descriptor_limit(config.conns_max.into());
         let control = control::run()
             .map_err(|error| attempt.cannot("its control thread cannot start", Some(error)))?;

@@ -31,7 +31,6 @@ mod socket;
 pub(super) mod tests;
 mod window;
 
-pub use crate::setting::SettingError as ShmConfigError;
 pub use address::check_address;
 pub use config::ShmConfig;
 pub use connector::ShmConnector;

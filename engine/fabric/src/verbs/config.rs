@@ -1,8 +1,7 @@
 //! Settings of the driver.
 
 use super::link::Side;
-use crate::mem::{BulkClass, BulkPool};
-use crate::setting::{SettingError, within};
+use crate::mem::BulkClass;
 use std::time::Duration;
 
 /// Blocks that RDMA Reads fill: as many as a call may have Read chunks.
@@ -30,7 +29,8 @@ pub enum Registration {
     Pool,
 }
 
-/// Settings of the driver; a plain value, checked when a connector is made.
+/// Settings of the driver. The configuration of the engine has the limits of their values, and those of the device are
+/// checked when a connection is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsConfig {
     /// Name of the only device to use; `None`: whichever leads to the peer.
@@ -147,44 +147,13 @@ impl VerbsConfig {
         let block = |parts: usize| longest.div_ceil(parts).next_multiple_of(PAGE_BYTES);
         (1..=SINKS).map(|parts| BulkClass { block_bytes: block(parts), count: 1 }).collect()
     }
-
-    /// Checks every field against its limits. Those of the device are checked when a connection is
-    /// made.
-    ///
-    /// # Errors
-    /// The first field that is out of them.
-    pub fn validate(&self) -> Result<(), SettingError> {
-        const WORDS: (u64, u64) = (1, u16::MAX as u64);
-        BulkPool::region_bytes(&self.arena)
-            .map_err(|error| SettingError { key: "arena", reason: error.to_string() })?;
-        within("message_bytes_max", self.message_bytes_max as u64, (64, 1 << 30))?;
-        within("recv_queue_depth", self.recv_queue_depth.into(), WORDS)?;
-        within("send_queue_depth", self.send_queue_depth.into(), WORDS)?;
-        within("cq_depth", self.cq_depth.into(), (1, 1 << 24))?;
-        within("signal_every", self.signal_every.into(), WORDS)?;
-        within("retry_count", self.retry_count.into(), (0, 7))?;
-        within("rnr_retry_count", self.rnr_retry_count.into(), (0, 7))?;
-        within("min_rnr_timer", self.min_rnr_timer.into(), (1, 31))?;
-        // Of InfiniBand's codes, 0 is to wait forever.
-        within("ack_timeout", self.ack_timeout.unwrap_or(1).into(), (1, 31))?;
-        within("keys_max", self.keys_max as u64, (1, 1 << 20))?;
-        within("keys_first", self.keys_first as u64, (1, 1 << 20))?;
-        within("conns_max", self.conns_max as u64, (1, 1 << 20))?;
-        within("handshakes_max", self.handshakes_max as u64, (1, 4096))?;
-        within("host_conns_max", self.host_conns_max as u64, (1, 65_536))
-    }
 }
 
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::mem::Region;
-
-    #[test]
-    fn the_defaults_are_valid() {
-        assert_eq!(VerbsConfig::default().validate(), Ok(()));
-    }
+    use crate::mem::{BulkPool, Region};
 
     #[test]
     fn any_call_within_the_limits_finds_sinks_and_they_are_small() {
@@ -201,20 +170,5 @@ mod tests {
         }
         assert!(pool.could_hold([whole / 4, whole / 8, whole / 2, whole / 8]));
         assert!(!pool.could_hold([whole, whole]));
-    }
-
-    #[test]
-    fn a_field_out_of_its_limits_is_named_with_what_is_allowed() {
-        let base = VerbsConfig::default;
-        for (config, message) in [
-            (VerbsConfig { rnr_retry_count: 8, ..base() }, "rnr_retry_count: must be from 0 to 7"),
-            (VerbsConfig { min_rnr_timer: 0, ..base() }, "min_rnr_timer: must be from 1 to 31"),
-            (VerbsConfig { ack_timeout: Some(0), ..base() }, "ack_timeout: must be from 1 to 31"),
-            (VerbsConfig { arena: vec![], ..base() }, "arena: a pool needs at least one"),
-            (VerbsConfig { conns_max: 0, ..base() }, "conns_max: must be from 1 to 1048576, not 0"),
-        ] {
-            let error = config.validate().unwrap_err().to_string();
-            assert!(error.starts_with(message), "{error}");
-        }
     }
 }

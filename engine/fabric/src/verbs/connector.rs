@@ -69,10 +69,9 @@ impl VerbsConnector {
     /// Starts the control plane.
     ///
     /// # Errors
-    /// A setting out of its limits; no RDMA device, or not the one that is configured; no thread or
+    /// No RDMA device, or not the one that is configured; no thread or
     /// descriptors available.
     pub fn new(config: VerbsConfig) -> Result<Self, FabricError> {
-        config.validate().map_err(|error| not_started(error, None))?;
         if let Some(variable) = unlocked_driver(std::env::var_os(UNLOCKED_DRIVER).as_deref()) {
             return Err(not_started(format!("{variable} is set: unset it"), None));
         }

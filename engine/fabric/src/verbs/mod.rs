@@ -27,7 +27,6 @@ mod short_endpoint;
 mod window_probe;
 mod work_id;
 
-pub use crate::setting::SettingError as VerbsConfigError;
 pub use config::{Registration, VerbsConfig};
 pub use connector::VerbsConnector;
 pub(crate) use connector::leads_to;

@@ -38,7 +38,7 @@ impl Provider for Iwarp {
     type Connector = IwarpConnector;
 
     fn connector(&self) -> IwarpConnector {
-        IwarpConnector::new(config()).unwrap()
+        IwarpConnector::new(config())
     }
 
     fn address(&self) -> String {

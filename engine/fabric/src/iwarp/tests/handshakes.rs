@@ -16,7 +16,7 @@ use std::time::Duration;
 fn connect_to(mut answer: impl FnMut(TcpStream, u8) -> bool) -> Result<Endpoint, FabricError> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("iwarp://{}", listener.local_addr().unwrap());
-    let connector = IwarpConnector::new(config()).unwrap();
+    let connector = IwarpConnector::new(config());
     let connected = std::thread::scope(|scope| {
         let connecting =
             scope.spawn(|| connector.connect(&ConnectRequest::new(&address, PATIENCE)));

@@ -181,7 +181,7 @@ impl Server {
     }
 
     pub(super) fn with(config: IwarpConfig) -> Self {
-        let connector = IwarpConnector::new(config).unwrap();
+        let connector = IwarpConnector::new(config);
         let address = address();
         let (acceptor, endpoints) = accept_into_channel(Some(0));
         let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
@@ -233,7 +233,7 @@ pub(super) fn next(end: &mut End<IwarpFabric>, qp: QpId) -> Event {
 pub(super) fn client() -> (End<IwarpFabric>, QpId, RawPeer) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("iwarp://{}", listener.local_addr().unwrap());
-    let connector = IwarpConnector::new(config()).unwrap();
+    let connector = IwarpConnector::new(config());
     std::thread::scope(|scope| {
         let connecting =
             scope.spawn(|| connector.connect(&ConnectRequest::new(&address, PATIENCE)));
