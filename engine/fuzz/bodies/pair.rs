@@ -8,7 +8,9 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::{Beside, CallChunks, ChunkOffer, Found, Placement, StreamReader};
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{DeliveredReply, ReadRequest, ReplyStream, SlotId, WriteSource};
+use spinrpc_proto::events::{
+    self, Arrival, DeliveredReply, FailedCall, ReadRequest, ReplyStream, SlotId, WriteSource,
+};
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::pull::Pulled;
@@ -315,7 +317,7 @@ impl Pair {
     fn receive(&mut self, end: usize) {
         let Some(message) = self.ends[end].inbox.pop_front() else { return };
         let mut out = Recorder::default();
-        self.ends[end].connection.on_receive(&message, &mut out);
+        out.note(self.ends[end].connection.on_receive(&message));
         match out.take()[..] {
             [Event::Call(slot)] => self.serve(end, slot, message, true),
             [Event::Pull(slot)] => self.serve(end, slot, message, false),
@@ -364,7 +366,7 @@ impl Pair {
         let served = &mut served[index];
         let view = HeaderView::new_checked(&served.message, &LIMITS).unwrap();
         let mut out = Recorder::default();
-        connection.responder.pull(served.slot, &view, room, &mut out);
+        connection.responder.pull(served.slot, &view, room, |read| out.read(read));
         for event in out.take() {
             let Event::Read(read) = event else { panic!("{event:?}") };
             served.outstanding.push_back(read);
@@ -374,7 +376,7 @@ impl Pair {
         let from = &self.memory[&read.from.handle][start..][..read.from.length as usize];
         served.sinks[usize::from(read.chunk)][read.at as usize..][..from.len()]
             .copy_from_slice(from);
-        match connection.responder.on_read_done(served.slot, &mut out) {
+        match out.pulled(served.slot, connection.responder.on_read_done(served.slot)) {
             Pulled::More => assert_eq!(out.take(), []),
             Pulled::Complete => {
                 assert_eq!(out.take(), [Event::Call(served.slot)]);
@@ -460,7 +462,9 @@ impl Pair {
         let mut out = Recorder::default();
         let responder = &mut self.ends[end].connection.responder;
         let reply = responder
-            .reply_by_read(served.slot, &call, &shape, &reads, NEVER, &mut message, &mut out)
+            .reply_by_read(served.slot, &call, &shape, &reads, NEVER, &mut message, |write| {
+                out.write(write)
+            })
             .unwrap();
         assert_eq!(reply.header_bytes, message.len());
         self.write(&out.take(), &plan.results, &stream);
@@ -503,7 +507,9 @@ impl Pair {
         let shape = ReplyShape { placed: &placed, long_bytes };
         let mut out = Recorder::default();
         let responder = &mut self.ends[end].connection.responder;
-        responder.reply(served.slot, &call, &shape, &mut message, &mut out).unwrap();
+        responder
+            .reply(served.slot, &call, &shape, &mut message, |write| out.write(write))
+            .unwrap();
         self.write(&out.take(), &plan.results, &stream);
         if long_bytes.is_none() {
             message = with_stream(message, alignment(&plan, call.transport_version()), encode);
@@ -558,7 +564,7 @@ impl Pair {
         let Fetch { reply, message, sinks, outstanding } = &mut fetches[index];
         let view = HeaderView::new_checked(message, &LIMITS).unwrap();
         let (mut out, slot) = (Recorder::default(), reply.slot);
-        connection.requester.pull(slot, &view, room, &mut out);
+        connection.requester.pull(slot, &view, room, |read| out.read(read));
         for event in out.take() {
             let Event::Read(read) = event else { panic!("{event:?}") };
             outstanding.push_back(read);
@@ -623,13 +629,13 @@ impl Pair {
         match script.byte() {
             0 => {
                 self.now += 50;
-                connection.requester.on_time(Instant(self.now), &mut out);
+                connection.requester.on_time(Instant(self.now), |failed| out.fail(failed));
             }
             nth => {
                 let mut slots: Vec<_> = sent.values().map(|sent| sent.started.slot).collect();
                 slots.sort_by_key(|slot| slot.index);
                 let Some(slot) = slots.get(usize::from(nth) % slots.len().max(1)) else { return };
-                connection.requester.cancel(*slot, &mut out);
+                out.failed(connection.requester.cancel(*slot));
             }
         }
         for event in out.take() {
@@ -713,4 +719,19 @@ fn check_arguments(served: &Served, call: &HeaderView<'_>, plan: &Plan) {
         Found::Inline(bytes) => bytes,
         Found::Chunk { index, length } | Found::Pulled { index, length } => &sinks[index][..length],
     });
+}
+
+impl Recorder {
+    /// Returns true if a call has failed.
+    pub(crate) fn failed(&mut self, failed: Option<FailedCall>) -> bool {
+        failed.map(|failed| self.fail(failed)).is_some()
+    }
+
+    /// A call is whole with its last Read.
+    pub(crate) fn pulled(&mut self, slot: SlotId, pulled: Pulled) -> Pulled {
+        if pulled == Pulled::Complete {
+            self.note(Arrival { event: events::Event::Call(slot), ..Arrival::default() });
+        }
+        pulled
+    }
 }

@@ -249,10 +249,10 @@ impl Client {
         let mut out = Recorder::default();
         let stale = SlotId { generation: slot.generation.wrapping_sub(1), ..slot };
         for other in [stale, SlotId { index: 40_000, ..slot }] {
-            assert!(!self.connection.requester.cancel(other, &mut out));
+            assert!(!out.failed(self.connection.requester.cancel(other)));
         }
         assert_eq!(out.take(), []);
-        assert_eq!(self.connection.requester.cancel(slot, &mut out), awaited);
+        assert_eq!(out.failed(self.connection.requester.cancel(slot)), awaited);
         self.fail(&out.take(), CallFailure::Cancelled);
         assert!(self.live.iter().all(|live| live.started.slot != slot || !live.awaited));
     }
@@ -272,7 +272,7 @@ impl Client {
         let lengths: Vec<u32> = requester
             .pull_plan(slot)
             .map_or(vec![], |plan| plan.chunks().iter().map(|chunk| chunk.length).collect());
-        let asked = requester.pull(slot, &view, room, &mut out);
+        let asked = requester.pull(slot, &view, room, |read| out.read(read));
         assert!(asked <= room && (live.awaited || asked == 0));
         live.outstanding += asked;
         for event in out.take() {
@@ -292,7 +292,7 @@ impl Client {
         let slot = self.live[index].started.slot;
         let mut out = Recorder::default();
         if script.byte() == 0 {
-            self.connection.requester.give_up_pull(slot, CallFailure::NoMemory, &mut out);
+            out.failed(self.connection.requester.give_up_pull(slot, CallFailure::NoMemory));
             self.fail(&out.take(), CallFailure::NoMemory);
         }
         let mut done = [0; DONE_BYTES];
@@ -314,7 +314,7 @@ impl Client {
     fn wait(&mut self, script: &mut Script<'_>) {
         self.now += u64::from(script.byte());
         let mut out = Recorder::default();
-        self.connection.requester.on_time(Instant(self.now), &mut out);
+        self.connection.requester.on_time(Instant(self.now), |failed| out.fail(failed));
         let events = out.take();
         for event in &events {
             let Event::Failed { slot, fenced, .. } = event else { panic!("{event:?}") };
@@ -392,7 +392,7 @@ impl Client {
     /// A message leads to one event, and perhaps the end of the connection.
     fn receive(&mut self, message: &[u8]) -> Vec<Event> {
         let mut out = Recorder::default();
-        self.connection.on_receive(message, &mut out);
+        out.note(self.connection.on_receive(message));
         let events = out.take();
         self.take(&events, message);
         let closes = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();
@@ -448,7 +448,7 @@ impl Client {
         let requester = &mut self.connection.requester;
         assert!(requester.pull_plan(slot).is_none_or(|plan| plan.chunks().is_empty()));
         let mut out = Recorder::default();
-        requester.give_up_pull(slot, CallFailure::NoMemory, &mut out);
+        out.failed(requester.give_up_pull(slot, CallFailure::NoMemory));
         self.take(&out.take(), &[]);
     }
 

@@ -139,7 +139,7 @@ impl End {
         let mut out = Recorder::default();
         let requester = &mut self.connection.requester;
         if let Some(slot) = requester.find(self.ends.len().wrapping_sub(1) as u64) {
-            assert!(requester.cancel(slot, &mut out));
+            assert!(out.failed(requester.cancel(slot)));
         }
         self.note(out.take(), &[]);
     }
@@ -154,7 +154,7 @@ impl End {
             0 if call.is_plain() => responder.reply_plain(slot, call.xid(), &mut header).unwrap(),
             _ => {
                 let shape = ReplyShape { placed: &[], long_bytes: None };
-                responder.reply(slot, &call, &shape, &mut header, &mut out).unwrap()
+                responder.reply(slot, &call, &shape, &mut header, |write| out.write(write)).unwrap()
             }
         };
         let sent = HeaderView::new_checked(&header[4096 - length..], &self.limits).unwrap();
@@ -184,7 +184,7 @@ impl End {
     fn receive(&mut self, script: &mut Script<'_>) {
         let message = message(self.xid, script);
         let mut out = Recorder::default();
-        self.connection.on_receive(&message, &mut out);
+        out.note(self.connection.on_receive(&message));
         let events = out.take();
         let closes = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();
         assert!(closes <= 1 && events.len() - closes <= 1 && !events.is_empty(), "{events:?}");
@@ -229,7 +229,7 @@ impl End {
         if requester.pull_plan(slot).is_some() {
             self.ends[token as usize] += 1;
             let failure = spinrpc_proto::events::CallFailure::NoMemory;
-            requester.give_up_pull(slot, failure, &mut out);
+            out.failed(requester.give_up_pull(slot, failure));
         }
         assert!(requester.end_pull(slot, &mut [0; 16]).is_some());
     }
@@ -237,8 +237,8 @@ impl End {
     fn fetch(&mut self, slot: SlotId, message: &[u8]) {
         let view = HeaderView::new_checked(message, &self.limits).unwrap();
         let (responder, mut out) = (&mut self.connection.responder, Recorder::default());
-        let asked = responder.pull(slot, &view, u16::MAX, &mut out);
-        let last = (0..asked).map(|_| responder.on_read_done(slot, &mut out)).last();
+        let asked = responder.pull(slot, &view, u16::MAX, |read| out.read(read));
+        let last = (0..asked).map(|_| out.pulled(slot, responder.on_read_done(slot))).last();
         assert_eq!(last, Some(Pulled::Complete));
         self.served.push((slot, message.to_vec()));
     }

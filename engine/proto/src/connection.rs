@@ -30,14 +30,14 @@
 //! BAD_HEADER where the call has chunk lists (RFC 8167 section 5), INVALID_OPTION for any extension.
 
 use crate::dialect::Profile;
-use crate::events::{Dropped, Output, PeerMisbehaved};
+use crate::events::{Arrival, Dropped, Event, PeerMisbehaved};
 use crate::ids::Xid;
 use crate::limits::Limits;
 use crate::rdma::RdmaError;
 use crate::rdma::{HeaderError, HeaderView, MessageType};
 use crate::requester::{CallSlot, Requester};
 use crate::responder::{Responder, ServeSlot, refuse};
-use crate::rpc::{self, Direction};
+use crate::rpc::{self, AcceptStatus, Direction};
 use crate::version::{TransportVersion, Versions};
 use crate::xdr::DecodeError;
 
@@ -179,17 +179,20 @@ where
 
     /// A message arrived.
     #[inline]
-    pub fn on_receive(&mut self, message: &[u8], out: &mut impl Output) {
+    pub fn on_receive(&mut self, message: &[u8]) -> Arrival {
+        let mut arrival = Arrival::default();
+        let out = &mut arrival;
         match (HeaderView::plain(message), self.traffic_one) {
             // Inlined, because the compiler knows here that there are no lists to look at.
             (Some(view), Some(traffic)) => self.take(&view, traffic, out),
             _ => self.on_receive_other(message, out),
         }
+        arrival
     }
 
     /// Takes messages of version two without lists; else any message.
     #[inline(never)]
-    fn on_receive_other(&mut self, message: &[u8], out: &mut impl Output) {
+    fn on_receive_other(&mut self, message: &[u8], out: &mut Arrival) {
         match HeaderView::plain_two(message) {
             Some(view) if self.limits.versions.speaks(TransportVersion::Two) => {
                 self.take_two(&view, out);
@@ -199,7 +202,7 @@ where
     }
 
     #[inline(never)]
-    fn on_receive_any(&mut self, message: &[u8], out: &mut impl Output) {
+    fn on_receive_any(&mut self, message: &[u8], out: &mut Arrival) {
         match HeaderView::new_checked(message, &self.limits) {
             Ok(view) if view.transport_version() == TransportVersion::Two => {
                 self.take_two(&view, out);
@@ -223,11 +226,11 @@ where
     /// A version-two message goes where its header says (version two section 4.2.2), if this end makes
     /// calls, or takes them.
     #[inline(always)]
-    fn take_two(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+    fn take_two(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         let is_reply = view.direction() == Some(Direction::Reply);
         let out_of_place = if is_reply { Traffic::Calls } else { Traffic::Replies };
         if self.traffic == out_of_place {
-            out.dropped(unexpected(view));
+            out.set(Event::Dropped(unexpected(view)));
         } else if is_reply {
             self.requester.on_receive(view, out);
         } else if self.refuses_reverse {
@@ -245,7 +248,7 @@ where
     }
 
     #[inline(always)]
-    fn take(&mut self, view: &HeaderView<'_>, traffic: Traffic, out: &mut impl Output) {
+    fn take(&mut self, view: &HeaderView<'_>, traffic: Traffic, out: &mut Arrival) {
         match traffic {
             Traffic::Replies => self.requester.on_receive(view, out),
             Traffic::Calls => self.responder.on_receive(view, out),
@@ -255,7 +258,7 @@ where
 
     /// Out of the way of connections without calls in reverse.
     #[inline(never)]
-    fn take_either(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+    fn take_either(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         match direction(view, self.profile) {
             Some(Direction::Call) => self.responder.on_receive(view, out),
             Some(Direction::Reply) => self.requester.on_receive(view, out),
@@ -266,22 +269,23 @@ where
     /// A long call and a reply to be fetched look alike under older rules: then the lists tell, which a reply has from its
     /// call, and where both are possible the XID does.
     #[cold]
-    fn take_unknown(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+    fn take_unknown(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         let is_long = view.message_type() == MessageType::Nomsg && has_message_chunk(view);
         match self.requester.awaits(view.xid()) {
             true if is_long && self.requester.may_fetch(view) => {
                 self.requester.on_receive(view, out);
             }
-            true if !is_long => out.dropped(Dropped::MalformedReply),
+            true if !is_long => out.set(Event::Dropped(Dropped::MalformedReply)),
             _ => self.responder.on_receive(view, out),
         }
     }
 
     #[cold]
-    fn on_malformed(&mut self, message: &[u8], error: HeaderError, out: &mut impl Output) {
+    fn on_malformed(&mut self, message: &[u8], error: HeaderError, out: &mut Arrival) {
         self.malformed = self.malformed.saturating_add(1);
         if self.malformed > MALFORMED_MAX {
-            return out.close(PeerMisbehaved::MalformedHeaders);
+            out.close = Some(PeerMisbehaved::MalformedHeaders);
+            return;
         }
         let traffic = version_of(&error).map_or(self.traffic, |version| self.traffic_in(version));
         let may_be_reply = match (traffic, direction_of(&error)) {
@@ -293,8 +297,8 @@ where
         match may_be_reply {
             // A requester drops messages that it cannot parse, and never answers them (RFC 8166
             // section 4.5).
-            true => out.dropped(Dropped::MalformedReply),
-            false if claims_error(message) => out.dropped(Dropped::UnexpectedError),
+            true => out.set(Event::Dropped(Dropped::MalformedReply)),
+            false if claims_error(message) => out.set(Event::Dropped(Dropped::UnexpectedError)),
             false => answer(error, self.limits.versions, out),
         }
     }
@@ -349,9 +353,9 @@ fn version_of(error: &HeaderError) -> Option<TransportVersion> {
 /// Answers a call in reverse that this end does not take. One with chunk lists gets BAD_HEADER: RFC 8167
 /// section 5 asks for an RDMA_ERROR where chunks are not supported in this direction.
 #[cold]
-fn refuse_in_reverse(view: &HeaderView<'_>, out: &mut impl Output) {
+fn refuse_in_reverse(view: &HeaderView<'_>, out: &mut Arrival) {
     if view.message_type() == MessageType::Optional {
-        return out.send_error(view.xid(), view.version(), RdmaError::InvalidOption);
+        return out.set(Event::Error(view.xid(), view.version(), RdmaError::InvalidOption));
     }
     let has_chunks =
         !view.reads().is_empty() || !view.writes().is_empty() || view.reply_chunk().is_some();
@@ -359,7 +363,8 @@ fn refuse_in_reverse(view: &HeaderView<'_>, out: &mut impl Output) {
     if has_chunks || !is_call {
         return refuse(view, out);
     }
-    out.refuse_program(view.xid(), view.transport_version());
+    let version = view.transport_version();
+    out.set(Event::Refused(view.xid(), version, AcceptStatus::ProgUnavail));
 }
 
 fn xid_of(error: &HeaderError) -> Option<Xid> {
@@ -377,15 +382,15 @@ fn claims_error(message: &[u8]) -> bool {
 
 /// Version errors name the range this side supports; everything else is ERR_CHUNK, in version two
 /// BAD_HEADER.
-fn answer(error: HeaderError, versions: Versions, out: &mut impl Output) {
+fn answer(error: HeaderError, versions: Versions, out: &mut Arrival) {
     match error {
-        HeaderError::TooShort => out.dropped(Dropped::TooShort),
+        HeaderError::TooShort => out.set(Event::Dropped(Dropped::TooShort)),
         HeaderError::Version { xid, version } => {
             let (low, high) = (versions.low().to_wire(), versions.high().to_wire());
-            out.send_error(xid, version, RdmaError::Version { low, high });
+            out.set(Event::Error(xid, version, RdmaError::Version { low, high }));
         }
         HeaderError::Malformed { xid, version, .. } => {
-            out.send_error(xid, version.to_wire(), RdmaError::of_header(version));
+            out.set(Event::Error(xid, version.to_wire(), RdmaError::of_header(version)));
         }
     }
 }

@@ -1,13 +1,11 @@
-//! Sink of the caller that receives the consequences of each input to the state machines.
-//!
-//! The reactor implements [`Output`] as small sinks: one keeps the events of a message until the
-//! state machine has returned, others post RDMA Reads and Writes at once. Tests implement it as a
-//! recorder. A sink must not call back into the state machine that calls it.
+//! Consequences of inputs to the state machines: of a message an [`Arrival`], on which the caller acts when the state machine has
+//! returned. RDMA Reads and Writes go to functions of the caller, which post them at once.
 
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
 use crate::rdma::RdmaError;
 use crate::rdma::Segment;
+use crate::rpc::AcceptStatus;
 use crate::version::TransportVersion;
 
 /// Names a transaction's place in a requester's or responder's table: index and generation, so
@@ -179,48 +177,72 @@ pub enum Dropped {
     WrongDirection,
 }
 
-/// The sink of everything that follows from an input. A sink that is handed to one operation may
-/// leave out methods that the operation never calls; the operation's documentation lists those it
-/// calls.
-pub trait Output {
-    /// A call is whole: its message just arrived, or its last Read chunk did.
-    fn deliver_call(&mut self, _slot: SlotId) {}
+/// A call that ended without a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedCall {
+    /// The call's place.
+    pub slot: SlotId,
+    /// The application's name of the call.
+    pub token: u64,
+    /// Reason for the end.
+    pub failure: CallFailure,
+    /// Its memory stays exposed and its slot taken until [`Event::Released`].
+    pub is_fenced: bool,
+}
+
+/// Event caused by a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Event {
+    /// Nothing is to be done.
+    #[default]
+    None,
+    /// A call is whole.
+    Call(SlotId),
     /// A call waits for its Read chunks: find memory for them, then
     /// [`crate::responder::Responder::pull`].
-    fn pull(&mut self, _slot: SlotId) {}
-    /// Post this RDMA Read.
-    fn read(&mut self, _read: ReadRequest) {}
-    /// Post this RDMA Write.
-    fn write(&mut self, _write: WriteRequest) {}
-    /// A reply waits for its Read chunks, or a late one only for its RDMA_DONE: its keys must be dead
+    Pull(SlotId),
+    /// A call in flight has its reply; its keys must be dead before the application sees it.
+    Reply(DeliveredReply),
+    /// A reply, which is [`Arrival::to_pull`], waits for its Read chunks, or a late one only for its RDMA_DONE: its keys must be dead
     /// from now on; find memory for the chunks, then [`crate::requester::Requester::pull`], and
     /// [`crate::requester::Requester::end_pull`] in the end.
-    fn pull_reply(&mut self, _reply: DeliveredReply) {}
-    /// Called when the requester has fetched a reply: the memory that the reply named is no longer
-    /// exported.
-    fn free_exports(&mut self, _slot: SlotId) {}
-    /// A call in flight has its reply; its keys must be dead before the application sees it.
-    fn deliver_reply(&mut self, _reply: DeliveredReply) {}
-    /// A call ended without a reply. When `fenced`, its memory stays exposed and its slot taken
-    /// until [`Output::release_call`].
-    fn fail_call(&mut self, _slot: SlotId, _token: u64, _failure: CallFailure, _fenced: bool) {}
+    PullReply,
+    /// The requester has fetched a reply: the memory that the reply named is no longer exported.
+    FreeExports(SlotId),
+    /// A call ended without a reply.
+    Failed(FailedCall),
     /// The late end of a call that had failed before: its memory is free now.
-    fn release_call(&mut self, _slot: SlotId) {}
+    Released(SlotId),
     /// The responder does not speak the version of this call, but another one that is spoken here. The
     /// call is held: send it again on this connection, with
     /// [`crate::requester::Requester::resend`], in the version that
     /// [`crate::requester::Requester::negotiation`] says now.
-    fn resend_call(&mut self, _slot: SlotId) {}
-    /// Answer a message whose version word was `version` with RDMA_ERROR.
-    fn send_error(&mut self, _xid: Xid, _version: u32, _error: RdmaError) {}
-    /// Answer a call beyond the grant with an RPC error (RFC 5666 section 3.3), in the version in which
-    /// it came.
-    fn refuse_call(&mut self, _xid: Xid, _version: TransportVersion) {}
-    /// Answer a call in reverse with PROG_UNAVAIL, in the version in which it came: this end takes none
+    Resend(SlotId),
+    /// Answer a message with this version word with RDMA_ERROR.
+    Error(Xid, u32, RdmaError),
+    /// Answer a call with an RPC error in the version in which it came: SYSTEM_ERR beyond the grant (RFC 5666 section 3.3),
+    /// PROG_UNAVAIL for one in reverse where this end takes none
     /// ([`crate::connection::Connection::refusing_reverse`]).
-    fn refuse_program(&mut self, _xid: Xid, _version: TransportVersion) {}
+    Refused(Xid, TransportVersion, AcceptStatus),
     /// Count a message that gets no answer.
-    fn dropped(&mut self, _why: Dropped) {}
-    /// Close the connection.
-    fn close(&mut self, _why: PeerMisbehaved) {}
+    Dropped(Dropped),
+}
+
+/// Everything that follows from a message: one event at the most, and perhaps the end of the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// The event.
+    pub event: Event,
+    /// Set with [`Event::PullReply`]. A separate field, because an event with two kinds of
+    /// replies would need one more word to tell them apart, and each reply would be copied around it.
+    pub to_pull: Option<DeliveredReply>,
+    /// Reason to close the connection.
+    pub close: Option<PeerMisbehaved>,
+}
+
+impl Arrival {
+    #[inline(always)]
+    pub(crate) fn set(&mut self, event: Event) {
+        self.event = event;
+    }
 }

@@ -1,8 +1,8 @@
 //! The protocol core of spinrpc: ONC RPC (RFC 5531) over RPC-over-RDMA (RFC 5666, RFC 8166;
 //! version two: draft-cel-nfsv4-rpcrdma-version-two-01), without I/O, clock, thread or allocation.
 //!
-//! Inputs are `on_*` methods with `now` and bytes; outputs go to an [`events::Output`] sink that
-//! the caller implements. Nothing here panics on bytes of a peer.
+//! Inputs are `on_*` methods with `now` and bytes; outputs are values of [`events`], on which
+//! the caller acts. Nothing here panics on bytes of a peer.
 #![no_std]
 #![forbid(unsafe_code)]
 

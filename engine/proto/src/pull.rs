@@ -3,7 +3,7 @@
 //! those of replies.
 
 use crate::dialect::Profile;
-use crate::events::{Output, ReadRequest, SlotId};
+use crate::events::{ReadRequest, SlotId};
 use crate::limits::READ_CHUNKS_MAX;
 use crate::rdma::ReadSegment;
 use crate::rdma::v1::{HeaderView, MessageType};
@@ -189,7 +189,7 @@ impl Pull {
         slot: SlotId,
         view: &HeaderView<'_>,
         room: u16,
-        out: &mut impl Output,
+        mut read: impl FnMut(ReadRequest),
     ) -> u16 {
         let before = self.asked;
         while self.wants_reads() && self.part < self.part_count {
@@ -204,7 +204,7 @@ impl Pull {
                     self.requested += segment.target.length;
                     self.asked += 1;
                     self.outstanding += 1;
-                    out.read(ReadRequest { slot, chunk: chunk as u8, at, from: segment.target });
+                    read(ReadRequest { slot, chunk: chunk as u8, at, from: segment.target });
                 }
             }
             (self.part, self.next_segment, self.requested) = (self.part + 1, 0, 0);

@@ -36,7 +36,8 @@ use crate::chunking::{CallChunks, ChunkOffer, ResultChunks};
 use crate::credit::Credits;
 use crate::dialect::Profile;
 use crate::events::{
-    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
+    Arrival, CallFailure, DeliveredReply, Dropped, Event, FailedCall, PeerMisbehaved, ReplyStream,
+    SlotId,
 };
 use crate::ids::{Instant, Xid};
 use crate::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
@@ -311,27 +312,27 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// A message that is not a call arrived: a reply or an RDMA_ERROR. Errors in it are never
     /// answered (RFC 8166 section 4.5).
     #[inline(always)]
-    pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+    pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         let Some(index) = self.matching_slot(view.xid()) else {
-            return out.dropped(unmatched(view));
+            return out.set(Event::Dropped(unmatched(view)));
         };
         match view.message_type() {
             // Discarded (RFC 8166 section 4.6.1).
             MessageType::Msgp if !self.profile.has_padded_messages() => {
-                out.dropped(Dropped::UnexpectedType);
+                out.set(Event::Dropped(Dropped::UnexpectedType));
             }
             MessageType::Msg | MessageType::Msgp
                 if !self.profile.carries(view, Direction::Reply) =>
             {
-                out.dropped(stray(view));
+                out.set(Event::Dropped(stray(view)));
             }
             MessageType::Msg | MessageType::Nomsg | MessageType::Msgp => {
                 self.on_reply(index, view, out);
             }
             MessageType::Error => self.on_error(index, view.error(), out),
-            MessageType::Done => out.dropped(Dropped::Done),
+            MessageType::Done => out.set(Event::Dropped(Dropped::Done)),
             // No option is known. An error would be taken for the answer to a call of the peer: see [`crate::version`].
-            MessageType::Optional => out.dropped(Dropped::UnknownOption),
+            MessageType::Optional => out.set(Event::Dropped(Dropped::UnknownOption)),
         }
     }
 
@@ -343,9 +344,9 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     #[inline(always)]
-    fn on_reply(&mut self, index: u16, view: &HeaderView<'_>, out: &mut impl Output) {
+    fn on_reply(&mut self, index: u16, view: &HeaderView<'_>, out: &mut Arrival) {
         if !self.takes_answer(view.transport_version()) {
-            return out.dropped(Dropped::MalformedReply);
+            return out.set(Event::Dropped(Dropped::MalformedReply));
         }
         let slot = &self.slots.as_ref()[usize::from(index)];
         if slot.has_chunks || !view.has_plain_length() {
@@ -355,7 +356,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     #[inline(never)]
-    fn on_reply_with_lists(&mut self, index: u16, view: &HeaderView<'_>, out: &mut impl Output) {
+    fn on_reply_with_lists(&mut self, index: u16, view: &HeaderView<'_>, out: &mut Arrival) {
         if self.must_pull(view) {
             return self.on_reply_to_pull(index, view, out);
         }
@@ -370,7 +371,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         index: u16,
         view: &HeaderView<'_>,
         checked: Checked,
-        out: &mut impl Output,
+        out: &mut Arrival,
     ) {
         self.credits.replied(view.credits());
         self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
@@ -381,9 +382,9 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     #[cold]
-    pub(crate) fn misbehaved(&mut self, index: u16, why: PeerMisbehaved, out: &mut impl Output) {
+    pub(crate) fn misbehaved(&mut self, index: u16, why: PeerMisbehaved, out: &mut Arrival) {
         self.fail(index, CallFailure::Misbehaved(why), out);
-        out.close(why);
+        out.close = Some(why);
     }
 
     #[inline(always)]
@@ -392,20 +393,20 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         index: u16,
         stream: ReplyStream,
         placed: [u32; ITEMS_MAX],
-        out: &mut impl Output,
+        out: &mut Arrival,
     ) {
         let entry = &self.slots.as_ref()[usize::from(index)];
         let slot = SlotId { index, generation: entry.generation };
         let (token, fenced) = (entry.token, entry.state == State::Fenced);
         self.free(index);
         match fenced {
-            true => out.release_call(slot),
-            false => out.deliver_reply(DeliveredReply { slot, token, stream, placed }),
+            true => out.set(Event::Released(slot)),
+            false => out.set(Event::Reply(DeliveredReply { slot, token, stream, placed })),
         }
     }
 
-    fn on_error(&mut self, index: u16, error: Option<RdmaError>, out: &mut impl Output) {
-        let Some(error) = error else { return out.dropped(Dropped::MalformedReply) };
+    fn on_error(&mut self, index: u16, error: Option<RdmaError>, out: &mut Arrival) {
+        let Some(error) = error else { return out.set(Event::Dropped(Dropped::MalformedReply)) };
         // The credit word of an RDMA_ERROR means nothing: the limit comes from replies.
         self.credits.ended();
         self.credits.cover(self.slots.as_ref()[usize::from(index)].dones_total);
@@ -418,37 +419,33 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// The responder does not speak the version of a call (version two section 5.2). A call that
     /// has been abandoned is not sent again, but its refusal counts.
     #[cold]
-    fn on_refused(&mut self, index: u16, low: u32, high: u32, out: &mut impl Output) {
+    fn on_refused(&mut self, index: u16, low: u32, high: u32, out: &mut Arrival) {
         let refused = self.negotiation.on_refused(low, high);
         let slot = &mut self.slots.as_mut()[usize::from(index)];
         if refused == Refused::TryAgain && slot.state == State::InFlight {
             slot.state = State::Held;
-            return out.resend_call(SlotId { index, generation: slot.generation });
+            return out.set(Event::Resend(SlotId { index, generation: slot.generation }));
         }
         self.fail(index, CallFailure::Rdma(RdmaError::Version { low, high }), out);
         if refused == Refused::NoneInCommon {
-            out.close(PeerMisbehaved::NoCommonVersion);
+            out.close = Some(PeerMisbehaved::NoCommonVersion);
         }
     }
 
     /// Ends a call for good: the responder is done with it.
-    pub(crate) fn fail(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
-        let slot = &self.slots.as_ref()[usize::from(index)];
-        let id = SlotId { index, generation: slot.generation };
-        let (token, fenced) = (slot.token, slot.state == State::Fenced);
-        self.free(index);
-        if fenced { out.release_call(id) } else { out.fail_call(id, token, failure, false) }
+    pub(crate) fn fail(&mut self, index: u16, failure: CallFailure, out: &mut Arrival) {
+        let is_released = self.slots.as_ref()[usize::from(index)].state == State::Fenced;
+        let failed = self.end(index, failure);
+        let event = if is_released { Event::Released(failed.slot) } else { Event::Failed(failed) };
+        out.set(event);
     }
 
     /// The application gives a call up. Its slot, credit and memory stay taken until the responder
     /// answers, or the posted Reads of its reply have completed, or the connection goes; those of a
     /// held call are free at once.
-    pub fn cancel(&mut self, slot: SlotId, out: &mut impl Output) -> bool {
+    pub fn cancel(&mut self, slot: SlotId) -> Option<FailedCall> {
         let known = self.state_of(slot).is_some_and(State::is_awaited);
-        if known {
-            self.give_up(slot.index, CallFailure::Cancelled, out);
-        }
-        known
+        known.then(|| self.give_up(slot.index, CallFailure::Cancelled))
     }
 
     fn state_of(&self, id: SlotId) -> Option<State> {
@@ -480,7 +477,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
 
     /// Fails the calls whose deadline has passed. Takes time in the number of slots, but runs only
     /// when some deadline was reached: one bound stands for all slots.
-    pub fn on_time(&mut self, now: Instant, out: &mut impl Output) {
+    pub fn on_time(&mut self, now: Instant, mut each: impl FnMut(FailedCall)) {
         if now < self.next_deadline {
             return;
         }
@@ -488,27 +485,39 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         for index in 0..self.slots.as_ref().len().min(SLOTS_MAX) as u16 {
             match &self.slots.as_ref()[usize::from(index)] {
                 slot if !slot.state.is_awaited() => {}
-                slot if slot.deadline <= now => self.give_up(index, CallFailure::TimedOut, out),
+                slot if slot.deadline <= now => each(self.give_up(index, CallFailure::TimedOut)),
                 slot => self.next_deadline = self.next_deadline.min(slot.deadline),
             }
         }
     }
 
-    fn give_up(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
+    fn give_up(&mut self, index: u16, failure: CallFailure) -> FailedCall {
         match self.slots.as_ref()[usize::from(index)].state {
-            State::Held => self.fail(index, failure, out),
-            State::Reserved => self.fail_reserved(index, failure, out),
-            _ => self.fence(index, failure, out),
+            State::Held => self.end(index, failure),
+            // The responder knows nothing of it.
+            State::Reserved => {
+                self.credits.end_reserved();
+                self.end(index, failure)
+            }
+            _ => self.fence(index, failure),
         }
     }
 
+    fn end(&mut self, index: u16, failure: CallFailure) -> FailedCall {
+        let entry = &self.slots.as_ref()[usize::from(index)];
+        let slot = SlotId { index, generation: entry.generation };
+        let failed = FailedCall { slot, token: entry.token, failure, is_fenced: false };
+        self.free(index);
+        failed
+    }
+
     /// Ends a call for the application only.
-    pub(crate) fn fence(&mut self, index: u16, failure: CallFailure, out: &mut impl Output) {
+    pub(crate) fn fence(&mut self, index: u16, failure: CallFailure) -> FailedCall {
         let slot = &mut self.slots.as_mut()[usize::from(index)];
         let is_pulling = slot.state == State::Pulling;
         slot.state = if is_pulling { State::Abandoned } else { State::Fenced };
         let id = SlotId { index, generation: slot.generation };
-        out.fail_call(id, slot.token, failure, true);
+        FailedCall { slot: id, token: slot.token, failure, is_fenced: true }
     }
 
     /// The connection is gone: every call ends, and its memory is not accessed any more. `each`

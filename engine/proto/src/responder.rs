@@ -18,7 +18,7 @@
 //! header back when the call goes on, so that lists are read where they arrived.
 
 use crate::dialect::Profile;
-use crate::events::{Dropped, Output, SlotId, WriteRequest, WriteSource};
+use crate::events::{Arrival, Dropped, Event, ReadRequest, SlotId, WriteRequest, WriteSource};
 use crate::ids::Xid;
 use crate::pull::inline_bytes;
 pub use crate::pull::{Pull, PullChunk, Pulled};
@@ -26,7 +26,7 @@ use crate::rdma::{
     HeaderView, MessageType, RdmaError, ReadSegment, ReplyRepr, WriteChunk, emit_msg_header,
 };
 use crate::rfc5666::exports::{Export, Exports};
-use crate::rpc::{self, Direction};
+use crate::rpc::{self, AcceptStatus, Direction};
 use crate::version::TransportVersion;
 
 /// Most slots a responder may have.
@@ -162,7 +162,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 
     /// A message whose header could be parsed, on the side that serves.
     #[inline(always)]
-    pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+    pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         match view.message_type() {
             MessageType::Msg if view.is_plain() => {
                 self.on_plain_call(view, out);
@@ -176,26 +176,26 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             // ... and RDMA_DONE dropped, as is under any rules one that nothing is owed for. An
             // RDMA_ERROR is never answered (section 4.5).
             MessageType::Done => self.on_done(view.xid(), out),
-            MessageType::Error => out.dropped(Dropped::UnexpectedError),
+            MessageType::Error => out.set(Event::Dropped(Dropped::UnexpectedError)),
             // No option is known (version two section 3.1).
             MessageType::Optional => {
-                out.send_error(view.xid(), view.version(), RdmaError::InvalidOption);
+                out.set(Event::Error(view.xid(), view.version(), RdmaError::InvalidOption));
             }
         }
     }
 
     #[inline]
-    fn on_plain_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+    fn on_plain_call(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         if !self.profile.carries(view, Direction::Call) {
             return not_a_call(view, out);
         }
         match self.take(State::Delivered, view.transport_version()) {
-            Some(slot) => out.deliver_call(slot),
+            Some(slot) => out.set(Event::Call(slot)),
             None => refuse_call(view, out),
         }
     }
 
-    fn on_chunked_call(&mut self, view: &HeaderView<'_>, out: &mut impl Output) {
+    fn on_chunked_call(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         let inline = view.message_type() != MessageType::Nomsg;
         if inline && !self.profile.carries(view, Direction::Call) {
             return not_a_call(view, out);
@@ -205,7 +205,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         }
         if view.reads().is_empty() {
             return match self.take(State::Delivered, view.transport_version()) {
-                Some(slot) => out.deliver_call(slot),
+                Some(slot) => out.set(Event::Call(slot)),
                 None => refuse_call(view, out),
             };
         }
@@ -217,7 +217,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return refuse_call(view, out);
         };
         self.slots.as_mut()[usize::from(slot.index)].pull = pull;
-        out.pull(slot);
+        out.set(Event::Pull(slot));
     }
 
     #[inline]
@@ -281,16 +281,16 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         id: SlotId,
         view: &HeaderView<'_>,
         room: u16,
-        out: &mut impl Output,
+        read: impl FnMut(ReadRequest),
     ) -> u16 {
         if !self.in_state(id, State::Pulling) {
             return 0;
         }
-        self.slots.as_mut()[usize::from(id.index)].pull.ask(id, view, room, out)
+        self.slots.as_mut()[usize::from(id.index)].pull.ask(id, view, room, read)
     }
 
     /// An RDMA Read of this call completed.
-    pub fn on_read_done(&mut self, id: SlotId, out: &mut impl Output) -> Pulled {
+    pub fn on_read_done(&mut self, id: SlotId) -> Pulled {
         if !self.in_state(id, State::Pulling) {
             return Pulled::Stale;
         }
@@ -299,7 +299,6 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             return Pulled::More;
         }
         slot.state = State::Delivered;
-        out.deliver_call(id);
         Pulled::Complete
     }
 
@@ -353,8 +352,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// If `header` is shorter than [`ReplyRepr::bytes_of`].
     ///
     /// # Errors
-    /// As [`ReplyRefused`] says; nothing was asked for but, for a chunk that is too small,
-    /// [`Output::send_error`].
+    /// As [`ReplyRefused`] says; nothing was asked for. The caller answers where a chunk is too small.
     #[inline]
     pub fn reply(
         &mut self,
@@ -362,17 +360,16 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         view: &HeaderView<'_>,
         shape: &ReplyShape<'_>,
         header: &mut [u8],
-        out: &mut impl Output,
+        write: impl FnMut(WriteRequest),
     ) -> Result<usize, ReplyRefused> {
         if !self.in_state(id, State::Delivered) {
             return Err(ReplyRefused::Stale);
         }
         self.free(id);
         if !reply_fits(view, shape) {
-            refuse(view, out);
             return Err(ReplyRefused::ChunkTooSmall);
         }
-        write_chunks(view, shape, out);
+        write_chunks(view, shape, write);
         Ok(self.emit_reply(view, shape, &[], header))
     }
 
@@ -425,9 +422,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
 /// the header must be that of the RPC message (RFC 5666 section 4.1). Where the header says that it is
 /// a call, as in version two, its sender waits for an answer whatever stands behind it.
 #[cold]
-fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
+fn not_a_call(view: &HeaderView<'_>, out: &mut Arrival) {
     match (view.direction(), rpc::message_direction(view.payload())) {
-        (None, Some(Direction::Reply)) => out.dropped(Dropped::WrongDirection),
+        (None, Some(Direction::Reply)) => out.set(Event::Dropped(Dropped::WrongDirection)),
         _ => refuse(view, out),
     }
 }
@@ -436,14 +433,14 @@ fn not_a_call(view: &HeaderView<'_>, out: &mut impl Output) {
 /// that is delivered.
 #[cold]
 #[inline(never)]
-fn refuse_call(view: &HeaderView<'_>, out: &mut impl Output) {
-    out.refuse_call(view.xid(), view.transport_version());
+fn refuse_call(view: &HeaderView<'_>, out: &mut Arrival) {
+    out.set(Event::Refused(view.xid(), view.transport_version(), AcceptStatus::SystemErr));
 }
 
 #[cold]
-pub(crate) fn refuse(view: &HeaderView<'_>, out: &mut impl Output) {
+pub(crate) fn refuse(view: &HeaderView<'_>, out: &mut Arrival) {
     let version = view.transport_version();
-    out.send_error(view.xid(), version.to_wire(), RdmaError::of_header(version));
+    out.set(Event::Error(view.xid(), version.to_wire(), RdmaError::of_header(version)));
 }
 
 pub(crate) fn reply_fits(view: &HeaderView<'_>, shape: &ReplyShape<'_>) -> bool {
@@ -457,20 +454,29 @@ pub(crate) fn reply_fits(view: &HeaderView<'_>, shape: &ReplyShape<'_>) -> bool 
     items_fit && stream_fits
 }
 
-pub(crate) fn write_chunks(view: &HeaderView<'_>, shape: &ReplyShape<'_>, out: &mut impl Output) {
+pub(crate) fn write_chunks(
+    view: &HeaderView<'_>,
+    shape: &ReplyShape<'_>,
+    mut write: impl FnMut(WriteRequest),
+) {
     for (index, (chunk, placed)) in view.writes().zip(shape.placed).enumerate() {
-        fill(&chunk, *placed, WriteSource::Item(index as u8), out);
+        fill(&chunk, *placed, WriteSource::Item(index as u8), &mut write);
     }
     if let (Some(bytes), Some(chunk)) = (shape.long_bytes, view.reply_chunk()) {
-        fill(&chunk, bytes, WriteSource::Stream, out);
+        fill(&chunk, bytes, WriteSource::Stream, &mut write);
     }
 }
 
 /// Segments are filled in order without gaps (RFC 5666 section 3.7), never beyond their length.
-fn fill(chunk: &WriteChunk<'_>, bytes: u32, source: WriteSource, out: &mut impl Output) {
+fn fill(
+    chunk: &WriteChunk<'_>,
+    bytes: u32,
+    source: WriteSource,
+    write: &mut impl FnMut(WriteRequest),
+) {
     let mut at = 0;
     for to in chunk.filled(bytes).filter(|segment| segment.length > 0) {
-        out.write(WriteRequest { source, at, to });
+        write(WriteRequest { source, at, to });
         at += to.length;
     }
 }

@@ -11,10 +11,11 @@ use crate::mem::Buf;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::{CoreCell, Reactor};
-use crate::reactor::types::calls::{CallEnd, Progress, SlotToken};
-use crate::reactor::types::receive_event::{Event, EventSink};
+use crate::reactor::types::calls::{CallEnd, Progress, RpcRefusal, SlotToken};
 use crate::sys::journal::event;
-use spinrpc_proto::events::{CallFailure, Dropped, PeerMisbehaved, SlotId};
+use spinrpc_proto::events::{
+    Arrival, CallFailure, Dropped, Event, FailedCall, PeerMisbehaved, SlotId,
+};
 use std::cell::RefMut;
 use std::rc::Rc;
 
@@ -312,9 +313,8 @@ impl CoreCell {
         let Received { qp, message, invalidated } = received;
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(qp) else { return };
-        let mut sink = EventSink::new();
-        c.lane.proto().on_receive(message.bytes(), &mut sink);
-        self.on_event(reactor, Received { qp, message, invalidated }, sink, up);
+        let arrival = c.lane.proto().on_receive(message.bytes());
+        self.on_event(reactor, Received { qp, message, invalidated }, arrival, up);
     }
 
     /// Handles the event caused by a message.
@@ -323,11 +323,11 @@ impl CoreCell {
         &self,
         mut reactor: RefMut<'_, Reactor>,
         received: Received,
-        sink: EventSink,
+        arrival: Arrival,
         up: &mut impl Upcalls,
     ) {
         let Received { qp, message, invalidated } = received;
-        match &sink.event {
+        match &arrival.event {
             Event::Call(slot) => {
                 let frame = reactor.frame_call(qp, *slot, message);
                 drop(reactor);
@@ -341,11 +341,11 @@ impl CoreCell {
             }
             Event::PullReply => {
                 drop(reactor);
-                let Some(reply) = sink.to_pull else { return };
+                let Some(reply) = arrival.to_pull else { return };
                 self.arrive_reply(Received { qp, message, invalidated }, (reply, true), up);
             }
             _ => {
-                let failed = reactor.on_rare(qp, message, sink.event, sink.close, invalidated);
+                let failed = reactor.on_rare(qp, message, arrival, invalidated);
                 drop(reactor);
                 if let Some((call, failure)) = failed {
                     up.on_event(CoreEvent::CallFailed(qp, call, CallEnd::Failed(failure)));
@@ -483,8 +483,7 @@ impl Reactor {
         &mut self,
         qp: QpId,
         message: Buf,
-        event: Event,
-        close: Option<PeerMisbehaved>,
+        Arrival { event, close, .. }: Arrival,
         invalidated: Option<u32>,
     ) -> Option<(SlotToken, CallFailure)> {
         if let Some(why) = close {
@@ -496,20 +495,20 @@ impl Reactor {
         }
         self.repost(qp, message);
         let ended = match event {
-            Event::Failed { slot, .. } | Event::Released(slot) => Some(slot),
+            Event::Failed(FailedCall { slot, .. }) | Event::Released(slot) => Some(slot),
             _ => None,
         };
         if !self.forget_call(qp, ended, invalidated) {
             self.close_misbehaving(qp, PeerMisbehaved::ForeignKey);
         }
         match event {
-            Event::Failed { slot, token, failure } => {
+            Event::Failed(FailedCall { slot, token, failure, .. }) => {
                 return Some((SlotToken { slot, token }, failure));
             }
             Event::Error(xid, version, error) => self.emit_error(qp, xid, version, error),
-            Event::Refuse(xid, version, answer) => {
+            Event::Refused(xid, version, status) => {
                 self.stats().calls_refused += 1;
-                self.emit_refusal(qp, xid, version, &answer);
+                self.emit_refusal(qp, xid, version, &RpcRefusal::Accepted(status));
             }
             Event::Dropped(why) => {
                 self.stats().messages_dropped += 1;

@@ -3,7 +3,7 @@
 //! that comes is dropped as one without a call.
 
 use super::{CallRefused, CallSlot, Requester, State};
-use crate::events::{CallFailure, Output, SlotId};
+use crate::events::SlotId;
 use crate::ids::Instant;
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
@@ -28,11 +28,5 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// The call has a slot, and is not sent yet.
     pub fn is_reserved(&self, id: SlotId) -> bool {
         self.state_of(id) == Some(State::Reserved)
-    }
-
-    /// Ends a reserved call, of which the responder knows nothing.
-    pub(super) fn fail_reserved(&mut self, index: u16, why: CallFailure, out: &mut impl Output) {
-        self.credits.end_reserved();
-        self.fail(index, why, out);
     }
 }

@@ -24,11 +24,11 @@
 //! end of a window has freed another slot. Where a result "must be returned as a Read chunk" (both drafts, section
 //! 5.2), a reply beyond the greatest number of exports is kept back as well, for one of them to end.
 
-use crate::events::{Dropped, Output, SlotId};
+use crate::events::{Arrival, Dropped, Event, SlotId, WriteRequest};
 use crate::ids::{Instant, Xid};
 use crate::rdma::{HeaderView, ReadSegment};
 use crate::responder::{
-    ReplyRefused, ReplyShape, Responder, ServeSlot, State, refuse, reply_fits, write_chunks,
+    ReplyRefused, ReplyShape, Responder, ServeSlot, State, reply_fits, write_chunks,
 };
 use crate::version::TransportVersion;
 
@@ -120,7 +120,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         reads: &[ReadSegment],
         deadline: Instant,
         header: &mut [u8],
-        out: &mut impl Output,
+        write: impl FnMut(WriteRequest),
     ) -> Result<ReadReply, ReplyRefused> {
         if !self.in_state(id, State::Delivered) {
             return Err(ReplyRefused::Stale);
@@ -128,10 +128,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         let is_one = view.transport_version() == TransportVersion::One;
         if !is_one || !self.may_export() || !reply_fits(view, shape) {
             self.free(id);
-            refuse(view, out);
             return Err(ReplyRefused::ChunkTooSmall);
         }
-        write_chunks(view, shape, out);
+        write_chunks(view, shape, write);
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         slot.state = State::Kept;
         slot.export = Export { xid: view.xid(), deadline };
@@ -174,14 +173,14 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Handles an RDMA_DONE: the requester has fetched a reply. It is never answered (RFC 5666
     /// section 3.8). Takes time linear in the number of slots, if any RDMA_DONE is owed.
     #[cold]
-    pub(crate) fn on_done(&mut self, xid: Xid, out: &mut impl Output) {
+    pub(crate) fn on_done(&mut self, xid: Xid, out: &mut Arrival) {
         let owed = |slot: &ServeSlot| slot.state == State::Owed && slot.export.xid == xid;
         match self.find_owed(owed) {
             Some(id) => {
                 self.end_export(id);
-                out.free_exports(id);
+                out.set(Event::FreeExports(id));
             }
-            None => out.dropped(Dropped::Done),
+            None => out.set(Event::Dropped(Dropped::Done)),
         }
     }
 

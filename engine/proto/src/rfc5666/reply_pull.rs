@@ -17,7 +17,8 @@
 use crate::chunking::ResultChunks;
 use crate::dialect::Profile;
 use crate::events::{
-    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReplyStream, SlotId,
+    Arrival, CallFailure, DeliveredReply, Dropped, Event, FailedCall, PeerMisbehaved, ReadRequest,
+    ReplyStream, SlotId,
 };
 use crate::ids::Xid;
 use crate::limits::ITEMS_MAX;
@@ -62,7 +63,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         &mut self,
         index: u16,
         view: &HeaderView<'_>,
-        out: &mut impl Output,
+        out: &mut Arrival,
     ) {
         let slot = &mut self.slots.as_mut()[usize::from(index)];
         let checked = check_lists(slot.offered(), view, self.profile);
@@ -88,10 +89,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// is owed all the same, or its slots and credits at both ends would not come back. Under rules without
     /// Read lists in replies it ends the connection, as a shorter one does: no other answer will come.
     #[cold]
-    pub(crate) fn on_reply_too_long(&mut self, xid: Xid, credits: u32, out: &mut impl Output) {
+    pub(crate) fn on_reply_too_long(&mut self, xid: Xid, credits: u32, out: &mut Arrival) {
         let Some(index) = self.matching_slot(xid) else { return };
         if !self.takes_answer(TransportVersion::One) {
-            return out.dropped(Dropped::MalformedReply);
+            return out.set(Event::Dropped(Dropped::MalformedReply));
         }
         if !self.profile.has_reads_in_replies() {
             self.credits.replied(credits);
@@ -108,14 +109,15 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         credits: u32,
         pull: Pull,
         (stream, placed): (ReplyStream, [u32; ITEMS_MAX]),
-        out: &mut impl Output,
+        out: &mut Arrival,
     ) {
         self.credits.owe_done(credits);
         let entry = &mut self.slots.as_mut()[usize::from(index)];
         entry.state = if entry.state.is_awaited() { State::Pulling } else { State::Abandoned };
         entry.chunks = Chunks::Pull(pull);
         let slot = SlotId { index, generation: entry.generation };
-        out.pull_reply(DeliveredReply { slot, token: entry.token, stream, placed });
+        out.event = Event::PullReply;
+        out.to_pull = Some(DeliveredReply { slot, token: entry.token, stream, placed });
     }
 
     fn pull_slot(&self, id: SlotId) -> Option<(State, &Pull)> {
@@ -150,10 +152,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         id: SlotId,
         view: &HeaderView<'_>,
         room: u16,
-        out: &mut impl Output,
+        read: impl FnMut(ReadRequest),
     ) -> u16 {
         match self.pull_slot_mut(id) {
-            Some((State::Pulling, pull)) => pull.ask(id, view, room, out),
+            Some((State::Pulling, pull)) => pull.ask(id, view, room, read),
             _ => 0,
         }
     }
@@ -181,10 +183,9 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     }
 
     /// The reply cannot be fetched: the application hears why. RDMA_DONE is owed all the same.
-    pub fn give_up_pull(&mut self, id: SlotId, failure: CallFailure, out: &mut impl Output) {
-        if self.pull_plan(id).is_some() {
-            self.fence(id.index, failure, out);
-        }
+    pub fn give_up_pull(&mut self, id: SlotId, failure: CallFailure) -> Option<FailedCall> {
+        self.pull_plan(id)?;
+        Some(self.fence(id.index, failure))
     }
 
     /// Writes the RDMA_DONE of a reply to the start of `done` and frees the slot. The Send has to

@@ -3,6 +3,7 @@
 use spinrpc_proto::chunking::CallChunks;
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::Arrival;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, Lists, MessageType, ReadSegment, Segment};
@@ -149,9 +150,17 @@ pub(crate) fn under(side: Side, profile: Profile) -> Proto {
     with_slots(side, slots, profile, Limits::DEFAULT)
 }
 
+impl Recorder {
+    pub(crate) fn arriving(&mut self, receive: impl FnOnce(&mut Arrival)) {
+        let mut arrival = Arrival::default();
+        receive(&mut arrival);
+        self.note(arrival);
+    }
+}
+
 pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
     let mut out = Recorder::default();
-    connection.on_receive(message, &mut out);
+    out.note(connection.on_receive(message));
     out.take()
 }
 
@@ -202,12 +211,12 @@ impl Caller {
     }
 
     pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
-        self.requester.on_receive(&view(message), &mut self.out);
+        self.out.arriving(|out| self.requester.on_receive(&view(message), out));
         self.out.take()
     }
 
     pub(crate) fn at(&mut self, now: u64) -> Vec<Event> {
-        self.requester.on_time(Instant(now), &mut self.out);
+        self.requester.on_time(Instant(now), |failed| self.out.fail(failed));
         self.out.take()
     }
 }
@@ -233,7 +242,7 @@ impl Server {
     }
 
     pub(crate) fn receive(&mut self, message: &[u8]) -> Vec<Event> {
-        self.responder.on_receive(&view(message), &mut self.out);
+        self.out.arriving(|out| self.responder.on_receive(&view(message), out));
         self.out.take()
     }
 }

@@ -358,7 +358,7 @@ fn no_answer_at_all_expect_the_same_verdict_once_the_call_is_given_up() {
     let chunks = &CallChunks::EMPTY;
     client.requester.start_call(7, Instant(50), chunks, &mut [0; 32]).unwrap();
     let mut out = Recorder::default();
-    client.requester.on_time(Instant(50), &mut out);
+    client.requester.on_time(Instant(50), |failed| out.fail(failed));
     assert!(matches!(out.take()[..], [Event::Failed { token: 7, fenced: true, .. }]));
     assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
 }
@@ -366,8 +366,7 @@ fn no_answer_at_all_expect_the_same_verdict_once_the_call_is_given_up() {
 #[test]
 fn receive_err_vers_for_a_call_that_was_given_up_expect_the_next_in_version_one() {
     let (mut client, started) = offering(Versions::Both);
-    let mut out = Recorder::default();
-    client.requester.cancel(started.slot, &mut out);
+    assert!(client.requester.cancel(started.slot).is_some());
     let events = receive(&mut client, &err_vers(started.xid, 2, 1, 1));
     assert_eq!(events, [Event::Released(started.slot)]);
     let (_, header) = call(&mut client, 8);
@@ -378,9 +377,8 @@ fn receive_err_vers_for_a_call_that_was_given_up_expect_the_next_in_version_one(
 fn a_call_to_be_sent_again_can_be_given_up() {
     let (mut client, started) = offering(Versions::Both);
     receive(&mut client, &err_vers(started.xid, 2, 1, 1));
-    let mut out = Recorder::default();
-    assert!(client.requester.cancel(started.slot, &mut out));
-    assert!(matches!(out.take()[..], [Event::Failed { token: 7, fenced: false, .. }]));
+    let failed = client.requester.cancel(started.slot).unwrap();
+    assert_eq!((failed.token, failed.is_fenced), (7, false));
     assert_eq!(client.requester.held().count(), 0);
     assert_eq!(client.requester.check_room(), Ok(()));
     let (mut client, started) = offering(Versions::Both);

@@ -81,7 +81,7 @@ fn the_general_way_has_replies_that_are_not_awaited_or_have_more_to_them() {
     let mut caller = Caller::granted(4);
     let plain = |xid| PlainReply { xid, credits: 4 };
     let cancelled = caller.call(1);
-    assert!(caller.requester.cancel(cancelled.slot, &mut caller.out));
+    assert!(caller.requester.cancel(cancelled.slot).is_some());
     assert_eq!(caller.requester.take_plain_reply(&plain(cancelled.xid)), None);
     let mut chunks = CallChunks::EMPTY;
     let offer = ChunkOffer { handle: 1, length: 100, offset: 0, segment_bytes: 100 };
@@ -122,8 +122,7 @@ fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     server.responder.count_plain(1);
     assert_eq!((server.responder.in_progress(), server.responder.calls_taken()), (1, 3), "no slot");
     let message = plain_call(Xid(9));
-    server.responder.on_receive(&view(&message), &mut server.out);
-    assert!(matches!(server.out.take()[..], [Event::Call(_)]));
+    assert!(matches!(server.receive(&message)[..], [Event::Call(_)]));
 }
 
 fn connection(side: Side, versions: Versions) -> Proto {

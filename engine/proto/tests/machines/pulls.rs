@@ -21,14 +21,14 @@ fn read(slot: SlotId, chunk: u8, at: u32, handle: u32, length: u32) -> Event {
 }
 
 fn pull(server: &mut Server, slot: SlotId, message: &[u8], room: u16) -> Vec<Event> {
-    let asked = server.responder.pull(slot, &view(message), room, &mut server.out);
+    let asked = server.responder.pull(slot, &view(message), room, |read| server.out.read(read));
     let events = server.out.take();
     assert_eq!(usize::from(asked), events.len());
     events
 }
 
-fn read_done(server: &mut Server, slot: SlotId) -> (Pulled, Vec<Event>) {
-    (server.responder.on_read_done(slot, &mut server.out), server.out.take())
+fn read_done(server: &mut Server, slot: SlotId) -> (Pulled, bool) {
+    (server.responder.on_read_done(slot), server.responder.is_delivered(slot))
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn no_more_reads_are_asked_for_than_there_is_room() {
     let first = [read(slot, 0, 0, 0, 100), read(slot, 0, 100, 1, 100)];
     assert_eq!(pull(&mut server, slot, &message, 2), first);
     for _ in 0..2 {
-        assert_eq!(read_done(&mut server, slot), (Pulled::More, vec![]));
+        assert_eq!(read_done(&mut server, slot), (Pulled::More, false));
         assert!(server.responder.wants_reads(slot), "nothing is on its way, but three are left");
     }
     assert_eq!(pull(&mut server, slot, &message, 1), [read(slot, 0, 200, 2, 100)]);
@@ -87,9 +87,9 @@ fn no_more_reads_are_asked_for_than_there_is_room() {
     assert_eq!(pull(&mut server, slot, &message, 16), last);
     assert_eq!(pull(&mut server, slot, &message, 16), []);
     for _ in 0..2 {
-        assert_eq!(read_done(&mut server, slot), (Pulled::More, vec![]));
+        assert_eq!(read_done(&mut server, slot), (Pulled::More, false));
     }
-    assert_eq!(read_done(&mut server, slot), (Pulled::Complete, vec![Event::Call(slot)]));
+    assert_eq!(read_done(&mut server, slot), (Pulled::Complete, true));
 }
 
 /// Position and length of each chunk of a call, and the Reads that are asked for.
@@ -201,12 +201,12 @@ fn a_read_that_ends_after_its_call_changes_nothing() {
     let (mut server, slot, message) = waiting(&[(40, 1, 8), (40, 2, 8)]);
     pull(&mut server, slot, &message, 16);
     server.responder.abandon(slot);
-    assert_eq!(read_done(&mut server, slot), (Pulled::Stale, vec![]));
+    assert_eq!(read_done(&mut server, slot), (Pulled::Stale, false));
     // Nor for the next call in its place, which waits for its own Reads.
     server.receive(&plain_call(XID));
     let events = server.receive(&message);
     let [Event::Pull(next)] = events[..] else { panic!("{events:?}") };
-    assert_eq!(read_done(&mut server, slot), (Pulled::Stale, vec![]));
+    assert_eq!(read_done(&mut server, slot), (Pulled::Stale, false));
     assert_eq!(pull(&mut server, slot, &message, 16), []);
     assert_eq!(pull(&mut server, next, &message, 16).len(), 2);
 }

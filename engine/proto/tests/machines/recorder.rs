@@ -1,10 +1,12 @@
-//! A sink that writes everything down.
+//! A list of everything that follows from inputs.
 
 use spinrpc_proto::events::{
-    CallFailure, DeliveredReply, Dropped, Output, PeerMisbehaved, ReadRequest, SlotId, WriteRequest,
+    self as proto, Arrival, CallFailure, DeliveredReply, Dropped, FailedCall, PeerMisbehaved,
+    ReadRequest, SlotId, WriteRequest,
 };
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::RdmaError;
+use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,66 +36,45 @@ impl Recorder {
     pub(crate) fn take(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.0)
     }
-}
 
-impl Output for Recorder {
-    fn deliver_call(&mut self, slot: SlotId) {
-        self.0.push(Event::Call(slot));
+    /// Everything that follows from a message.
+    pub(crate) fn note(&mut self, arrival: Arrival) {
+        self.0.extend(match arrival.event {
+            proto::Event::None => None,
+            proto::Event::Call(slot) => Some(Event::Call(slot)),
+            proto::Event::Pull(slot) => Some(Event::Pull(slot)),
+            proto::Event::Reply(reply) => Some(Event::Reply(reply)),
+            proto::Event::PullReply => arrival.to_pull.map(Event::PullReply),
+            proto::Event::FreeExports(slot) => Some(Event::FreeExports(slot)),
+            proto::Event::Failed(failed) => Some(failed.into()),
+            proto::Event::Released(slot) => Some(Event::Released(slot)),
+            proto::Event::Resend(slot) => Some(Event::Resend(slot)),
+            proto::Event::Error(xid, version, error) => Some(Event::Error(xid, version, error)),
+            proto::Event::Refused(xid, version, AcceptStatus::SystemErr) => {
+                Some(Event::Refused(xid, version))
+            }
+            proto::Event::Refused(xid, version, _) => Some(Event::ProgramRefused(xid, version)),
+            proto::Event::Dropped(why) => Some(Event::Dropped(why)),
+        });
+        self.0.extend(arrival.close.map(Event::Closed));
     }
 
-    fn pull(&mut self, slot: SlotId) {
-        self.0.push(Event::Pull(slot));
+    pub(crate) fn fail(&mut self, failed: FailedCall) {
+        self.0.push(failed.into());
     }
 
-    fn read(&mut self, read: ReadRequest) {
+    pub(crate) fn read(&mut self, read: ReadRequest) {
         self.0.push(Event::Read(read));
     }
 
-    fn write(&mut self, write: WriteRequest) {
+    pub(crate) fn write(&mut self, write: WriteRequest) {
         self.0.push(Event::Write(write));
     }
+}
 
-    fn deliver_reply(&mut self, reply: DeliveredReply) {
-        self.0.push(Event::Reply(reply));
-    }
-
-    fn pull_reply(&mut self, reply: DeliveredReply) {
-        self.0.push(Event::PullReply(reply));
-    }
-
-    fn free_exports(&mut self, slot: SlotId) {
-        self.0.push(Event::FreeExports(slot));
-    }
-
-    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
-        self.0.push(Event::Failed { slot, token, failure, fenced });
-    }
-
-    fn resend_call(&mut self, slot: SlotId) {
-        self.0.push(Event::Resend(slot));
-    }
-
-    fn release_call(&mut self, slot: SlotId) {
-        self.0.push(Event::Released(slot));
-    }
-
-    fn send_error(&mut self, xid: Xid, version: u32, error: RdmaError) {
-        self.0.push(Event::Error(xid, version, error));
-    }
-
-    fn refuse_call(&mut self, xid: Xid, version: TransportVersion) {
-        self.0.push(Event::Refused(xid, version));
-    }
-
-    fn refuse_program(&mut self, xid: Xid, version: TransportVersion) {
-        self.0.push(Event::ProgramRefused(xid, version));
-    }
-
-    fn dropped(&mut self, why: Dropped) {
-        self.0.push(Event::Dropped(why));
-    }
-
-    fn close(&mut self, why: PeerMisbehaved) {
-        self.0.push(Event::Closed(why));
+impl From<FailedCall> for Event {
+    fn from(failed: FailedCall) -> Self {
+        let FailedCall { slot, token, failure, is_fenced: fenced } = failed;
+        Self::Failed { slot, token, failure, fenced }
     }
 }

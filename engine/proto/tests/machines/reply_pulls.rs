@@ -23,7 +23,8 @@ impl Caller {
     }
 
     fn ask(&mut self, call: StartedCall, message: &[u8], room: u16) -> Vec<Event> {
-        let asked = self.requester.pull(call.slot, &view(message), room, &mut self.out);
+        let asked =
+            self.requester.pull(call.slot, &view(message), room, |read| self.out.read(read));
         let events = self.out.take();
         assert_eq!(events.len(), usize::from(asked));
         events
@@ -137,12 +138,11 @@ fn a_call_given_up_while_its_reply_is_fetched_owes_rdma_done_all_the_same() {
     let message = items(call.xid, 4);
     caller.pull(&message);
     caller.ask(call, &message, 1);
-    let Caller { requester, out } = &mut caller;
-    assert_eq!(requester.find(5), Some(call.slot));
-    assert!(requester.cancel(call.slot, out) && !requester.cancel(call.slot, out));
+    assert_eq!(caller.requester.find(5), Some(call.slot));
+    let failed = caller.requester.cancel(call.slot).unwrap();
+    assert_eq!(caller.requester.cancel(call.slot), None);
     let failure = CallFailure::Cancelled;
-    let failed = Event::Failed { slot: call.slot, token: 5, failure, fenced: true };
-    assert_eq!(out.take(), [failed]);
+    assert_eq!(failed, FailedCall { slot: call.slot, token: 5, failure, is_fenced: true });
     assert_eq!(caller.ask(call, &message, 9), [], "it is not fetched any further");
     assert!(caller.end(call).is_none(), "what was asked for goes into our memory");
     assert_eq!(caller.requester.on_read_done(call.slot), Pulled::Complete);

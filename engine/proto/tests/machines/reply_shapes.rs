@@ -316,7 +316,7 @@ fn the_largest_chunk_there_can_be_comes_back() {
         ..spinrpc_proto::limits::Limits::DEFAULT
     };
     let view = spinrpc_proto::rdma::v1::HeaderView::new_checked(&message, &limits).unwrap();
-    caller.requester.on_receive(&view, &mut caller.out);
+    caller.out.arriving(|out| caller.requester.on_receive(&view, out));
     let events = caller.out.take();
     assert!(matches!(events[..], [Event::Reply(reply)] if reply.placed[0] == u32::MAX));
 }

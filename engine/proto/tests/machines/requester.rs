@@ -144,7 +144,7 @@ fn generations_wrap_without_harm() {
         let (call, _) = requester.start_call(token, NEVER, chunks, &mut header).unwrap();
         assert!(xids.insert(call.xid));
         let mut out = crate::recorder::Recorder::default();
-        requester.on_receive(&view(&plain_reply(call.xid, 1)), &mut out);
+        out.arriving(|out| requester.on_receive(&view(&plain_reply(call.xid, 1)), out));
         assert!(matches!(out.take()[..], [Event::Reply(reply)] if reply.token == token));
     }
 }

@@ -70,9 +70,8 @@ fn deadlines_and_owners_end_reserved_calls_at_once_with_their_credits() {
     assert_eq!(caller.requester.next_deadline(), Instant(50));
     let failed = |slot, token, failure| Event::Failed { slot, token, failure, fenced: false };
     assert_eq!(caller.at(50), [failed(late, 1, CallFailure::TimedOut)]);
-    let mut out = Recorder::default();
-    assert!(caller.requester.cancel(unwanted, &mut out));
-    assert_eq!(out.take(), [failed(unwanted, 2, CallFailure::Cancelled)]);
+    let cancelled = caller.requester.cancel(unwanted).map(Event::from);
+    assert_eq!(cancelled, Some(failed(unwanted, 2, CallFailure::Cancelled)));
     assert_eq!(caller.requester.release_held(impossible), Some(3));
     assert_eq!(caller.requester.release_held(impossible), None);
     assert_eq!(caller.requester.credits().in_flight(), 0);

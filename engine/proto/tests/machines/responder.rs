@@ -190,12 +190,12 @@ fn every_slot_has_an_index_of_its_own() {
     assert_eq!(responder.grant() as usize, SLOTS_MAX);
     let (bytes, mut out) = (plain_call(XID), Recorder::default());
     for index in 0..SLOTS_MAX {
-        responder.on_receive(&view(&bytes), &mut out);
+        out.arriving(|out| responder.on_receive(&view(&bytes), out));
         let events = out.take();
         let same = matches!(events[..], [Event::Call(slot)] if usize::from(slot.index) == index);
         assert!(same, "{events:?}");
     }
-    responder.on_receive(&view(&bytes), &mut out);
+    out.arriving(|out| responder.on_receive(&view(&bytes), out));
     assert_eq!(out.take(), [Event::Refused(XID, One)]);
 }
 
@@ -214,7 +214,7 @@ fn receive_calls_that_ask_for_any_number_of_credits() {
             _ => {
                 let shape = ReplyShape { placed: &[], long_bytes: None };
                 let call = view(&call);
-                server.responder.reply(slot, &call, &shape, &mut header, &mut server.out).unwrap()
+                server.responder.reply(slot, &call, &shape, &mut header, |_| {}).unwrap()
             }
         };
         assert_eq!(view(&header).credits(), 4, "asked for {credits}");

@@ -198,7 +198,7 @@ fn lands_behind(lists: &Chunks) {
     let message = lists.msg(xid, 8, &[rpc_call(xid), wire(&[5])].concat());
     let [Event::Pull(slot)] = server.receive(&message)[..] else { panic!("no pull") };
     let Server { responder, out } = &mut server;
-    responder.pull(slot, &view(&message), 9, out);
+    responder.pull(slot, &view(&message), 9, |read| out.read(read));
     let read = |at, handle, length| {
         Event::Read(ReadRequest { slot, chunk: 0, at, from: segment(handle, length) })
     };
@@ -245,7 +245,7 @@ fn a_long_message_may_have_its_roundup_in_a_chunk_of_its_own() {
         let message = Chunks::none().read(0, 1, 78).read(78, 2, 2).nomsg(Xid(7), 8);
         let [Event::Pull(slot)] = server.receive(&message)[..] else { panic!("{profile:?}") };
         let Server { responder, out } = &mut server;
-        assert_eq!(responder.pull(slot, &view(&message), 9, out), 2);
+        assert_eq!(responder.pull(slot, &view(&message), 9, |read| out.read(read)), 2);
         let read = |at, handle, length| {
             let from = segment(handle, length);
             Event::Read(ReadRequest { slot, chunk: 0, at, from })

@@ -29,8 +29,8 @@ fn receive_a_call_of_two_xids_under_the_drafts_expect_the_one_of_the_header_to_c
             let slot = match events[..] {
                 [Event::Call(slot)] => slot,
                 [Event::Pull(slot)] => {
-                    assert_eq!(server.responder.pull(slot, &view(&call), 9, &mut server.out), 1);
-                    server.responder.on_read_done(slot, &mut server.out);
+                    assert_eq!(server.responder.pull(slot, &view(&call), 9, |_| {}), 1);
+                    server.responder.on_read_done(slot);
                     slot
                 }
                 _ => panic!("{profile:?}: {events:?}"),
@@ -92,9 +92,8 @@ fn receive_two_xids_in_version_two_under_a_draft_expect_bad_header() {
     let responder = Responder::new(vec![ServeSlot::FREE; 4]);
     let mut server =
         Connection::new(Side::Server, requester, responder, two::BOTH, Profile::Draft00);
-    let mut out = Recorder::default();
-    server.on_receive(&two::msg(Direction::Call, &Chunks::none(), XID, &rpc_call(OTHER)), &mut out);
-    let events = out.take();
+    let message = two::msg(Direction::Call, &Chunks::none(), XID, &rpc_call(OTHER));
+    let events = receive(&mut server, &message);
     assert!(matches!(events[..], [Event::Error(XID, 2, _)]), "{events:?}");
 }
 

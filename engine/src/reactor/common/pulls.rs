@@ -36,9 +36,10 @@ impl Reactor {
         let limits = *proto.limits();
         let Ok(view) = HeaderView::new_checked(message.bytes(), &limits) else { return Ok(()) };
         let mut sink = ReadSink::new(core.fabric_mut(), conn, what, sinks);
+        let read = |read| sink.read(read);
         let asked = match what {
-            ReadOwner::Call(slot) => proto.responder.pull(slot, &view, room, &mut sink),
-            ReadOwner::Reply(slot) => proto.requester.pull(slot, &view, room, &mut sink),
+            ReadOwner::Call(slot) => proto.responder.pull(slot, &view, room, read),
+            ReadOwner::Reply(slot) => proto.requester.pull(slot, &view, room, read),
         };
         let (bytes, overrun) = sink.end();
         let is_stuck = asked == 0 && plan_of(&proto, what).is_some_and(Pull::wants_reads);

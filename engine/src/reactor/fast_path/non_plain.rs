@@ -9,7 +9,7 @@ use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame};
 use crate::reactor::types::fast_path_flags::FastPath;
 use crate::reactor::types::header_bytes::{is_under_gss, plain_header_bytes};
-use crate::reactor::types::receive_event::{Event, EventSink};
+use spinrpc_proto::events::Event;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::plain::{PlainReply, REPLY_BYTES};
 use spinrpc_proto::rdma::HeaderView;
@@ -102,9 +102,8 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(conn) else { return };
         let takes_any = c.takes_any_short(TransportVersion::One);
-        let mut sink = EventSink::new();
-        lane.proto().on_receive(short.bytes(), &mut sink);
-        match &sink.event {
+        let arrival = lane.proto().on_receive(short.bytes());
+        match &arrival.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes())
                     && reactor.reserve(conn, *slot, (1, 0), ends.room()).is_some()
@@ -130,7 +129,7 @@ impl CoreCell {
         }
         let Some(message) = reactor.keep(conn, short) else { return };
         let received = Received { qp: conn, message, invalidated: None };
-        self.on_event(reactor, received, sink, up);
+        self.on_event(reactor, received, arrival, up);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::fabric::{AnyFabric, ConnId, RemoteSlice, SendWr, WrId};
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
-use spinrpc_proto::events::{Output, ReadRequest, SlotId};
+use spinrpc_proto::events::{ReadRequest, SlotId};
 
 /// Owner of the fetched chunks: slots of calls and of replies are numbered separately, and a connection may have
 /// both.
@@ -60,10 +60,8 @@ impl<'a> ReadSink<'a> {
     pub(in crate::reactor) fn end(self) -> (u64, bool) {
         (self.bytes, self.overrun)
     }
-}
 
-impl Output for ReadSink<'_> {
-    fn read(&mut self, read: ReadRequest) {
+    pub(in crate::reactor) fn read(&mut self, read: ReadRequest) {
         let Some(bulk) = &mut self.sinks.bulks[usize::from(read.chunk)] else { return };
         let at = read.at as usize;
         let length = read.from.length;

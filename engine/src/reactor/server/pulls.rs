@@ -12,7 +12,7 @@ use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::Reactor;
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
-use spinrpc_proto::events::{Output, SlotId};
+use spinrpc_proto::events::SlotId;
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::responder::Pulled;
 
@@ -77,11 +77,6 @@ impl Reactor {
     }
 }
 
-/// Ignores all output: the caller acts on the return value of the state machine.
-struct Quiet;
-
-impl Output for Quiet {}
-
 impl Reactor {
     /// Continues with a deferred call. Returns it if it has everything it waited for.
     pub(in crate::reactor) fn resume_call(
@@ -130,7 +125,7 @@ impl Reactor {
     ) -> Option<CallFrame> {
         let c = self.conn(conn)?;
         let message = c.serves.take_message(slot)?;
-        let pulled = c.lane.proto().responder.on_read_done(slot, &mut Quiet);
+        let pulled = c.lane.proto().responder.on_read_done(slot);
         if pulled == Pulled::Complete {
             return self.frame_call(conn, slot, message);
         }

@@ -21,7 +21,7 @@ use crate::reactor::types::header_bytes::{
 use crate::reactor::types::negotiate::Negotiated;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
 use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{Output, SlotId, WriteRequest};
+use spinrpc_proto::events::{SlotId, WriteRequest};
 use spinrpc_proto::exports::ReadReply;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -361,14 +361,15 @@ impl Reactor {
         reply.put_xid(&mut stream[..bytes], view.xid());
         let mut sink = WriteSink::new(core.fabric_mut(), to.conn, reply);
         let mut proto = c.lane.proto();
+        let write = |write| sink.write(write);
         let replied = match exported {
             None => {
-                let header_bytes = proto.responder.reply(to.slot, &view, &shape, header, &mut sink);
+                let header_bytes = proto.responder.reply(to.slot, &view, &shape, header, write);
                 header_bytes.map(|header_bytes| ReadReply { header_bytes, kept: false })
             }
             Some(exported) => {
                 let call = (to.slot, &view);
-                exported.reply(&mut proto.responder, call, &shape, header, &mut sink)
+                exported.reply(&mut proto.responder, call, &shape, header, write)
             }
         };
         drop(proto);
@@ -608,9 +609,7 @@ impl<'a> WriteSink<'a> {
     fn end(self) -> (u64, bool) {
         (self.bytes_written, self.overrun)
     }
-}
 
-impl Output for WriteSink<'_> {
     fn write(&mut self, write: WriteRequest) {
         let Some(from) = self.reply.lease(&write) else { return };
         self.bytes_written += u64::from(write.to.length);

@@ -16,7 +16,6 @@ pub(crate) mod negotiate;
 pub(crate) mod peer_id;
 #[cfg(feature = "gss")]
 pub(crate) mod protection;
-pub(crate) mod receive_event;
 pub(crate) mod reply_plan;
 pub(crate) mod rfc5666;
 pub(crate) mod stats;

@@ -15,7 +15,7 @@ use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::xid_of;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyItem, ReplyPlan};
 use spinrpc_proto::chunking::{CallChunks, ChunkOffer, Reduced};
-use spinrpc_proto::events::{Output, SlotId};
+use spinrpc_proto::events::{SlotId, WriteRequest};
 use spinrpc_proto::exports::ReadReply;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::{CALL_SEGMENTS_MAX, ITEMS_MAX};
@@ -38,11 +38,11 @@ impl Exported {
         (slot, view): (SlotId, &HeaderView<'_>),
         shape: &ReplyShape<'_>,
         header: &mut [u8],
-        out: &mut impl Output,
+        write: impl FnMut(WriteRequest),
     ) -> Result<ReadReply, ReplyRefused> {
         let mut reads = [ReadSegment::default(); CALL_SEGMENTS_MAX];
         let count = self.chunks.read_segments(&mut reads);
-        responder.reply_by_read(slot, view, shape, &reads[..count], self.deadline, header, out)
+        responder.reply_by_read(slot, view, shape, &reads[..count], self.deadline, header, write)
     }
 }
 

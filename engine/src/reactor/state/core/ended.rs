@@ -7,7 +7,7 @@ use crate::fabric::ConnId;
 use crate::reactor::in_flight::call_table::{CallTable, ConnRequester};
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::types::calls::{CallEnd, CallId, SlotToken};
-use spinrpc_proto::events::{CallFailure, Output, SlotId};
+use spinrpc_proto::events::{CallFailure, FailedCall, SlotId};
 use spinrpc_proto::ids::Instant;
 use std::collections::VecDeque;
 
@@ -21,9 +21,10 @@ pub(in crate::reactor) struct GiveUp<'a> {
     ended: &'a mut EndedCalls,
 }
 
-impl Output for GiveUp<'_> {
-    fn fail_call(&mut self, slot: SlotId, token: u64, failure: CallFailure, fenced: bool) {
-        self.calls.give_up(slot, fenced);
+impl GiveUp<'_> {
+    fn add(&mut self, failed: FailedCall) {
+        let FailedCall { slot, token, failure, is_fenced } = failed;
+        self.calls.give_up(slot, is_fenced);
         self.ended.push_back((self.conn, SlotToken { slot, token }, CallEnd::Failed(failure)));
     }
 }
@@ -55,12 +56,10 @@ impl CoreCell {
         let slot = call.slot();
         let mut reactor = self.reactor();
         let is_requested = reactor.with_calls(conn, |requester, mut ended| {
-            let is_requested = requester.cancel(slot, &mut ended);
+            let cancelled = requester.cancel(slot);
             #[cfg(feature = "gss")]
-            if !is_requested && let Some(renamed) = ended.calls.renamed(slot) {
-                return requester.cancel(renamed, &mut ended);
-            }
-            is_requested
+            let cancelled = cancelled.or_else(|| requester.cancel(ended.calls.renamed(slot)?));
+            cancelled.map(|failed| ended.add(failed)).is_some()
         });
         let is_requested = is_requested.unwrap_or(false);
         // A call whose reply is opened has no slot any more; its memory is private.
@@ -98,11 +97,13 @@ impl Reactor {
         for c in conns.iter_mut() {
             let requester = &mut c.lane.proto().requester;
             let (conn, calls, ended) = (c.id, &mut c.calls, &mut core.ended);
-            requester.on_time(now, &mut GiveUp { conn, calls, ended });
+            let mut ended = GiveUp { conn, calls, ended };
+            requester.on_time(now, |failed| ended.add(failed));
             core.wake_by(requester.next_deadline());
         }
         for (conn, requester, calls) in core.interrupted.all() {
-            requester.on_time(now, &mut GiveUp { conn, calls, ended: &mut core.ended });
+            let mut ended = GiveUp { conn, calls, ended: &mut core.ended };
+            requester.on_time(now, |failed| ended.add(failed));
         }
         core.stats.timeouts += (core.ended.len() - before) as u64;
     }
@@ -129,7 +130,7 @@ impl Reactor {
         failure: CallFailure,
     ) {
         self.with_calls(conn, |requester, mut ended| {
-            requester.give_up_pull(slot, failure, &mut ended);
+            requester.give_up_pull(slot, failure).into_iter().for_each(|failed| ended.add(failed));
         });
     }
 }
