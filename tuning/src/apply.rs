@@ -5,12 +5,22 @@ use crate::{Answer, Outcome, Target, at_root};
 use serde::Serialize;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
-use spinrpc_tuning::host::{Cpus, Record, Tree};
+use spinrpc_tuning::host::{Cpus, Tree};
 use spinrpc_tuning::printable::{shell_comment, shell_word};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    fit: ApplyArguments,
+    /// Plan for the host of this record, or whose files lie below this directory, instead of this
+    /// one. Links do not lead out of DIR
+    #[arg(long, value_name = "RECORD|DIR")]
+    root: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ApplyArguments {
     /// Name of a shipped profile, or path of a file
     #[arg(long, value_name = "PROFILE")]
     profile: String,
@@ -21,27 +31,26 @@ pub(crate) struct PlanArguments {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct RevertArguments {
-    #[command(flatten)]
-    place: Place,
-}
-
-#[derive(clap::Args)]
-struct Place {
-    /// Use the host whose files lie below this directory instead of this one; plan also takes a
-    /// record
-    #[arg(long, value_name = "DIR|RECORD", default_value = "/")]
-    root: PathBuf,
+pub(crate) struct Place {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Stands for the root directory of this host in tests
+    #[arg(long, hide = true, default_value = "/")]
+    below: PathBuf,
 }
 
 pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
-    let site = arguments.place.source()?;
-    let profile = arguments.load(&site)?;
-    let plan = Plan::of(&site, &profile, &Journal::load(&site)?);
-    let answer = match arguments.place.json {
+    let PlanArguments { fit, root } = arguments;
+    // A script for another host has the paths of that host.
+    let (site, tree) = match root {
+        Some(path) => (Site::host(), at_root(path, Tree::open(path))?),
+        None => (fit.place.site(), fit.place.site().tree()),
+    };
+    let profile = fit.load(&tree)?;
+    let journal = if root.is_some() { Journal::default() } else { Journal::load(&site)? };
+    let plan = Plan::of(&tree, &profile, &journal);
+    let answer = match fit.place.json {
         true => to_json(&PlanDocument {
             schema: 1,
             profile: profile.name(),
@@ -49,41 +58,31 @@ pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
             fits: plan.is_empty(),
             plan: &plan,
         }),
-        false => script(&site, &profile, &plan),
+        false => script(&site, root.is_some(), &profile, &plan),
     };
     Ok(Outcome { answer, problems: Vec::new(), status: u8::from(!plan.is_empty()) })
 }
 
-pub(crate) fn apply(arguments: &PlanArguments) -> Answer {
-    let site = arguments.place.site()?;
-    let profile = arguments.load(&site)?;
+pub(crate) fn apply(arguments: &ApplyArguments) -> Answer {
+    let site = arguments.place.site();
+    let profile = arguments.load(&site.tree())?;
     changed(&arguments.place, &site, || fit::apply(&site, &profile))
 }
 
-pub(crate) fn revert(arguments: &RevertArguments) -> Answer {
-    let site = arguments.place.site()?;
-    changed(&arguments.place, &site, || fit::revert(&site))
+pub(crate) fn revert(place: &Place) -> Answer {
+    let site = place.site();
+    changed(place, &site, || fit::revert(&site))
 }
 
-impl PlanArguments {
-    fn load(&self, site: &Site) -> Result<Profile, Outcome> {
-        let host = || Cpus::read(site.tree()).for_engine();
-        Ok(self.target.load_on(&self.profile, host)?)
+impl ApplyArguments {
+    fn load(&self, tree: &Tree) -> Result<Profile, Outcome> {
+        Ok(self.target.load_on(&self.profile, || Cpus::read(tree).for_engine())?)
     }
 }
 
 impl Place {
-    fn source(&self) -> Result<Site, Outcome> {
-        if self.root.is_file() {
-            return at_root(&self.root, Record::load(&self.root).map(Site::recorded));
-        }
-        // The directory of a host, rather than any other.
-        at_root(&self.root, Tree::open(&self.root))?;
-        self.site()
-    }
-
-    fn site(&self) -> Result<Site, Outcome> {
-        at_root(&self.root, Site::new(&self.root))
+    fn site(&self) -> Site {
+        Site::new(&self.below)
     }
 }
 
@@ -130,13 +129,13 @@ fn problem(site: &Site, step: &Step) -> String {
     }
 }
 
-fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
+fn script(site: &Site, is_elsewhere: bool, profile: &Profile, plan: &Plan) -> String {
     let (name, hash) = (profile.name(), profile.hash());
-    let host = if site.is_record() { "the recorded host" } else { "this host" };
+    let host = if is_elsewhere { "the host of --root" } else { "this host" };
     let head = format!("Changes that {host} needs to fit profile {name} ({hash:016x}).");
     let mut text = shell_comment(&head);
-    if site.is_record() {
-        text.push_str(&shell_comment(OF_A_RECORD));
+    if is_elsewhere {
+        text.push_str(&shell_comment(ELSEWHERE));
     }
     if plan.is_empty() {
         text.push_str(&shell_comment("Nothing to change."));
@@ -158,9 +157,8 @@ fn script(site: &Site, profile: &Profile, plan: &Plan) -> String {
     text
 }
 
-/// Facts that a record does not contain.
-const OF_A_RECORD: &str = "Made from a record: it has only the files that spintune reads, and does not say \
-                           which of them can be set, or what was applied before.";
+const ELSEWHERE: &str = "Made with --root: what was applied to that host before is not known. A record has only the files that \
+                         spintune reads, and does not say which of them can be set.";
 
 #[derive(Serialize)]
 struct PlanDocument<'a> {

@@ -52,10 +52,10 @@ enum Command {
     Plan(apply::PlanArguments),
     /// Apply a profile to this host until the next boot (root); keeps the previous values
     #[command(after_help = include_str!("help/apply.txt").trim_ascii_end())]
-    Apply(apply::PlanArguments),
+    Apply(apply::ApplyArguments),
     /// Undo the changes of apply (root)
     #[command(after_help = include_str!("help/revert.txt").trim_ascii_end())]
-    Revert(apply::RevertArguments),
+    Revert(apply::Place),
     /// Save what this host reports in sysfs and procfs, for analysis elsewhere
     ///
     /// The record is a text file with exactly what doctor reads. It contains names and addresses of

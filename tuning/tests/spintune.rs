@@ -96,7 +96,7 @@ const LOADING: [&[&str]; 5] = [
     &["check"],
     &["doctor", "--passive", "--profile"],
     &["plan", "--profile"],
-    &["apply", "--root", env!("CARGO_TARGET_TMPDIR"), "--profile"],
+    &["apply", "--below", env!("CARGO_TARGET_TMPDIR"), "--profile"],
 ];
 
 #[test]
@@ -113,7 +113,7 @@ fn what_is_wrong_with_the_command_line_ends_with_2_whatever_the_command() {
             assert!(message.contains(words), "{command:?} {wrong:?}: {message}");
         }
     }
-    for command in [&["doctor"][..], &["plan", "--profile", "base"], &["revert"]] {
+    for command in [&["doctor"][..], &["plan", "--profile", "base"]] {
         let message = problems(&[command, &["--root", "/nowhere"]].concat(), 2);
         assert_eq!(message.lines().count(), 1, "{message}");
         assert!(message.starts_with("spintune: --root /nowhere: "), "{message}");

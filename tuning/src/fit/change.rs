@@ -47,8 +47,8 @@ impl Step {
 /// Nothing was changed. A change that fails while others succeed is reported in its [`Step`].
 pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
     let turn = Turn::take(site)?;
-    let mut journal = Journal::load_in(site, &turn)?;
-    let plan = Plan::of(site, profile, &journal);
+    let mut journal = Journal::load(site)?;
+    let plan = Plan::of(&site.tree(), profile, &journal);
     if plan.is_empty() {
         return Ok(Vec::new());
     }
@@ -87,7 +87,7 @@ pub fn apply(site: &Site, profile: &Profile) -> Result<Vec<Step>, FitError> {
 /// Nothing was changed.
 pub fn revert(site: &Site) -> Result<Vec<Step>, FitError> {
     let turn = Turn::take(site)?;
-    let mut journal = Journal::load_in(site, &turn)?;
+    let mut journal = Journal::load(site)?;
     let mut steps = Vec::new();
     for entry in journal.changes.clone().into_iter().rev() {
         let (outcome, now) = match site.read(&entry.path) {

@@ -2,20 +2,18 @@
 //! attacker: it is rejected unless all its items and files are ones that spintune changes.
 
 use super::item::Item;
-use super::site::{READ, Site, is_value, regular};
+use super::site::{Site, is_value};
 use super::{FitError, plan::Change};
 use crate::printable::read_bounded;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, Metadata};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
 
 pub const JOURNAL: &str = "run/spinrpc/tuned.json";
 const FOLDER: &str = "run/spinrpc";
-const NAME: &str = "tuned.json";
-const FRESH: &str = "tuned.json.new";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,21 +46,8 @@ impl Journal {
     /// # Errors
     /// [`FitError::Journal`] for anything that spintune does not write.
     pub fn load(site: &Site) -> Result<Self, FitError> {
-        match site.is_record() {
-            true => Ok(Self::default()),
-            false => Self::parse(site, site.open_own(JOURNAL).and_then(read)),
-        }
-    }
-
-    /// Loads the journal from the folder that it will be saved in.
-    pub(super) fn load_in(site: &Site, turn: &Turn) -> Result<Self, FitError> {
-        let how = READ | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&turn.folder, NAME, how, Mode::empty());
-        Self::parse(site, opened.map_err(io::Error::from).and_then(regular).and_then(read))
-    }
-
-    fn parse(site: &Site, text: io::Result<String>) -> Result<Self, FitError> {
         let path = site.path(JOURNAL);
+        let text = site.open(JOURNAL, OFlags::RDONLY | OFlags::NOFOLLOW).and_then(read);
         let refused =
             |reason: String| FitError::Journal { file: path.display().to_string(), reason };
         let text = match text {
@@ -116,23 +101,23 @@ impl Journal {
 
     /// Replaces the journal file atomically, on the disk as well. Removes it if there are no changes.
     pub(super) fn save(&mut self, turn: &Turn) -> io::Result<()> {
-        let folder = &turn.folder;
+        let Turn { folder, journal } = turn;
         if self.changes.is_empty() {
-            return match rustix::fs::unlinkat(folder, NAME, AtFlags::empty()) {
-                Err(Errno::NOENT) => Ok(()),
-                Err(error) => Err(error.into()),
+            return match fs::remove_file(journal) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
                 Ok(()) => folder.sync_all(),
             };
         }
         self.schema = SCHEMA;
         let text = serde_json::to_string_pretty(self)? + "\n";
-        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW;
-        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-        let mut file =
-            File::from(rustix::fs::openat(folder, FRESH, flags | OFlags::CLOEXEC, mode)?);
+        let fresh = journal.with_extension("json.new");
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true).mode(0o644);
+        let mut file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&fresh)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        rustix::fs::renameat(folder, FRESH, folder, NAME)?;
+        fs::rename(fresh, journal)?;
         folder.sync_all()
     }
 }
@@ -150,22 +135,26 @@ impl Entry {
 }
 
 pub(super) struct Turn {
-    /// The journal's folder, locked as long as it is open. Links that are put in the place of an upper folder lead nowhere.
+    /// The journal's folder, locked as long as it is open.
     folder: File,
+    journal: PathBuf,
 }
 
 impl Turn {
     /// Also creates the journal's folder. A folder that others may write to is rejected: with it
     /// they could set the host's files to values of their choice.
     pub(super) fn take(site: &Site) -> Result<Self, FitError> {
-        let file = site.path(FOLDER).display().to_string();
-        let opened = site.make_folder(FOLDER).and_then(|folder| {
+        let path = site.path(FOLDER);
+        let file = path.display().to_string();
+        let how = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+        let opened = DirBuilder::new().recursive(true).mode(0o755).create(&path).and_then(|()| {
+            let folder = OpenOptions::new().read(true).custom_flags(how).open(&path)?;
             refuse_of_others(&folder.metadata()?)?;
             Ok(folder)
         });
         let folder = opened.map_err(|source| FitError::File { file: file.clone(), source })?;
         match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { folder }),
+            Ok(()) => Ok(Self { folder, journal: site.path(JOURNAL) }),
             Err(_) => Err(FitError::Busy(file)),
         }
     }

@@ -2,8 +2,7 @@
 //!
 //! [`Plan::of`] compares facts with a profile and changes nothing. [`apply`] writes the values of a
 //! plan and keeps the previous values in a journal; [`revert`] restores them. All access goes
-//! through the files of sysfs and procfs below a root directory: that of this host, or a copy,
-//! which behaves as the kernel's own files do. Changes that need a reboot or a decision are only
+//! through the files of sysfs and procfs. Changes that need a reboot or a decision are only
 //! described ([`Advice`]). `spintune plan`, `apply` and `revert` call this module; an engine never
 //! changes its host.
 //!

@@ -1,9 +1,9 @@
 use super::item::Item;
 use super::journal::Journal;
-use super::site::Site;
+use super::site::value_in;
 use crate::doctor::CheckInput;
 use crate::doctor::switches::SWITCHES;
-use crate::host::{HostFacts, both};
+use crate::host::{HostFacts, Tree, both};
 use crate::profile::Profile;
 use serde::Serialize;
 use spinrpc::config::{Driver, IdlePolicy};
@@ -48,11 +48,12 @@ impl Plan {
     /// Computes the changes that the host needs. Leaves out files that do not exist, files that
     /// cannot be written (interrupts that cannot be moved), and files that already have the value.
     /// The journal says which values spintune has set already.
-    pub fn of(site: &Site, profile: &Profile, journal: &Journal) -> Self {
-        let facts = HostFacts::read(site.tree());
+    pub fn of(tree: &Tree, profile: &Profile, journal: &Journal) -> Self {
+        let facts = HostFacts::read(tree);
         let needs = Needs::new(&facts, profile, journal);
         let changes = needs.changes().into_iter().filter_map(|change| {
-            let from = site.read(&change.path).ok().filter(|_| site.may_be_set(&change.path))?;
+            let text = tree.peek(&change.path).filter(|_| tree.may_be_set(&change.path))?;
+            let from = value_in(&text)?;
             (from != change.to).then_some(Change { from, ..change })
         });
         Self { changes: changes.collect(), advice: needs.advice() }

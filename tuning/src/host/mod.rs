@@ -42,7 +42,6 @@ mod memory;
 mod power;
 mod process;
 mod record;
-pub(crate) mod root;
 pub mod tree;
 
 pub use adapters::{Adapter, PciLink, Rdma};

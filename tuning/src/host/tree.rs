@@ -5,15 +5,15 @@
 //! hosts differ in what they report.
 
 use super::record::{Entry, Record};
-use super::root::Root;
 use crate::printable::is_harmless;
-use rustix::fs::{Access, OFlags};
+use rustix::fs::{Access, CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
 use spinrpc::sys::affinity::CpuSet;
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A host's files. Paths are relative to its root and have no leading slash:
@@ -27,24 +27,32 @@ pub struct Tree {
 
 #[derive(Debug)]
 enum Source {
-    Directory(Root),
+    /// The root directory of this host, or what stands for it in tests. Links are followed.
+    Host(PathBuf),
+    /// That of a copy. It stays open, so that another directory, or a link, that is put in its place later changes nothing.
+    Copy(OwnedFd),
     Record(Record),
 }
 
 impl Tree {
     pub fn host() -> Self {
-        Self::directory("/")
+        Self::below(Path::new("/"))
+    }
+
+    pub(crate) fn below(root: &Path) -> Self {
+        Self { source: Source::Host(root.to_owned()), log: None }
     }
 
     /// The files below a directory that stands for a host's root. Symbolic links in it cannot lead out of it: as after chroot, `/` is
     /// this directory, and so is its parent. Needs Linux 5.6; nothing is read on older kernels ([`Tree::open`] fails there).
     /// The directory is opened here: what is put in its place later is not read. One that cannot be opened has no files.
     pub fn directory(root: impl AsRef<Path>) -> Self {
-        Root::open(root.as_ref()).map_or_else(|_| Self::record(Record::default()), Self::below)
+        Self::copy(root.as_ref()).unwrap_or_else(|_| Self::record(Record::default()))
     }
 
-    pub(crate) fn below(root: Root) -> Self {
-        Self { source: Source::Directory(root), log: None }
+    fn copy(root: &Path) -> Result<Self, Errno> {
+        let folder = openat(CWD, root, FOLDER | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { source: Source::Copy(folder), log: None })
     }
 
     pub fn record(record: Record) -> Self {
@@ -60,13 +68,17 @@ impl Tree {
         if !fs::metadata(path)?.is_dir() {
             return Record::load(path).map(Self::record);
         }
-        let root = Root::checked(path)?;
-        let is_there = |name| root.file(name, OFlags::PATH | OFlags::DIRECTORY).is_ok();
-        if !["proc", "sys"].into_iter().any(is_there) {
+        if path == Path::new("/") {
+            return Ok(Self::host());
+        }
+        let tree = Self::copy(path)?;
+        // Otherwise, all of its files would seem not to exist.
+        tree.file(".", FOLDER).map_err(not_opened)?;
+        if !["proc", "sys"].into_iter().any(|name| tree.file(name, FOLDER).is_ok()) {
             let message = "neither proc nor sys is in this directory";
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        Ok(Self::below(root))
+        Ok(tree)
     }
 
     /// The same tree, which now records what is read; see [`Tree::into_record`].
@@ -80,18 +92,22 @@ impl Tree {
     }
 
     pub fn is_this_host(&self) -> bool {
-        self.root().is_some_and(Root::is_host)
+        matches!(&self.source, Source::Host(root) if root == Path::new("/"))
     }
 
-    pub(crate) fn root(&self) -> Option<&Root> {
-        match &self.source {
-            Source::Directory(root) => Some(root),
-            Source::Record(_) => None,
-        }
-    }
-
-    pub(crate) fn is_record(&self) -> bool {
-        matches!(self.source, Source::Record(_))
+    /// Opens a file of a host. Links below the root of a copy lead to files of the copy only ([`Tree::directory`]), also while
+    /// folders are being replaced by links.
+    fn file(&self, path: &str, how: OFlags) -> Result<OwnedFd, Errno> {
+        let how = how | OFlags::CLOEXEC;
+        let folder = match &self.source {
+            Source::Host(root) => return openat(CWD, root.join(path), how, Mode::empty()),
+            Source::Copy(folder) => folder,
+            Source::Record(_) => return Err(Errno::NOENT),
+        };
+        let open = || openat2(folder, path, how, Mode::empty(), ResolveFlags::IN_ROOT);
+        // The kernel asks for another attempt when something was renamed or mounted meanwhile, anywhere.
+        let mut attempts = std::iter::repeat_with(open).take(OPEN_ATTEMPTS);
+        attempts.find(|file| !matches!(file, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
     }
 
     /// A file's text without trailing white space, up to [`TEXT_BYTES_MAX`].
@@ -136,8 +152,8 @@ impl Tree {
     /// Like [`Tree::text`], but not recorded.
     pub fn peek(&self, path: &str) -> Option<String> {
         match &self.source {
-            Source::Directory(root) => Some(clean(&read(root, path, TEXT_BYTES_MAX)?)),
             Source::Record(record) => record.text(path).map(|text| clean(text.as_bytes())),
+            _ => Some(clean(&self.read(path, TEXT_BYTES_MAX)?)),
         }
     }
 
@@ -145,8 +161,8 @@ impl Tree {
     /// hexadecimal.
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let bytes = match &self.source {
-            Source::Directory(root) => read(root, path, BYTES_MAX)?,
             Source::Record(record) => from_hex(record.text(path)?)?,
+            _ => self.read(path, BYTES_MAX)?,
         };
         self.note(path, || Entry::Text(bytes.iter().map(|byte| format!("{byte:02x}")).collect()));
         Some(bytes)
@@ -157,8 +173,8 @@ impl Tree {
     /// names that were read below it.
     pub fn names(&self, path: &str) -> Vec<String> {
         let mut names = match &self.source {
-            Source::Directory(root) => names_in(root, path).unwrap_or_default(),
             Source::Record(record) => record.names(path),
+            _ => self.names_in(path).unwrap_or_default(),
         };
         names.retain(|name| name.chars().all(is_harmless));
         names.sort_by_cached_key(|name| natural(name));
@@ -168,8 +184,8 @@ impl Tree {
 
     pub fn exists(&self, path: &str) -> bool {
         let exists = match &self.source {
-            Source::Directory(root) => found(root, path, OFlags::NOFOLLOW).is_some(),
             Source::Record(record) => record.exists(path),
+            _ => self.file(path, OFlags::PATH | OFlags::NOFOLLOW).is_ok(),
         };
         if exists {
             self.note(path, || Entry::Present);
@@ -180,11 +196,11 @@ impl Tree {
     /// Last component of a symbolic link's target.
     pub fn link_name(&self, path: &str) -> Option<String> {
         let target = match &self.source {
-            Source::Directory(root) => {
-                let link = found(root, path, OFlags::NOFOLLOW)?;
+            Source::Record(record) => clean(record.link(path)?.as_bytes()),
+            _ => {
+                let link = self.file(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
                 clean(rustix::fs::readlinkat(&link, "", Vec::new()).ok()?.as_bytes())
             }
-            Source::Record(record) => clean(record.link(path)?.as_bytes()),
         };
         self.note(path, || Entry::Link(target.clone()));
         Some(target.rsplit('/').next()?.to_owned())
@@ -196,15 +212,41 @@ impl Tree {
             return None;
         }
         let writable = match &self.source {
-            Source::Directory(root) => {
-                found(root, path, OFlags::empty()).is_some_and(|file| may_write(&file))
-            }
             Source::Record(record) => record.text(path) == Some(WRITABLE),
+            _ => self.file(path, OFlags::PATH).is_ok_and(|file| may_write(&file)),
         };
         if writable {
             self.note(path, || Entry::Text(WRITABLE.to_owned()));
         }
         Some(writable)
+    }
+
+    /// Returns whether somebody may write to the file: the kernel clears the write bits of what cannot be set. A record does not
+    /// say.
+    pub(crate) fn may_be_set(&self, path: &str) -> bool {
+        let mode = || self.file(path, OFlags::PATH).and_then(rustix::fs::fstat);
+        let is_set = |mode: u32| Mode::from_raw_mode(mode).intersects(WRITE);
+        matches!(self.source, Source::Record(_)) || mode().is_ok_and(|file| is_set(file.st_mode))
+    }
+
+    /// Reads regular files only: a pipe would block, and reading a device can have side effects.
+    fn read(&self, path: &str, bytes_max: usize) -> Option<Vec<u8>> {
+        // Opened before the type is checked: the path may change in between.
+        let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(self.file(path, how).ok()?);
+        if !file.metadata().ok()?.is_file() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.take(bytes_max as u64).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn names_in(&self, path: &str) -> Option<Vec<String>> {
+        let folder = self.file(path, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+        let entries = rustix::fs::Dir::new(folder).ok()?.take(NAMES_MAX).map_while(Result::ok);
+        let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+        Some(names.filter(|name| !matches!(name.as_str(), "." | "..")).collect())
     }
 
     /// Keeps the more specific entry: text takes precedence over mere presence.
@@ -215,6 +257,9 @@ impl Tree {
     }
 }
 
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+const WRITE: Mode = Mode::WUSR.union(Mode::WGRP).union(Mode::WOTH);
+const OPEN_ATTEMPTS: usize = 32;
 const WRITABLE: &str = "writable";
 
 /// Longest text that is read from a file. Kernel files that grow with the host (one line per CPU)
@@ -227,28 +272,13 @@ pub const BYTES_MAX: usize = 256;
 
 pub const NAMES_MAX: usize = 1 << 16;
 
-/// Reads regular files only: a pipe would block, and reading a device can have side effects.
-fn read(root: &Root, path: &str, bytes_max: usize) -> Option<Vec<u8>> {
-    // Opened before the type is checked: the path may change in between.
-    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(root.file(path, how).ok()?);
-    if !file.metadata().ok()?.is_file() {
-        return None;
+fn not_opened(error: Errno) -> io::Error {
+    let plain = io::Error::from(error);
+    if !matches!(error, Errno::NOSYS | Errno::PERM) {
+        return plain;
     }
-    let mut bytes = Vec::new();
-    file.take(bytes_max as u64).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
-}
-
-fn names_in(root: &Root, path: &str) -> Option<Vec<String>> {
-    let folder = root.file(path, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
-    let entries = rustix::fs::Dir::new(folder).ok()?.take(NAMES_MAX).map_while(Result::ok);
-    let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
-    Some(names.filter(|name| !matches!(name.as_str(), "." | "..")).collect())
-}
-
-fn found(root: &Root, path: &str, how: OFlags) -> Option<OwnedFd> {
-    root.file(path, OFlags::PATH | how).ok()
+    let why = "needs Linux 5.6, or is denied by a seccomp filter";
+    io::Error::new(plain.kind(), format!("openat2: {plain}: {why}"))
 }
 
 /// Returns whether this process may write to a file: by its descriptor, because its path may lead elsewhere by now.
@@ -278,4 +308,27 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes().chunks(2).take(BYTES_MAX);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     digits.map(byte).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_in_which_no_file_can_be_opened_is_refused_with_the_reason() {
+        for denied in [Errno::NOSYS, Errno::PERM] {
+            let error = not_opened(denied).to_string();
+            assert!(error.contains("needs Linux 5.6, or is denied by a seccomp filter"), "{error}");
+        }
+        let error = not_opened(Errno::ACCESS);
+        assert_eq!(error.raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
+    }
+
+    #[test]
+    fn only_the_root_of_this_process_is_this_host() {
+        let is_host = |path| Tree::open(Path::new(path)).unwrap().is_this_host();
+        assert!(Tree::host().is_this_host() && is_host("/") && !is_host("/proc/self/root"));
+        assert!(!Tree::below(Path::new("/proc")).is_this_host());
+    }
 }
