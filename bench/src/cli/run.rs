@@ -133,12 +133,6 @@ pub(crate) struct ModeArgs {
     /// Time before it that is not measured [default: 500ms; sweep 200ms]
     #[arg(long, value_parser = parse_time)]
     pub(crate) warmup: Option<Duration>,
-    /// Time before the warm-up in which the load grows to its full rate
-    #[arg(long, default_value = "0ms", value_parser = parse_time)]
-    pub(crate) ramp: Duration,
-    /// Time at the end, under the same load, that is not measured
-    #[arg(long, default_value = "0ms", value_parser = parse_time)]
-    pub(crate) cooldown: Duration,
     /// Maximum wait at the end for calls in flight. Calls without a reply by then are lost, which
     /// is exit code 1. Calls also have a deadline (rpc.timeout_ms)
     #[arg(long, default_value = "10s", value_parser = parse_time)]
@@ -318,9 +312,7 @@ fn check_times(modes: &ModeArgs) -> Result<(), Failure> {
         ("--duration", modes.duration, true),
         ("--window", modes.window, true),
         ("--grace", Some(modes.grace), true),
-        ("--ramp", Some(modes.ramp), false),
         ("--warmup", modes.warmup, false),
-        ("--cooldown", Some(modes.cooldown), false),
     ];
     for (name, time, is_needed) in times {
         let is_wrong = |time: Duration| time > DURATION_MAX || (is_needed && time.is_zero());
@@ -341,10 +333,8 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
     };
     let duration = modes.duration.unwrap_or(duration);
     Ok(Limits {
-        ramp: modes.ramp,
         warmup: modes.warmup.unwrap_or(warmup),
         duration,
-        cooldown: modes.cooldown,
         grace: modes.grace,
         // A soak ends with a complete window.
         can_be_interrupted: mode != Mode::Soak,

@@ -151,7 +151,7 @@ impl BackPlan {
             calls: Calls::of(&Share { op, weight: 1, call_bytes, reply_bytes }),
             depth: workload.depth as u32,
             verify: workload.verify,
-            warmup_ns: (limits.ramp + limits.warmup).as_nanos() as u64,
+            warmup_ns: limits.warmup.as_nanos() as u64,
             duration_ns: limits.duration.as_nanos() as u64,
             calls_max: limits.calls.unwrap_or(0),
         }

@@ -50,8 +50,6 @@ pub(super) struct Driver {
     calls_left: u64,
     mixer: Option<Mixer>,
     open: Option<Open>,
-    /// Slots of a closed loop that have not started yet, with their start times.
-    ramp: VecDeque<(u64, Place)>,
     recorders: Vec<Recorder>,
     lost: Vec<u64>,
     /// End of the measured call that was answered last.
@@ -135,7 +133,7 @@ fn is_late(error: &CallError) -> bool {
 
 impl Driver {
     pub(super) fn new(workload: Workload) -> Rc<RefCell<Self>> {
-        let (lanes, slots) = (workload.connections, workload.connections * workload.depth);
+        let lanes = workload.connections;
         Rc::new(RefCell::new(Self {
             workload,
             clock: Clock::shared(),
@@ -151,7 +149,6 @@ impl Driver {
             calls_left: 0,
             mixer: None,
             open: None,
-            ramp: VecDeque::with_capacity(slots),
             recorders: Vec::new(),
             lost: Vec::new(),
             last_reply: 0,
@@ -207,7 +204,7 @@ impl Driver {
         self.schedule = Schedule::new(drive, if self.open.is_some() { late } else { 0 });
         self.cross(drive.begin);
         if self.open.is_none() {
-            self.begin_slots(drive);
+            self.begin_slots(drive.begin);
         }
         Ok(())
     }
@@ -217,11 +214,16 @@ impl Driver {
         (0..depth).flat_map(move |slot| (0..lanes).map(move |lane| (lane, slot)))
     }
 
-    fn begin_slots(&mut self, drive: &Drive) {
-        let slots = (self.lanes.len() * self.workload.depth).max(1) as u64;
-        let at = |index: usize| drive.begin + drive.ramp / slots * index as u64;
-        self.ramp.extend(self.places().enumerate().map(|(index, place)| (at(index), place)));
-        self.ramp_up(drive.begin);
+    fn begin_slots(&mut self, now: u64) {
+        for (lane, slot) in self.places() {
+            if self.schedule.phase != Phase::Over
+                && let Some(entry) = self.lanes.get_mut(lane)
+            {
+                entry.slots[slot].started = now;
+                let counts = self.next_counts(now);
+                self.issue(lane, slot, counts);
+            }
+        }
     }
 
     /// Called every turn; returns whether the drive is over.
@@ -230,7 +232,7 @@ impl Driver {
         if !self.stalled.is_empty() {
             self.retry_stalled();
         }
-        if self.open.is_some() || !self.ramp.is_empty() {
+        if self.open.is_some() {
             self.pace();
         }
         self.turns = self.turns.wrapping_add(1);
@@ -239,7 +241,7 @@ impl Driver {
         }
         self.in_flight == 0
             && self.stalled.is_empty()
-            && (self.schedule.phase == Phase::Over || (self.open.is_none() && self.ramp.is_empty()))
+            && (self.schedule.phase == Phase::Over || self.open.is_none())
     }
 
     /// True when calls in flight were waited for long enough. Without replies, only this reads the clock.
@@ -256,7 +258,6 @@ impl Driver {
     pub(super) fn interrupt(&mut self, now: u64) {
         self.interrupt = Interrupt::Happened;
         self.grace = self.grace.min(self.clock.from_duration(GRACE_OF_INTERRUPT));
-        self.ramp.clear();
         if now >= self.schedule.end {
             // Only shortens the wait.
             self.schedule.stop = self.schedule.stop.min(now);
@@ -316,29 +317,12 @@ impl Driver {
         if self.schedule.is_due(now) {
             self.cross(now);
         }
-        if self.open.is_none() {
-            return self.ramp_up(now);
-        }
         while self.schedule.phase != Phase::Over {
             let due = self.open.as_mut().and_then(|open| open.due(now));
             let Some((intended, counts, (lane, slot))) = due else { break };
             let Some(entry) = self.lanes.get_mut(lane) else { break };
             entry.slots[slot].started = intended;
             self.issue(lane, slot, counts);
-        }
-    }
-
-    fn ramp_up(&mut self, now: u64) {
-        while let Some(&(at, (lane, slot))) = self.ramp.front().filter(|(at, _)| *at <= now) {
-            self.ramp.pop_front();
-            if self.schedule.phase != Phase::Over
-                && let Some(entry) = self.lanes.get_mut(lane)
-            {
-                let started = now.max(at);
-                entry.slots[slot].started = started;
-                let counts = self.next_counts(started);
-                self.issue(lane, slot, counts);
-            }
         }
     }
 
@@ -610,7 +594,6 @@ impl Driver {
     fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.forget_waiting();
-        self.ramp.clear();
         self.schedule = Schedule::default();
         self.grace = 0;
     }

@@ -125,7 +125,7 @@ impl OpenLoop {
     }
 }
 
-/// From the first call of a run to the last, with ramp and warm-up; `bench/schema` has the fields.
+/// From the first call of a run to the last, with warm-up; `bench/schema` has the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CoreUse {
     pub(crate) cpu: Option<usize>,

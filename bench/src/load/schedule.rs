@@ -9,10 +9,8 @@ use spinrpc::sys::random::Random;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drive {
     pub(super) begin: u64,
-    pub(super) ramp: u64,
     pub(super) warmup: u64,
     pub(super) measured: u64,
-    pub(super) cooldown: u64,
     pub(super) grace: u64,
     pub(super) can_be_interrupted: bool,
     pub(super) calls_max: Option<u64>,
@@ -25,7 +23,6 @@ pub(super) struct Drive {
 pub(super) enum Phase {
     WarmUp,
     Measured,
-    CoolDown,
     #[default]
     Over,
 }
@@ -36,18 +33,16 @@ pub(super) struct Schedule {
     pub(super) phase: Phase,
     pub(super) start: u64,
     pub(super) end: u64,
-    give_up: u64,
     pub(super) stop: u64,
 }
 
 impl Schedule {
     /// Measured calls behind schedule may still start for `grace` ticks.
     pub(super) fn new(drive: &Drive, grace: u64) -> Self {
-        let start = drive.begin.saturating_add(drive.ramp).saturating_add(drive.warmup);
+        let start = drive.begin.saturating_add(drive.warmup);
         let end = start.saturating_add(drive.measured);
-        let give_up = end.saturating_add(grace);
-        let stop = end.saturating_add(drive.cooldown).max(give_up);
-        Self { next: start, phase: Phase::WarmUp, start, end, give_up, stop }
+        let stop = end.saturating_add(grace);
+        Self { next: start, phase: Phase::WarmUp, start, end, stop }
     }
 
     #[inline]
@@ -59,8 +54,7 @@ impl Schedule {
     pub(super) fn advance(&mut self, now: u64) {
         (self.phase, self.next) = match now {
             _ if self.phase == Phase::Over || now >= self.stop => (Phase::Over, u64::MAX),
-            _ if now >= self.give_up => (Phase::CoolDown, self.stop),
-            _ if now >= self.start => (Phase::Measured, self.give_up),
+            _ if now >= self.start => (Phase::Measured, self.stop),
             _ => (Phase::WarmUp, self.start),
         };
     }
@@ -87,8 +81,6 @@ pub(super) struct Pacer {
     arrivals: Arrivals,
     random: Random,
     begin: u64,
-    /// Ticks until the full rate is reached.
-    ramp: f64,
     per_tick: f64,
     /// Calls due so far at this rate; need not be a whole number.
     load: f64,
@@ -115,14 +107,13 @@ impl Pacer {
         // Cores with equal distances call at different times, and none on the bounds.
         let place = (core as f64 + 0.5) / cores.max(1) as f64;
         let random = Random::seeded(seed.wrapping_add(core as u64));
-        let (begin, ramp) = (drive.begin, drive.ramp as f64);
-        let start = per_tick * (ramp / 2.0 + drive.warmup as f64);
+        let begin = drive.begin;
+        let start = per_tick * drive.warmup as f64;
         let window = [start, start + planned as f64];
         let mut pacer = Self {
             arrivals,
             random,
             begin,
-            ramp,
             per_tick,
             load: place - 1.0,
             window,
@@ -163,7 +154,7 @@ impl Pacer {
             };
         }
         self.load = next;
-        self.next = self.begin.saturating_add(self.when(self.load) as u64);
+        self.next = self.begin.saturating_add((self.load / self.per_tick) as u64);
     }
 
     fn distance(&mut self) -> f64 {
@@ -183,20 +174,10 @@ impl Pacer {
     /// Calls due by `now`, and the time they take, in ticks: never less than `now` itself.
     pub(super) fn measured_by(&self, now: u64) -> (u64, u64) {
         let [start, end] = self.window;
-        let from = self.begin.saturating_add(self.when(start) as u64);
+        let from = self.begin.saturating_add((start / self.per_tick) as u64);
         let ticks = now.saturating_sub(from);
         let calls = (ticks as f64 * self.per_tick).ceil().min(end - start);
         (calls as u64, ticks.max((calls / self.per_tick).ceil() as u64))
-    }
-
-    /// The time when this load is reached: the rate grows linearly to the end of the ramp.
-    #[inline]
-    fn when(&self, load: f64) -> f64 {
-        let ramped = self.per_tick * self.ramp / 2.0;
-        if load < ramped {
-            return (2.0 * load * self.ramp / self.per_tick).sqrt();
-        }
-        self.ramp + (load - ramped) / self.per_tick
     }
 }
 
@@ -248,25 +229,13 @@ mod tests {
     use crate::load::Operation;
 
     fn drive() -> Drive {
-        Drive {
-            begin: 1000,
-            warmup: 100,
-            measured: 50,
-            cooldown: 30,
-            core: (0, 1),
-            ..Drive::default()
-        }
+        Drive { begin: 1000, warmup: 100, measured: 50, core: (0, 1), ..Drive::default() }
     }
 
     #[test]
-    fn a_drive_warms_up_measures_cools_down_and_is_over() {
+    fn a_drive_warms_up_measures_and_is_over() {
         let mut schedule = Schedule::new(&drive(), 0);
-        for (now, phase) in [
-            (1000, Phase::WarmUp),
-            (1100, Phase::Measured),
-            (1150, Phase::CoolDown),
-            (1180, Phase::Over),
-        ] {
+        for (now, phase) in [(1000, Phase::WarmUp), (1100, Phase::Measured), (1150, Phase::Over)] {
             assert!(schedule.is_due(now) || now == 1000, "{now}");
             schedule.advance(now);
             assert_eq!(schedule.phase, phase, "{now}");
@@ -277,7 +246,7 @@ mod tests {
     #[test]
     fn measured_calls_may_be_late_for_a_time_of_grace() {
         let mut schedule = Schedule::new(&drive(), 10);
-        for (now, phase) in [(1155, Phase::Measured), (1160, Phase::CoolDown)] {
+        for (now, phase) in [(1155, Phase::Measured), (1160, Phase::Over)] {
             schedule.advance(now);
             assert_eq!(schedule.phase, phase, "{now}");
             assert!(schedule.is_measured(1149) && !schedule.is_measured(1150));
@@ -379,16 +348,6 @@ mod tests {
             pacer.skip_measured();
             assert!(pacer.next >= 1100 + (1 << 33) * 100 && !pacer.counts, "{pacer:?}");
         }
-    }
-
-    #[test]
-    fn a_ramp_brings_half_of_the_load_and_then_all_of_it() {
-        let ramped = Drive { ramp: 20_000, ..drive() };
-        let starts = starts(&ramped, Arrivals::Fixed, 1);
-        let ramp_calls = starts.iter().filter(|at| **at <= 21_000).count();
-        assert_eq!(ramp_calls, 100);
-        assert_eq!(starts[999] - starts[998], 100);
-        assert!(starts[1] - starts[0] > starts[99] - starts[98]);
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl<'a> Session<'a> {
 
     fn drive_load(&mut self, load: &Load, limits: &Limits, rank: Rank) -> Result<Driven, Failure> {
         // A core that sleeps between two calls would be late for the next.
-        if load.workload.rate.is_some() || !limits.ramp.is_zero() {
+        if load.workload.rate.is_some() {
             self.core.set_idle(IdlePolicy::Busy);
         }
         if let Some(both) = &load.both {
@@ -231,10 +231,8 @@ impl<'a> Session<'a> {
         let ticks = |time| clock.from_duration(time);
         Drive {
             begin: clock.now().0,
-            ramp: ticks(limits.ramp),
             warmup: ticks(limits.warmup),
             measured: ticks(limits.duration),
-            cooldown: ticks(limits.cooldown),
             calls_max: limits.calls,
             grace: ticks(limits.grace),
             can_be_interrupted: limits.can_be_interrupted,

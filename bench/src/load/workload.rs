@@ -334,12 +334,8 @@ fn way(share: &Share, [call_max, reply_max]: [usize; 2]) -> &'static str {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Time in which the load grows to its full rate.
-    pub(crate) ramp: Duration,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
-    /// Unmeasured time at the end, under the same load.
-    pub(crate) cooldown: Duration,
     /// Maximum wait for measured calls in flight at the end. Those without a reply by then are lost.
     pub(crate) grace: Duration,
     pub(crate) can_be_interrupted: bool,
@@ -354,10 +350,8 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            ramp: Duration::ZERO,
             warmup: Duration::ZERO,
             duration: Duration::ZERO,
-            cooldown: Duration::ZERO,
             grace: GRACE,
             can_be_interrupted: false,
             calls: None,
@@ -369,7 +363,7 @@ impl Default for Limits {
 
 impl Limits {
     pub(crate) fn total(&self) -> Duration {
-        self.ramp + self.warmup + self.duration + self.cooldown
+        self.warmup + self.duration
     }
 
     /// Place of a core of this process among the cores of all ranks, and their number.

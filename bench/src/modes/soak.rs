@@ -24,7 +24,8 @@ pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
             eprintln!("spinperf: interrupted after {window} of {windows} windows");
             break;
         }
-        let limits = limits_of(plan, window, windows);
+        let warmup = if window == 0 { plan.limits.warmup } else { Duration::ZERO };
+        let limits = Limits { warmup, duration: plan.window, ..plan.limits };
         let measured = fleet.measure(&limits)?;
         let is_stuck = measured.iter().any(|(_, one)| one.cut_short.is_stuck);
         let server = if is_stuck { None } else { Some(fleet.server_holdings()?) };
@@ -35,19 +36,6 @@ pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     }
     fleet.unload()?;
     watch.outcome()
-}
-
-fn limits_of(plan: &Plan, window: usize, windows: usize) -> Limits {
-    let (first, last) = (window == 0, window + 1 == windows);
-    let or_none = |time, wanted| if wanted { time } else { Duration::ZERO };
-    let limits = plan.limits;
-    Limits {
-        ramp: or_none(limits.ramp, first),
-        warmup: or_none(limits.warmup, first),
-        duration: plan.window,
-        cooldown: or_none(limits.cooldown, last),
-        ..limits
-    }
 }
 
 struct Watch {

@@ -207,7 +207,7 @@ fn cores(text: &mut String, report: &Report) {
         let server = core_rows(row, "server", |m| &m.server_cores);
         client.into_iter().chain(server)
     });
-    let lead = "from the first call to the last, ramp and warm-up included; a server's calls are \
+    let lead = "from the first call to the last, warm-up included; a server's calls are \
                 those of all its clients; ticks/call: of the time-stamp counter, not cycles of the \
                 CPU, in turns that found work; it and busy include other work that ran on the core \
                 during such a turn, and leave out sleeping and waking; CPU: time of the thread on a \
