@@ -1,9 +1,6 @@
 //! MIC and Wrap tokens: what is sealed opens, and nothing else does.
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::sample::select;
 use spinrpc_gss::{
     Enctype, KEY_MAX_BYTES, ReceiveKeys, Role, SendKeys, SessionKey, TokenError, WRAP_HEAD_BYTES,
     WrongKeyLength,
@@ -234,20 +231,5 @@ fn encryption_types_have_their_numbers() {
     for number in -200..200 {
         let found = Enctype::from_number(number);
         assert_eq!(found.map(Enctype::number), (17..=20).contains(&number).then_some(number));
-    }
-}
-
-const STARTS: &[&[u8]] = &[&[4, 4, 4, 0xff, 0xff, 0xff, 0xff, 0xff], &[5, 4, 6, 0xff]];
-
-proptest! {
-    #[test]
-    fn bytes_that_were_not_sealed_do_not_open(
-        enctype in select(&Enctype::ALL[..]), start in select(STARTS),
-        rest in vec(any::<u8>(), 0..200),
-    ) {
-        let (_, receive) = ends(enctype, Role::Initiator, true);
-        let token = [start, &rest].concat();
-        prop_assert!(receive.verify(&rest, &token).is_err());
-        prop_assert!(opened(&receive, &token).is_err());
     }
 }

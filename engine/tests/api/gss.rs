@@ -14,22 +14,23 @@ mod rewriting;
 mod sealing;
 mod wire;
 
-use crate::common::caller::{Caller, Read, client_config, one_opaque, run_core};
-use crate::common::{
-    PROGRAM, VERSION, engine, pattern, small, small_with, unique_address, valid, wait_until,
+use crate::common::prelude::*;
+use crate::common::raw::*;
+use hostile::{
+    Answer, ENCTYPE, FalseServer, Foe, HEADER_BYTES, Spoils, begin, init_call, init_results,
+    opaque, seal, transport,
 };
-use spinrpc::config::{RawConfig, Versions};
-use spinrpc::gss::mechanism::GivenKeys;
-use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, AuthStat, AuthSys, Backpressure, Bulk, Call, CallError, CallSpec, ConnectError,
-    ConnectOptions, ConnectionEvent, CoreContext, DecodeError, Deferred, Engine, Identity,
-    Procedure, Reconnect, RejectStatus, Reply, ReplyData, Resend, Running, Service, Token,
+use spinrpc::gss::mechanism::{GivenKeys, GoOn, Mechanism, MechanismError, Negotiation};
+use spinrpc::gss::{Awaited, Enctype, GssAcceptor, GssInitiator, GssService};
+use spinrpc_gss::context::Context;
+use spinrpc_gss::{Role, sealed_bytes};
+use spinrpc_proto::alignment::Alignment;
+use spinrpc_proto::limits::Limits;
+use spinrpc_proto::rdma::v1::HeaderView;
+use spinrpc_proto::rpc::{
+    CallHeader, GssCredential, GssInitResult, GssProcedure, ReplyBody, ReplyHeader,
 };
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use spinrpc_proto::xdr::Writer;
 
 /// `opaque` in, the same out.
 const ECHO: Procedure = Procedure(1);

@@ -1,14 +1,6 @@
 //! The Connection Configuration Protocol under a security context (RFC 5666 section 11), with `rpc.ccp_auth = "gss"`.
 
-use crate::common::caller::{Caller, client_config, one_opaque};
-use crate::common::{engine, pattern, small_with};
-use crate::gss::hostile::{FalseServer, Spoils};
-use crate::gss::{ECHO, SERVICES, Server, call, keys, options};
-use spinrpc::config::{ConfigRole, Protection, RawConfig};
-use spinrpc::gss::{Enctype, GssAcceptor, GssService};
-use spinrpc::{ConnectOptions, ConnectionEvent};
-
-const ENCTYPE: Enctype = Enctype::Aes256Sha1;
+use super::*;
 
 fn server(demanded: Protection) -> Server {
     let raw =

@@ -1,24 +1,9 @@
 //! Lifetime of contexts: unused ones, replaced ones, and the outcome of calls that are denied because their context
 //! is gone.
 
-use crate::common::caller::{Caller, run_core};
-use crate::common::{pattern, wait_until};
-use crate::gss::{
-    DATA, ECHO, LATER, SERVICES, Server, call, connect, connect_to_read, keys, one_item, options,
-    small,
-};
-use spinrpc::gss::mechanism::GivenKeys;
-use spinrpc::gss::{Enctype, GssAcceptor, GssService};
-use spinrpc::sync::lock;
+use super::*;
 use spinrpc::sys::clock::{Clock, ClockSource};
-use spinrpc::{
-    AuthStat, Backpressure, CallError, CallSpec, ConnectOptions, Procedure, Reconnect,
-    RejectStatus, Resend, Token,
-};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 const FORGOTTEN: CallError = CallError::Rejected(RejectStatus::AuthError(AuthStat::GssCredProblem));
 
 #[test]

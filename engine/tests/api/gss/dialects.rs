@@ -1,26 +1,8 @@
 //! RPCSEC_GSS under RFC 5666 and its drafts: "This security mechanism will be unaffected by the RDMA transport" (section 11).
 //! Bodies that are Read chunks, and messages with padding (RDMA_MSGP), from peers that are none of ours.
 
-use crate::common::caller::{Caller, Read, client_config, one_opaque};
-use crate::common::raw::{MSG, NO_LISTS, NOMSG, RawListener, RawPeer, Said, read_segment};
-use crate::common::{engine, pattern, small_with, unique_address};
-use crate::gss::hostile::{
-    Answer, ENCTYPE, FalseServer, Foe, HEADER_BYTES, Spoils, opaque, rpc_call, seal, transport,
-};
-use crate::gss::{ECHO, SERVICES, Server, WHO, keys, options};
-use spinrpc::config::{ConfigRole, RawConfig};
-use spinrpc::fabric::Access;
-use spinrpc::gss::{GssAcceptor, GssService};
-use spinrpc::{AcceptStatus, AuthFlavor, CallError, CallSpec, OpaqueAuth, Procedure, Reply, Xid};
-use spinrpc_gss::mechanism::{Mechanism, Negotiation};
-use spinrpc_gss::sealed_bytes;
-use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::ids::Instant;
-use spinrpc_proto::rpc::{
-    CallHeader, GssCredential, GssInitResult, GssProcedure, ReplyBody, ReplyHeader,
-};
-use spinrpc_proto::xdr::{Padding, Reader, Writer};
+use super::*;
+use spinrpc_proto::xdr::{Padding, Reader};
 
 const PROFILES: [Profile; 3] = [Profile::Rfc5666, Profile::Draft03, Profile::Draft00Replies];
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
@@ -298,14 +280,8 @@ fn a_context_is_established_by_a_padded_token() {
     for align_bytes in [0, 512] {
         let server = server_with(Profile::Rfc5666, |raw| raw.rpc.msgp_align_bytes = align_bytes);
         let mut peer = RawPeer::connect(&server.address);
-        let mechanism = keys(ENCTYPE, "mallory");
-        let Negotiation::Continue(_, token) = mechanism.begin("", Instant(0)).unwrap() else {
-            panic!("no token")
-        };
-        let (procedure, service) = (GssProcedure::Init, GssService::None);
-        let credential = GssCredential { procedure, sequence: 0, service, handle: &[] };
-        let call = rpc_call(7, Procedure(0), &credential, None);
-        let message = [transport(7, MSG, &[0; 3]), call, opaque(&token)].concat();
+        let call = init_call(7, GssProcedure::Init, &[], &begin("mallory").1);
+        let message = [transport(7, MSG, &[0; 3]), call].concat();
         peer.send(&padded(&message, Alignment::new(64, 8)));
         let Said::Message(message) = peer.hear() else { panic!("the connection ended") };
         let (_, at) = ReplyHeader::parse(&message[HEADER_BYTES..]).unwrap();

@@ -1,30 +1,9 @@
 //! Servers that deny contexts over the connection and offer another transport for them, and what that may answer.
 
-use crate::common::caller::Caller;
-use crate::common::raw::{MSG, RawListener, Said};
-use crate::common::{LIMIT, pause, unique_address, wait_until};
-use crate::gss::hostile::{FalseServer, Spoils, opaque, transport};
-use crate::gss::{ECHO, SERVICES, Server, WHO, asked, call, connect, failure, keys};
-use spinrpc::gss::mechanism::{GivenKeys, GoOn, Mechanism, Negotiation};
-use spinrpc::gss::{Awaited, Enctype, GssInitiator, GssService};
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, AuthFlavor, AuthStat, CallError, CallSpec, ConnectOptions, OpaqueAuth, Peer,
-    RejectStatus, Token,
-};
-use spinrpc_gss::Role;
-use spinrpc_gss::context::Context;
-use spinrpc_proto::ids::{Instant, Xid};
-use spinrpc_proto::limits::Limits;
-use spinrpc_proto::rdma::v1::HeaderView;
-use spinrpc_proto::rpc::{
-    CallHeader, GssCredential, GssInitResult, GssProcedure, ReplyBody, ReplyHeader,
-};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use super::*;
+use spinrpc_proto::ids::Instant;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
-const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 const HANDLE: &[u8] = b"from elsewhere";
 const WINDOW: u32 = 64;
 const DENIED: RejectStatus = RejectStatus::AuthError(AuthStat::RejectedCred);
@@ -72,10 +51,7 @@ impl Other {
                 (GssInitResult::COMPLETE, token, Some(mic))
             }
         };
-        let result =
-            GssInitResult { handle: HANDLE, major, minor: 0, window: WINDOW, token: &token };
-        let mut results = vec![0; result.buffer_len()];
-        result.write(&mut spinrpc_proto::xdr::Writer::new(&mut results));
+        let results = init_results(HANDLE, major, WINDOW, &token);
         let verifier = mic
             .as_ref()
             .map_or(OpaqueAuth::NONE, |body| OpaqueAuth { flavor: AuthFlavor::Gss, body });
@@ -158,7 +134,7 @@ impl Denying {
             }
             GssProcedure::Init | GssProcedure::ContinueInit => {
                 self.denied += 1;
-                self.deny(call.xid, self.status);
+                server.deny(call.xid, self.status);
             }
             GssProcedure::Data => {
                 assert_eq!(credential.handle, HANDLE);
@@ -175,18 +151,8 @@ impl Denying {
         let Negotiation::Continue(_, token) = mechanism.accept(token, Instant(0)).unwrap() else {
             panic!("it takes three tokens");
         };
-        let major = GssInitResult::CONTINUE_NEEDED;
-        let result =
-            GssInitResult { handle: HANDLE, major, minor: 0, window: WINDOW, token: &token };
-        let mut results = vec![0; result.buffer_len()];
-        result.write(&mut spinrpc_proto::xdr::Writer::new(&mut results));
+        let results = init_results(HANDLE, GssInitResult::CONTINUE_NEEDED, WINDOW, &token);
         self.server.as_mut().unwrap().reply(xid, OpaqueAuth::NONE, &results);
-    }
-
-    fn deny(&mut self, xid: Xid, status: RejectStatus) {
-        let denied = emit(&ReplyHeader::denied(xid, status), &[]);
-        let message = [transport(xid.0, MSG, &[0; 3]), denied].concat();
-        self.server.as_mut().unwrap().peer.send(&message);
     }
 }
 
@@ -229,8 +195,9 @@ fn a_context_that_the_server_forgets_is_replaced_by_the_other_transport_at_once(
     raise(&mut client, &mut server, &other);
     start(&client);
     client.core.poll_once();
-    let (xid, ..) = server.server.as_mut().unwrap().hear_call();
-    server.deny(xid, RejectStatus::AuthError(AuthStat::GssCredProblem));
+    let connected = server.server.as_mut().unwrap();
+    let (xid, ..) = connected.hear_call();
+    connected.deny(xid, RejectStatus::AuthError(AuthStat::GssCredProblem));
     server.serve(&mut client, |server, client| {
         let newest = lock(&other.contexts).pop();
         let context = &mut server.server.as_mut().unwrap().context;

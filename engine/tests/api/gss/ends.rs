@@ -1,11 +1,8 @@
 //! Long calls that end in any turn, by their client or with their connection, while threads seal and open their arguments and
 //! results at both ends.
 
-use crate::common::{engine, pattern, small_with};
-use crate::gss::long_bodies::{AT_ONCE, LONG, Turned};
-use crate::gss::{ECHO, keys, options};
-use spinrpc::gss::{Enctype, GssService};
-use spinrpc::{CallSpec, Reconnect, Token};
+use super::long_bodies::{AT_ONCE, LONG, Turned};
+use super::*;
 
 /// Turns in which calls end. How far a call has come by then is up to the threads; the last ones have time for all of it.
 const TURNS: usize = 350;

@@ -1,19 +1,8 @@
 //! Servers that answer a client with a context as no server should, or tell it little.
 
-use crate::common::caller::{Caller, run_core};
-use crate::common::raw::{NOMSG, RawListener, Said};
-use crate::common::{unique_address, wait_until};
-use crate::gss::hostile::{
-    ENCTYPE, FalseServer, HEADER_BYTES, Spoils, accepted, follow, opaque, seal,
-};
-use crate::gss::{ECHO, WHO, asked, keys, options};
-use spinrpc::gss::Enctype;
-use spinrpc::{Backpressure, CallError, CallSpec, Reconnect, Resend, Token};
-use spinrpc_gss::sealed_bytes;
-use spinrpc_proto::alignment::Alignment;
+use super::hostile::{accepted, follow};
+use super::*;
 use spinrpc_proto::events::PeerMisbehaved;
-use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rpc::GssService;
 
 fn start(client: &mut Caller<Vec<u8>>, token: u64) -> Result<(), Backpressure> {
     let mut spec = CallSpec::new().reply_bytes_max(8192);
@@ -123,7 +112,7 @@ fn a_call_that_is_denied_while_others_are_sent_again_does_not_go_before_them() {
     answer(&mut client, &mut server);
     server.await_message(&mut client);
     assert_eq!(server.hear_call().0, xids[0]);
-    server.deny(xids[0]);
+    server.deny(xids[0], RejectStatus::AuthError(AuthStat::GssCredProblem));
     server.await_message(&mut client);
     let (xid, sequence, _) = server.hear_call();
     assert_eq!(xid, xids[1], "the denied call under the context that has gone");

@@ -1,21 +1,7 @@
 //! Threads seal and open long bodies, while their cores do other work. The test turns the cores.
 
-use crate::common::caller::Caller;
-use crate::common::{
-    LIMIT, PROGRAM, VERSION, engine, pattern, pause_after, small_with, unique_address, valid,
-};
-use crate::gss::{ECHO, FILL, LATER, LENGTH, Program, Seen, keys, one_item, options};
-use spinrpc::config::RawConfig;
-use spinrpc::gss::{Enctype, GssAcceptor, GssService};
-use spinrpc::sync::lock;
-use spinrpc::{
-    Backpressure, CallError, CallSpec, ConnectOptions, Core, CoreContext, Engine, Token,
-};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use super::*;
 
-const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 /// Bodies up to this length are sealed and opened at once.
 pub(crate) const AT_ONCE: usize = 4096;
 pub(crate) const LONG: usize = 256 * 1024;

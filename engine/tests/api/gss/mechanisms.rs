@@ -1,24 +1,12 @@
 //! Mechanisms that panic or block: on threads of their own, where they affect only their own clients.
 
-use crate::common::caller::{Caller, SharedHeard, client_config, one_opaque, recorder, run_core};
-use crate::common::raw::RawPeer;
-use crate::common::{LIMIT, PROGRAM, VERSION, valid, wait_until};
-use crate::gss::hostile::send_init;
-use crate::gss::{ECHO, LATER, Server, asked, call, caller, connect, failure, keys};
-use spinrpc::gss::mechanism::{GivenKeys, Mechanism, MechanismError, Negotiation};
-use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
-use spinrpc::sync::lock;
-use spinrpc::{
-    Backpressure, CallSpec, ConnectError, ConnectOptions, ConnectionEvent, Core, Engine, Reconnect,
-    Token,
-};
+use super::hostile::send_init;
+use super::*;
 use spinrpc_proto::ids::Instant;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant as Time};
+use std::sync::Condvar;
+use std::time::Instant as Time;
 
-const ENCTYPE: Enctype = Enctype::Aes256Sha1;
 /// Threads of a server for the tokens of one host.
 const HOST_THREADS: usize = 4;
 

@@ -1,21 +1,8 @@
 //! Memory under RPCSEC_GSS: what a peer offers or claims binds none, and calls that find none have their answer with its
 //! verifier.
 
-use crate::common::caller::{Caller, run_core};
-use crate::common::raw::{MSG, NO_LISTS, read_segment, write_chunk};
-use crate::common::small_with;
-use crate::gss::dialects::padded_message;
-use crate::gss::hostile::{Answer, FalseServer, Foe, HEADER_BYTES, opaque, seal, transport};
-use crate::gss::{DATA, ECHO, FREE, HOLD, LATER, RELEASE, Server, WHO, keys};
-use spinrpc::config::ConfigRole;
-use spinrpc::fabric::{Access, RemoteSlice};
-use spinrpc::gss::{Enctype, GssAcceptor, GssService};
-use spinrpc::sync::lock;
-use spinrpc::{AcceptStatus, AuthStat, CallError, CallSpec};
-use spinrpc::{RejectStatus, Token};
-use spinrpc_proto::alignment::Alignment;
-use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::rpc::CallHeader;
+use super::dialects::padded_message;
+use super::*;
 
 const MIB: usize = 1 << 20;
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];

@@ -1,14 +1,9 @@
 //! A client that changes a long call after it was fetched. What is opened is private memory: the call is executed as it was
 //! when it was fetched.
 
-use crate::common::pattern;
-use crate::common::raw::Said;
-use crate::gss::LATER;
-use crate::gss::hostile::{Answer, connect_beside, opaque};
-use crate::gss::long_bodies::{LONG, Turned};
-use spinrpc::AcceptStatus;
-use spinrpc::gss::GssService;
-use spinrpc::sync::lock;
+use super::hostile::connect_beside;
+use super::long_bodies::{LONG, Turned};
+use super::*;
 use std::net::IpAddr;
 
 const CALLS: u64 = 12;

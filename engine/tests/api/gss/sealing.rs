@@ -1,14 +1,8 @@
 //! A thread seals the arguments of a long call: what ends such a call before it is sent, and what it leaves behind. Both cores
 //! are turned by the test.
 
-use crate::common::{PROGRAM, VERSION, engine, pattern, small_with};
-use crate::gss::long_bodies::{AT_ONCE, LONG, Turned};
-use crate::gss::{DATA, ECHO, LENGTH, LONGEST, keys, options};
-use spinrpc::gss::{Enctype, GssService};
-use spinrpc::{
-    Backpressure, CallError, CallId, CallSpec, DownCause, Engine, Reconnect, Resend, Token,
-};
-use std::time::Duration;
+use super::long_bodies::{AT_ONCE, LONG, Turned};
+use super::*;
 
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
 const ANY: u64 = 16 << 20;
