@@ -2,15 +2,11 @@
 //! while, never so much that others get none, and then loses its connection.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends here")]
 
-use spinrpc::config::{CoreList, Host, RawConfig, Want};
+use spinrpc::config::{CoreList, Host, Want};
 use spinrpc::fabric::sim::{Device, Network, SimFabric, World};
 use spinrpc::fabric::{Access, ConnectRequest, Connector, Fabric, QpId, RemoteSlice, SendWr};
-use spinrpc::mem::{BufPool, Bulk, BulkClass, Region};
-use spinrpc::{
-    AcceptStatus, Call, CallError, CallSpec, Client, Config, Core, CoreContext, Deferred, Encoder,
-    Engine, ListenOptions, Procedure, Program, Reply, ReplyData, ReplyHandler, StatsSnapshot,
-    Token, Version,
-};
+use spinrpc::mem::{BufPool, BulkClass, Region};
+use spinrpc::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -7,12 +7,9 @@ mod harness;
 
 use harness::progress::Progress;
 use harness::run_seed;
-use spinrpc::config::{ConfigRole, CoreList, Host, Protection, RawConfig, Versions, Want};
+use spinrpc::config::{ConfigRole, CoreList, Host, Protection, Versions, Want};
 use spinrpc::fabric::sim::{Device, EarlyCompletion, Network, SideId, World};
-use spinrpc::{
-    AcceptStatus, Bulk, Call, CallError, CallSpec, Client, Config, ConnectError, ConnectionEvent,
-    Core, Engine, Procedure, Program, Reply, ReplyData, ReplyHandler, Token, Version,
-};
+use spinrpc::*;
 use spinrpc_proto::dialect::Profile;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,16 +1,6 @@
 //! A client on the test's own thread: it records every reply and event, and waits with a deadline.
 
-use super::program::{ITEM_MAX, MIX};
-use super::{LIMIT, PROGRAM, VERSION, fill_pattern, small_with, valid};
-use spinrpc::config::RawConfig;
-use spinrpc::{
-    Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectError, ConnectOptions,
-    ConnectionEvent, Core, Data, DecodeError, Encoder, Engine, Procedure, Reply, ReplyHandler,
-    Resend, Token,
-};
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::time::Instant;
+use super::prelude::*;
 
 pub(crate) struct Heard<T> {
     pub(crate) replies: Vec<(u64, Result<T, CallError>)>,

@@ -1,14 +1,7 @@
 //! The program under test: one procedure for each kind of answer.
 
-use super::{fill_pattern, is_pattern};
-use spinrpc::sync::lock;
-use spinrpc::{
-    AcceptStatus, Bulk, Call, ConnectionEvent, CoreContext, Data, DecodeError, Decoder, Deferred,
-    DownCause, Encoder, Procedure, ReplyData, Service, SharedBulk,
-};
+use super::prelude::*;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 pub(crate) const NULL: Procedure = Procedure(0);
 /// `opaque` in, the same out.

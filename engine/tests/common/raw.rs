@@ -1,16 +1,14 @@
 //! A peer that uses the fabric directly and sends whatever the test wants: one connection, its messages as bytes.
 
-use super::{LIMIT, PROGRAM, VERSION, pause};
+use super::prelude::*;
 use spinrpc::fabric::iwarp::{IwarpConfig, IwarpConnector};
 use spinrpc::fabric::shm::{ShmConfig, ShmConnector};
 use spinrpc::fabric::{
-    Acceptor, Access, AnyFabric, CompletionKind, Completions, ConnectRequest, Connector, Endpoint,
-    ListenRequest, QpId, RemoteSlice, SendWr, WrId,
+    Acceptor, AnyFabric, CompletionKind, Completions, ConnectRequest, Connector, Endpoint,
+    ListenRequest, QpId, SendWr, WrId,
 };
-use spinrpc::mem::{Buf, BufPool, Bulk, Region};
-use spinrpc::{DownCause, Procedure};
+use spinrpc::mem::{Buf, BufPool, Region};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
 
 /// RFC 8797: 4096 bytes each way, remote invalidation.
 const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];

@@ -1,11 +1,7 @@
 //! A raw server in the test's hands, and the client of an engine that connects to it. The test turns both.
 
-use super::caller::{Caller, Read};
+use super::prelude::*;
 use super::raw::{RawListener, RawPeer, Said};
-use super::{LIMIT, pause_after, unique_address, valid};
-use spinrpc::config::RawConfig;
-use spinrpc::{ConnectOptions, Engine};
-use std::time::Instant;
 
 /// Credits that the server grants.
 const GRANT: u32 = 64;

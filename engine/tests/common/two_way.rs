@@ -1,17 +1,7 @@
 //! Both ends of a connection with calls in reverse, on the test's own thread: each end has an engine
 //! that serves the test program, and a client.
 
-use super::caller::{Read, SharedHeard, recorder};
-use super::program::Shared;
-use super::{LIMIT, PROGRAM, VERSION, pause_after, serve, unique_address, valid};
-use spinrpc::config::RawConfig;
-use spinrpc::sync::lock;
-use spinrpc::{
-    CallError, CallSpec, Client, ConnectOptions, ConnectionEvent, ConnectionId, Core, Engine,
-    ReplyHandler, ReverseOptions, Token,
-};
-use std::sync::Arc;
-use std::time::Instant;
+use super::prelude::*;
 
 /// Cores of two engines that take turns on the test's thread: the far one listens.
 pub(crate) struct Cores {
