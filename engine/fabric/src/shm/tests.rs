@@ -6,3 +6,14 @@ mod fetches;
 mod hostile;
 mod listeners;
 mod processes;
+
+use super::{ShmConfig, ShmConnector, ShmFabric};
+use crate::mem::Slab;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::tests::conformance::*;
+use crate::tests::slab;
+use crate::*;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::{Duration, Instant};

@@ -22,6 +22,10 @@ pub(crate) use shorts::*;
 pub(crate) use traffic::*;
 pub(crate) use transfers::*;
 
+use crate::mem::Bulk;
+use crate::*;
+use std::time::{Duration, Instant};
+
 /// Makes a `#[test]` of every function of the suite, over the given [`Provider`].
 macro_rules! fabric_conformance {
     ($provider:expr) => {

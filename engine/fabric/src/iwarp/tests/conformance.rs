@@ -1,11 +1,8 @@
 //! The conformance suite over the loopback interface.
 
-use super::super::{IwarpConfig, IwarpConnector};
-use crate::DownCause;
+use super::*;
 use crate::mem::BulkClass;
-use crate::tests::conformance::{Provider, fabric_conformance};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 /// Sockets with small limits.
 pub(crate) struct Iwarp;

@@ -1,15 +1,8 @@
 //! Handshakes: peers of the first revision, peers that refuse, and strangers that keep a listener busy.
 
-use super::super::IwarpConnector;
-use super::super::wire::{Frame, FrameKind};
-use super::conformance::config;
-use super::raw_peer::{PATIENCE, Server, dial, local, read_frame, write_frame};
-use crate::tests::conformance::Event;
-use crate::{ConnectRequest, Connector, Endpoint, FabricError};
+use super::*;
 use rustix::net::sockopt::set_socket_linger;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::io::ErrorKind;
 
 /// Connects to a listener that acts as `answer` says, with each connection and the revision of its request, until that returns
 /// false. Expects no further attempt.

@@ -1,17 +1,9 @@
 //! Peers that break the rules, or keep them as slowly as they can: they cost their own connection at most.
 
-use super::super::IwarpConfig;
-use super::super::wire::{
-    Event as WireEvent, Fault, Local, Message, ReadRequest, ReadResponse, TerminateCode,
-};
-use super::conformance::config;
-use super::raw_peer::{RawPeer, Server, client, dial, local, next};
+use super::super::wire::{Fault, ReadRequest, TerminateCode};
+use super::*;
 use crate::mem::Bulk;
-use crate::tests::conformance::{Event, bytes_of, pattern};
-use crate::{Access, DownCause, Fabric, QpId, RemoteSlice, Revoked, SendWr, WrError, WrId};
 use rustix::net::sockopt::set_socket_linger;
-use std::io::Write;
-use std::time::{Duration, Instant};
 
 fn read_request(from: RemoteSlice) -> Message {
     let RemoteSlice { handle: source_stag, offset: source_offset, length } = from;

@@ -1,19 +1,13 @@
 //! A peer that is a plain socket: it says whatever a test wants.
 
 use super::super::wire::{
-    Agreed, Answer, Arrival, Crc, Event as WireEvent, Frame, FrameKind, HEADER_BYTES_MAX, Local,
-    Message, Parsed, ReadResponse, ReadSink, Readable, Receiver, Sender,
+    Answer, Arrival, Crc, HEADER_BYTES_MAX, Parsed, ReadSink, Readable, Receiver, Sender,
 };
-use super::super::{IwarpConfig, IwarpConnector, IwarpFabric};
-use super::conformance::{address, config};
+use super::*;
 use crate::sys::socket_option::limit_segment_bytes;
-use crate::tests::conformance::{End, Event, accept_into_channel};
-use crate::{ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 

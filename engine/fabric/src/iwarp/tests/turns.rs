@@ -4,17 +4,11 @@ use super::super::budget::Budget;
 use super::super::link::Link;
 use super::super::queue_pair::QueuePair;
 use super::super::socket::prepare;
-use super::super::wire::{Agreed, Message};
-use super::conformance::config;
-use super::raw_peer::{RawPeer, Server};
+use super::*;
 use crate::mem::{BulkPool, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
-use crate::tests::conformance::Event;
-use crate::{Completions, Fabric, QpId, RemoteSlice, SendWr};
 use rustix::event::epoll::EventFlags;
-use std::io::Read;
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::Shutdown;
 
 const EMPTY_WRITE: Message = Message::Write { stag: 1, offset: 0, length: 0 };
 

@@ -1,8 +1,8 @@
 //! The conformance suite over shared memory.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use super::{ShmConfig, ShmConnector};
 use crate::mem::BulkClass;
-use crate::shm::{ShmConfig, ShmConnector};
 use crate::tests::conformance::{Limits, Provider, fabric_conformance};
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -3,17 +3,8 @@
 
 use super::super::copy_order::{FETCH_COST_BYTES, FETCHES_MAX};
 use super::super::exposure::EXPOSURES_MAX;
-use super::super::{ShmConfig, ShmConnector, ShmFabric};
-use crate::mem::{Bulk, Lease, Slab};
-use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::tests::conformance::{End, Event, accept_into_channel, pattern};
-use crate::tests::slab;
-use crate::{
-    Access, ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId,
-    RemoteSlice, SendWr, WrId,
-};
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use super::*;
+use crate::mem::{Bulk, Lease};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BLOCK_BYTES: usize = 64 << 10;

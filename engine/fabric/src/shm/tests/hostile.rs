@@ -9,27 +9,15 @@ use super::super::handshake::{self, Kind, PACKET_BYTES, Packet, Refusal};
 use super::super::layout::{Layout, Side};
 use super::super::socket;
 use super::super::window::Window;
-use super::super::{ShmConfig, ShmConnector, ShmFabric};
-use crate::mem::Slab;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use super::*;
 use crate::sync::doorbell::BELL_WORDS;
 use crate::sync::ring::{Producer, RingPlace, SLOT_WORDS};
 use crate::sync::words::Words;
 use crate::sys::mmap::SharedMemory;
 use crate::sys::peer_socket::{Accepted, PeerFd, PeerSocket};
-use crate::tests::conformance::{End, Event, accept_into_channel, bytes_of, pattern};
-use crate::tests::slab;
-use crate::{
-    Access, ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId,
-    RemoteSlice, SendWr, Short, ShortEnds, ShortMessages, WrError, WrId,
-};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::thread;
-use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SLOTS: u32 = 64;

@@ -6,17 +6,11 @@ use super::super::config::ARENA_BYTES_MAX;
 use super::super::core::PeerBell;
 use super::super::handshake::{Kind, Packet};
 use super::super::socket;
-use super::super::{ShmConfig, ShmConnector};
 use super::hostile::{hello, unsealed, with_pages};
-use crate::sync::atomic::{AtomicU32, Ordering};
+use super::*;
 use crate::sys::mmap::SharedMemory;
 use crate::sys::peer_socket::{Accepted, PeerSocket};
-use crate::tests::conformance::accept_into_channel;
-use crate::{ConnectRequest, Connector, Endpoint, FabricError, ListenRequest};
 use rustix::fs::SealFlags;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::thread;
-use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SLAB_BYTES: usize = 4096;

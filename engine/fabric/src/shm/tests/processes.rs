@@ -3,14 +3,10 @@
 //! The other process is this test binary again, told by its environment to run [`peer`] only.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-use crate::shm::{ShmConfig, ShmConnector, ShmFabric};
-use crate::tests::conformance::{End, Event, accept_into_channel, drive_traffic, echo_traffic};
-use crate::{ConnectRequest, Connector, DownCause, Endpoint, Fabric, ListenRequest, QpId};
+use super::*;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
 
 /// This module's test of that name.
 const PEER: &str = "shm::tests::processes::peer";

@@ -1,9 +1,7 @@
 //! Connecting, many connections at once, and sleeping.
 
-use super::{End, Event, Pair, Provider, accept_into_channel, on_two_threads};
-use crate::{ConnectRequest, Connector, Fabric, ListenRequest, QpId};
+use super::*;
 use std::thread;
-use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(20);

@@ -1,8 +1,6 @@
 //! Ends of a connection: by error, by graceful shutdown, or by the peer's disappearance.
 
-use super::transfers::{expose, read};
-use super::{Event, Pair, Provider};
-use crate::{Access, DownCause, ExposeError, Fabric, RemoteSlice, SendWr, WrError, WrId};
+use super::*;
 
 /// Send a message longer than the posted buffer. Expect a length error at both ends, and the
 /// receives back.

@@ -1,10 +1,6 @@
 //! Memory that a peer must not reach: rights, bounds, and keys that are dead (RFC 5042).
 
-use super::pair::bytes_of;
-use super::transfers::{expose, read, write};
-use super::{Bounds, Event, Pair, Provider};
-use crate::{Access, Connector, DownCause, ExposeError, Fabric, RemoteSlice, Revoked};
-use crate::{SendWr, WrError, WrId};
+use super::*;
 use std::collections::HashSet;
 
 const REFUSED: DownCause = DownCause::WorkRequest(WrError::RemoteAccess);

@@ -1,8 +1,6 @@
 //! Sends and receives.
 
-use super::pair::pattern;
-use super::{Event, Pair, Provider};
-use crate::{Fabric, Full, SendWr};
+use super::*;
 
 /// Lengths of a receive: around the capacity of a ring's slots, and around common sizes.
 const RECEIVES: [usize; 9] = [1, 64, 243, 244, 245, 492, 512, 1000, 1024];

@@ -1,14 +1,10 @@
 //! Two ends of a connection on one thread, and the operations of tests on them.
 
-use crate::mem::{Buf, BufPool, Bulk, Region};
+use super::*;
+use crate::mem::{Buf, BufPool, Region};
 use crate::sys::mmap::{Mapping, PageRequest};
-use crate::{
-    Acceptor, CompletionKind, Completions, ConnectRequest, Connector, DownCause, Endpoint, Fabric,
-    ListenRequest, NextShort, QpId, Received, Revoked, SendWr, Short, ShortEnds, WrError, WrId,
-};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
 
 /// Time limit: an operation that takes longer has failed. A device in an emulated guest once took more than 20 s to destroy queue
 /// pairs while its host built programs.

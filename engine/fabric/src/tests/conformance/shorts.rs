@@ -1,9 +1,6 @@
 //! Messages by value, where the driver has them; elsewhere the same traffic goes in posted buffers.
 
-use super::pair::{bytes_of, pattern};
-use super::transfers::{expose, write};
-use super::{Event, Pair, Provider};
-use crate::{Access, Fabric, SHORT_BYTES_MAX, SendWr, ShortMessages, WrId};
+use super::*;
 
 /// A connection on which a message has just arrived: over shared memory the first one after silence is not
 /// delivered by value.

@@ -2,13 +2,8 @@
 //!
 //! Each request asks for something, so that one side drives and the other one obeys.
 
-use super::pair::{bytes_of, pattern};
-use super::{End, Event, Provider, accept_into_channel};
-use crate::{
-    Access, ConnectRequest, Connector, Fabric, ListenRequest, QpId, RemoteSlice, SendWr, WrId,
-};
+use super::*;
 use std::thread;
-use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const RECEIVES: usize = 16;

@@ -1,9 +1,6 @@
 //! RDMA Reads and Writes that are allowed, and their order among Sends (RFC 5666 section 2).
 
-use super::pair::{bytes_of, pattern};
-use super::{Event, Pair, Provider};
-use crate::mem::Bulk;
-use crate::{Access, Connector, Fabric, RemoteSlice, SendWr, WrId};
+use super::*;
 
 pub(crate) fn expose<C: Connector>(
     pair: &mut Pair<C>,
