@@ -109,7 +109,6 @@ impl Wake for CoreSleep {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use rustix::buffer::spare_capacity;

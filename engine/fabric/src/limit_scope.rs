@@ -56,7 +56,6 @@ impl LimitScope {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

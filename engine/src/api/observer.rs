@@ -235,7 +235,6 @@ impl Inside {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::api::{CallError, Client, Core, Engine, Reply, ReplyHandler, Token};

@@ -101,7 +101,6 @@ impl<T> fmt::Debug for Undumped<T> {
 }
 
 #[cfg(all(test, not(miri)))]
-#[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;
     use std::rc::Rc;

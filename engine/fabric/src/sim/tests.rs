@@ -1,5 +1,4 @@
 //! The conformance suite over a simulated network, and tests that only a simulation can run.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::{Device, Network, SimConnector, World};
 use crate::mem::BulkClass;

@@ -412,7 +412,6 @@ unsafe fn socket_address(storage: &libc::sockaddr_storage) -> Option<SocketAddr>
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -150,7 +150,6 @@ impl VerbsConfig {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::mem::{BulkPool, Region};

@@ -226,7 +226,6 @@ impl Drop for QueueLease {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -330,7 +330,6 @@ pub(super) unsafe fn port_attributes(
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 pub(super) mod tests {
     use super::*;
 

@@ -544,7 +544,6 @@ impl Drop for WindowTable {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::sync::atomic::AtomicUsize;

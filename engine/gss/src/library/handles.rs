@@ -447,7 +447,6 @@ impl Drop for MemoryCache {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;
     use crate::library::error::Fault;

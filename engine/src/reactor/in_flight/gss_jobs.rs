@@ -283,7 +283,6 @@ impl Body {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;
     use crate::mem::{BulkClass, Region};

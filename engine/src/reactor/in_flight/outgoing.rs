@@ -311,7 +311,6 @@ pub(crate) fn take_all(buffers: &mut [Option<Bulk>]) -> [Option<Bulk>; ITEMS_MAX
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;
     use crate::mem::{BulkClass, Region};

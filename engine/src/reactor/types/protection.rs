@@ -418,7 +418,6 @@ pub(crate) fn open(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test ends here")]
 mod tests {
     use super::*;
     use crate::sys::clock::Clock;

@@ -196,7 +196,6 @@ unsafe fn siw_keeper(context: Context, caps: &DeviceCaps) -> Option<CompletionQu
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -229,7 +229,6 @@ fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricErr
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;

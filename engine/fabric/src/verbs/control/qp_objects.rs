@@ -201,7 +201,6 @@ impl From<FabricError> for Failure {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::super::super::config::Registration;
     use super::super::super::device::tests::caps;

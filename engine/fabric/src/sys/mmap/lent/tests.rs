@@ -1,5 +1,4 @@
 //! Memory that is lent can be written by its owner alone, and nothing that a peer passes is mapped otherwise.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends here")]
 
 use super::*;
 use crate::sys::mmap::HugePages;
