@@ -7,7 +7,7 @@ mod hosts;
 use hosts::{CHIPLETS, CONTAINER, Case, GUEST, HYBRID, LAPTOP, RIGHT, VM, WRONG, calm, disturb};
 use spinrpc::sys::clock::ClockSource;
 use spinrpc_tuning::doctor::Verdict::{Fail, Info, Ok as Good, Unknown, Warn};
-use spinrpc_tuning::doctor::{Caps, Finding, Hop, Jitter, Report, Tried, Verdict};
+use spinrpc_tuning::doctor::{Caps, Finding, Jitter, Report, Tried, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn remedy(finding: &Finding) -> (String, Vec<String>) {
@@ -32,7 +32,7 @@ fn the_same_server_as_installed_fails_and_says_what_to_do() {
     let report = Case::of(WRONG, "verbs-mlx5").report();
     assert_eq!(report.verdict, Fail);
     let text = report.render(false);
-    let summary = "doctor: 1 failure, 9 warnings, 7 notes, 11 unknown on node7 for profile \
+    let summary = "doctor: 1 failure, 9 warnings, 6 notes, 8 unknown on node7 for profile \
                    verbs-mlx5";
     assert!(text.contains(summary), "{text}");
     assert!(text.contains("fail memory.lock: each connection registers up to"), "{text}");
@@ -144,7 +144,7 @@ fn checks_find_what_the_table_says() {
         examine_case(id, line, &own.collect::<Vec<_>>());
         cases += 1;
     }
-    assert!(cases > 140, "{cases}");
+    assert!(cases > 130, "{cases}");
 }
 
 #[test]
@@ -174,20 +174,6 @@ fn a_device_that_reads_little_at_a_time_is_told_with_the_command() {
     let short = Case::of(RIGHT, "verbs-mlx5").with(file, &short).finding("rdma.pcie");
     assert_eq!(short.says, "mlx5_0 reads memory 128 bytes at a time");
     assert_eq!(remedy(&short).1, ["setpci -s 0000:98:00.0 CAP_EXP+8.w=5000:7000"]);
-}
-
-#[test]
-fn counters_that_rise_are_named() {
-    let counters = |count| BTreeMap::from([("mlx5_0/1 out_of_sequence".to_owned(), count)]);
-    let mut tried = calm(32);
-    (tried.before.counters, tried.after.counters) = (counters(5120), counters(5127));
-    let finding = Case::of(WRONG, "verbs-mlx5").tried(tried.clone()).finding("rdma.counters");
-    assert_eq!(finding.verdict, Warn);
-    assert_eq!(finding.says, "increased over 1000 ms: mlx5_0/1 out_of_sequence +7");
-    tried.after.counters = counters(5120);
-    let still = Case::of(WRONG, "verbs-mlx5").tried(tried).finding("rdma.counters");
-    assert_eq!(still.verdict, Good);
-    assert!(still.evidence[0].value.contains("out_of_sequence 5120"), "{:?}", still.evidence);
 }
 
 #[test]
@@ -233,12 +219,7 @@ fn work_on_poll_cores_and_time_taken_from_them() {
     assert_eq!(busy.verdict, Warn);
     assert_eq!(busy.says, "other work ran on poll cores over 1000 ms: CPU 1 40 %");
     assert_eq!(with(40, 0, 0).verdict("load.cores"), Good, "CPU 0 is not polled on");
-    let stolen = with(0, 3, 1).finding("load.steal");
-    assert_eq!(
-        (stolen.verdict, stolen.says.as_str()),
-        (Warn, "30 ms were stolen from poll core 1 in 1000 ms")
-    );
-    assert_eq!(with(0, 3, 0).verdict("load.steal"), Good);
+    assert_eq!(with(0, 40, 1).verdict("load.cores"), Good, "of another virtual machine");
 }
 
 #[test]
@@ -258,18 +239,6 @@ fn what_a_container_may_refuse() {
 }
 
 #[test]
-fn sockets_that_were_left_behind() {
-    let mut tried = calm(2);
-    tried.listeners = vec!["shm:echo".to_owned()];
-    let none = Case::of(VM, "base").tried(tried.clone()).finding("process.sockets");
-    assert_eq!((none.verdict, none.says.as_str()), (Good, "none; listening: shm:echo"));
-    tried.stale_sockets = vec!["/run/spin-echo.sock".to_owned()];
-    let stale = Case::of(VM, "base").tried(tried).finding("process.sockets");
-    assert_eq!(stale.verdict, Info);
-    assert_eq!(remedy(&stale).1, ["rm /run/spin-echo.sock"]);
-}
-
-#[test]
 fn gaps_in_time_are_judged_by_the_longest() {
     let with = |longest_ns| {
         let jitter = Jitter { cpu: 1, longest_ns, gaps: 3, lost_ns: 90_000 };
@@ -285,20 +254,6 @@ fn gaps_in_time_are_judged_by_the_longest() {
     assert_eq!((refused.verdict, refused.says.as_str()), (Unknown, "CPU 1: no"));
 }
 
-#[test]
-fn hops_are_told_best_first() {
-    let hop = |from, to, round_trip_ns| Hop { from, to, round_trip_ns };
-    let hops = vec![hop(1, 0, 210.4), hop(1, 2, 88.0), hop(0, 2, 150.0)];
-    let tried = Tried { hops, ..calm(16) };
-    let finding = Case::of(LAPTOP, "latency").tried(tried).finding("probe.hops");
-    assert_eq!(finding.verdict, Info);
-    assert_eq!(finding.says, "of 3 pairs the best is 1-2 88 ns, the worst 1-0 210 ns");
-    assert_eq!(finding.evidence[0].value, "1-2 88 ns, 0-2 150 ns, 1-0 210 ns");
-    let none = Tried { hops: Vec::new(), ..calm(16) };
-    assert_eq!(Case::of(LAPTOP, "latency").tried(none).verdict("probe.hops"), Unknown);
-}
-
-/// Every check that can pass was seen both passing and not passing on some host.
 #[test]
 fn no_check_always_says_the_same() {
     let mut seen: BTreeMap<&str, BTreeSet<Verdict>> = BTreeMap::new();

@@ -15,7 +15,7 @@ mod tried;
 pub use finding::{Evidence, Finding, Remedy, Verdict};
 pub use input::{CheckInput, profile_for};
 pub use report::{Check, Report};
-pub use tried::{Caps, Hop, Jitter, Sample, Tried};
+pub use tried::{Caps, Jitter, Tried};
 
 pub fn examine(input: &CheckInput<'_>) -> Report {
     let checks = checks::ALL.iter().map(|check| Check {

@@ -123,34 +123,6 @@ const PCI_EXPRESS: u8 = 0x10;
 /// As many as fit into the standard configuration space.
 const CAPABILITIES_MAX: usize = 48;
 
-/// Error and retry counters of each port, by name: `mlx5_0/1 out_of_sequence`.
-pub fn counters(tree: &Tree) -> BTreeMap<String, u64> {
-    let mut counters = BTreeMap::new();
-    for device in tree.names(CLASS) {
-        let ports = format!("{CLASS}/{device}/ports");
-        for port in super::numbered::<u32>(&tree.names(&ports), "") {
-            for (folder, names) in [("hw_counters", HW_COUNTERS), ("counters", PORT_COUNTERS)] {
-                let value = |name| tree.value(&format!("{ports}/{port}/{folder}/{name}"));
-                let label = |name| format!("{device}/{port} {name}");
-                let names = names.split_whitespace();
-                counters.extend(names.filter_map(|name| Some((label(name), value(name)?))));
-            }
-        }
-    }
-    counters
-}
-
-/// Counters of unwanted events, from the drivers mlx5, bnxt_re and rxe.
-const HW_COUNTERS: &str = "
-    ack_deffered completer_retry_err duplicate_request implied_nak_seq_err local_ack_timeout_err
-    np_cnp_sent np_ecn_marked_roce_packets out_of_buffer out_of_seq_request out_of_sequence
-    packet_seq_err rcvd_rnr_err rcvd_seq_err retry_exceeded_err retry_rnr_exceeded_err
-    rnr_nak_retry_err roce_slow_restart rp_cnp_handled rx_icrc_encapsulated send_err send_rnr_err";
-
-const PORT_COUNTERS: &str = "
-    excessive_buffer_overrun_errors link_downed link_error_recovery local_link_integrity_errors
-    port_rcv_errors port_rcv_remote_physical_errors port_xmit_discards port_xmit_wait symbol_error";
-
 /// Path and version of the libibverbs that programs would load. rdma-core names the file behind the
 /// link `libibverbs.so.1.ABI.VERSION`.
 fn library(tree: &Tree) -> Option<(String, String)> {

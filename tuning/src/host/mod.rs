@@ -58,7 +58,6 @@ pub use process::{Bounds, Process};
 pub use record::{NotARecord, Record};
 pub use tree::Tree;
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
 facts! {
@@ -74,9 +73,7 @@ facts! {
         cgroup: Cgroup = Cgroup::read(tree);
         process: Process = Process::read(tree);
         rdma: Rdma = Rdma::read(tree);
-        times: BTreeMap<usize, CpuTimes> = CpuTimes::read_all(tree);
         tasks: Tasks = Tasks::read(tree);
-        counters: BTreeMap<String, u64> = adapters::counters(tree);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Hosts to examine: the records, unchanged or with some lines changed.
 
 use spinrpc_tuning::doctor::{
-    CheckInput, Finding, Hop, Jitter, Report, Sample, Tried, Verdict, examine, profile_for,
+    CheckInput, Finding, Jitter, Report, Tried, Verdict, examine, profile_for,
 };
 use spinrpc_tuning::host::{CpuTimes, HostFacts, Tree};
 use std::fs;
@@ -98,21 +98,18 @@ impl Case {
 
 /// Test results of a host without any problem.
 pub(crate) fn calm(cpus: usize) -> Tried {
-    let sample = |idle: u64| -> Sample {
+    let sample = |idle: u64| {
         let line = |cpu| format!("cpu{cpu} 0 0 0 {idle} 0 0 0 0 0 0\\n");
         let stat: String = (0..cpus).map(line).collect();
         let record = format!("# spintune record 1\nproc/stat = {stat}\n");
-        let times = CpuTimes::read_all(&Tree::record(record.parse().unwrap()));
-        Sample { times, ..Sample::default() }
+        CpuTimes::read_all(&Tree::record(record.parse().unwrap()))
     };
     Tried {
         interval: Duration::from_secs(1),
-        ticks_per_second: 100,
         before: sample(1000),
         after: sample(1100),
         watched: Duration::from_secs(1),
         jitter: vec![Ok(Jitter { cpu: 1, longest_ns: 900, ..Jitter::default() })],
-        hops: vec![Hop { from: 0, to: 1, round_trip_ns: 100.0 }],
         allocator: "the test".to_owned(),
         ..Tried::default()
     }
@@ -120,10 +117,10 @@ pub(crate) fn calm(cpus: usize) -> Tried {
 
 /// Adds busy and stolen ticks to a CPU.
 pub(crate) fn disturb(tried: &mut Tried, cpu: usize, busy: u64, stolen: u64) {
-    let before = tried.before.times[&cpu];
+    let before = tried.before[&cpu];
     let record = format!(
         "# spintune record 1\nproc/stat = cpu{cpu} {busy} 0 0 {} 0 0 0 {stolen} 0 0\n",
         before.idle + 100 - busy - stolen
     );
-    tried.after.times.extend(CpuTimes::read_all(&Tree::record(record.parse().unwrap())));
+    tried.after.extend(CpuTimes::read_all(&Tree::record(record.parse().unwrap())));
 }

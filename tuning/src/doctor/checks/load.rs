@@ -74,44 +74,8 @@ pub(super) fn tuned(input: &CheckInput<'_>) -> Finding {
         .command("systemctl disable --now tuned  # to undo: systemctl enable --now tuned")
 }
 
-pub(super) fn steal(input: &CheckInput<'_>) -> Finding {
-    let polled = input.cores();
-    // On a host that is read without active tests, the times since boot.
-    let times = |cpu| match input.tried {
-        Some(tried) => added(tried, cpu),
-        None => input.facts.times.get(&cpu).copied(),
-    };
-    let times: Vec<CpuTimes> = polled.iter().filter_map(times).collect();
-    if times.is_empty() {
-        return Finding::unknown("the host does not report CPU times");
-    }
-    let sum = |field: fn(&CpuTimes) -> u64| times.iter().map(field).fold(0, u64::saturating_add);
-    let (steal, total) = (sum(|one| one.steal), sum(|one| one.total));
-    let (says, seen) = match input.tried {
-        Some(tried) => {
-            let stolen_ms = steal.saturating_mul(1000) / tried.ticks_per_second.max(1);
-            let over = format!("from {} in {} ms", cores(&polled), tried.interval.as_millis());
-            if stolen_ms == 0 {
-                return Finding::ok(format!("no time was stolen {over}"));
-            }
-            (format!("{stolen_ms} ms were stolen {over}"), format!("steal +{steal} ticks"))
-        }
-        None => {
-            let percent = steal as f64 * 100.0 / total.max(1) as f64;
-            if percent < STOLEN_PERCENT {
-                return Finding::ok("almost no time was stolen from poll cores since boot");
-            }
-            let says = format!("{percent:.1} % of the time of poll cores was stolen since boot");
-            (says, format!("steal {steal} of {total} ticks"))
-        }
-    };
-    Finding::warn(says)
-        .seen("/proc/stat", seen)
-        .remedy("Tail latencies measured here mean nothing; ask for dedicated CPUs")
-}
-
 fn added(tried: &Tried, cpu: usize) -> Option<CpuTimes> {
-    Some(tried.after.times.get(&cpu)?.since(tried.before.times.get(&cpu)?))
+    Some(tried.after.get(&cpu)?.since(tried.before.get(&cpu)?))
 }
 
 fn busy_percent(times: &CpuTimes) -> Option<f64> {
@@ -121,6 +85,3 @@ fn busy_percent(times: &CpuTimes) -> Option<f64> {
 
 /// Above the load of the timer tick and of this program itself.
 const BUSY_PERCENT: f64 = 5.0;
-
-/// Above the steal time of a lightly loaded hypervisor.
-const STOLEN_PERCENT: f64 = 0.1;

@@ -94,7 +94,6 @@ pub(super) static ALL: &[Spec] = &[
     of_pinned(INTERRUPTS, "irqs.cores", "interrupts on poll cores", irqs::on_cores),
     spec(INTERRUPTS, "irqs.irqbalance", "irqbalance", irqs::irqbalance),
     spec(POWER, "power.governor", "frequency governor of poll cores", power::governor),
-    spec(POWER, "power.boost", "frequencies above the nominal one", power::boost),
     spec(POWER, "power.idle", "sleep states of poll cores", power::idle),
     spec(POWER, "clock.source", "clock", power::clock),
     spec(MEMORY, "memory.room", "memory for cores and connections", memory::room),
@@ -114,14 +113,12 @@ pub(super) static ALL: &[Spec] = &[
     spec(RDMA, "rdma.mtu", "packet size", rdma::mtu),
     of_pinned(RDMA, "rdma.node", "NUMA nodes of the device and the poll cores", rdma::node),
     spec(RDMA, "rdma.pcie", "PCI Express link of the device", rdma::pcie),
-    spec(RDMA, "rdma.counters", "error counters", rdma::counters),
     spec(RDMA, "rdma.library", "libibverbs", rdma::library),
     spec(RDMA, "rdma.caps", "capabilities of the device", rdma::caps),
     spec(LOAD, "load.average", "runnable tasks", load::average),
     of_pinned(LOAD, "load.cores", "other work on poll cores", load::on_cores),
     of_pinned(LOAD, "load.realtime", "real-time tasks", load::realtime),
     spec(LOAD, "load.tuned", "tuned", load::tuned),
-    spec(LOAD, "load.steal", "time stolen by the hypervisor", load::steal),
     spec(PROCESS, "process.memfd", "anonymous shared memory", |input| {
         process::call(input, "memfd_create", "anonymous memory can be created and sealed")
     }),
@@ -135,10 +132,8 @@ pub(super) static ALL: &[Spec] = &[
             "descriptors can be passed between processes",
         )
     }),
-    spec(PROCESS, "process.sockets", "stale socket files", process::sockets),
     spec(PROCESS, "build.release", "build of this program", process::build),
     of_pinned(PROBES, "probe.jitter", "time lost on poll cores", probes::jitter),
-    spec(PROBES, "probe.hops", "round trips between CPUs", probes::hops),
 ];
 
 fn not_tried() -> Finding {

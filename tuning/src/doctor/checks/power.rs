@@ -25,18 +25,6 @@ pub(super) fn governor(input: &CheckInput<'_>) -> Finding {
         .command(format!("cpupower -c {polled} frequency-set -g performance"))
 }
 
-pub(super) fn boost(input: &CheckInput<'_>) -> Finding {
-    match input.facts.power.boost {
-        None => not_said(input, "frequencies above the nominal one"),
-        Some(false) => Finding::ok("CPUs stay at their nominal frequency"),
-        Some(true) => Finding::info(
-            "CPUs exceed their nominal frequency while they are cool: fast, but runs differ from \
-             each other",
-        )
-        .seen("intel_pstate/no_turbo or cpufreq/boost", "on"),
-    }
-}
-
 pub(super) fn idle(input: &CheckInput<'_>) -> Finding {
     let power = &input.facts.power;
     let polled = input.cores();

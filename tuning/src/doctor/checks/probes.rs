@@ -1,7 +1,7 @@
 //! Measurements on the CPUs themselves.
 
 use super::{not_tried, some_of};
-use crate::doctor::{CheckInput, Finding, Hop, Jitter};
+use crate::doctor::{CheckInput, Finding, Jitter};
 
 pub(super) fn jitter(input: &CheckInput<'_>) -> Finding {
     let Some(tried) = input.tried else { return not_tried() };
@@ -19,8 +19,8 @@ pub(super) fn jitter(input: &CheckInput<'_>) -> Finding {
     }
     let says = format!("CPU {} lost {longest} µs at once", worst.cpu);
     Finding::new(input.interference(), says).seen(source, rows).remedy(
-        "Other work ran there: see cpus.isolated, cpus.tick, irqs.cores, load.cores, load.steal \
-         and kernel.watchdogs",
+        "Other work ran there: see cpus.isolated, cpus.tick, irqs.cores, load.cores and \
+         kernel.watchdogs",
     )
 }
 
@@ -39,29 +39,6 @@ impl Jitter {
 
 /// A round trip takes a tenth of a microsecond: two such gaps in a thousand calls are the whole tail.
 pub(in crate::doctor) const GAP_NS: u64 = 20_000;
-
-pub(super) fn hops(input: &CheckInput<'_>) -> Finding {
-    let Some(tried) = input.tried else { return not_tried() };
-    let mut hops: Vec<&Hop> = tried.hops.iter().collect();
-    hops.sort_by(|a, b| a.round_trip_ns.total_cmp(&b.round_trip_ns));
-    let (Some(best), Some(worst)) = (hops.first(), hops.last()) else {
-        return Finding::unknown("there is only one CPU, or no pair answered in time");
-    };
-    let rows = some_of(hops.iter().map(|hop| hop.show()), 64);
-    let says = match hops.len() {
-        1 => format!("{} for a cache line there and back", best.show()),
-        pairs => {
-            format!("of {pairs} pairs the best is {}, the worst {}", best.show(), worst.show())
-        }
-    };
-    Finding::info(says).seen("cache line there and back, median", rows)
-}
-
-impl Hop {
-    fn show(&self) -> String {
-        format!("{}-{} {:.0} ns", self.from, self.to, self.round_trip_ns)
-    }
-}
 
 fn micros(ns: u64) -> String {
     format!("{:.1}", ns as f64 / 1000.0)

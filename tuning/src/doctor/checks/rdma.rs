@@ -219,34 +219,6 @@ fn short_reads(adapter: &Adapter, link: &PciLink) -> Option<Finding> {
     Some(finding)
 }
 
-pub(super) fn counters(input: &CheckInput<'_>) -> Finding {
-    let now = &input.facts.counters;
-    if now.is_empty() {
-        return Finding::ok("no device has error counters");
-    }
-    let counted = now.iter().filter(|(_, count)| **count > 0);
-    let ever = some_of(counted.map(|(name, count)| format!("{name} {count}")), 6);
-    let ever = if ever.is_empty() { "all 0" } else { &ever };
-    let Some(tried) = input.tried else {
-        return not_tried().seen("since device start", ever);
-    };
-    let risen = tried.after.counters.iter().filter_map(|(name, after)| {
-        let by = after.checked_sub(*tried.before.counters.get(name)?)?;
-        (by > 0).then(|| format!("{name} +{by}"))
-    });
-    let risen: Vec<String> = risen.collect();
-    let over = format!("over {} ms", tried.interval.as_millis());
-    if risen.is_empty() {
-        return Finding::ok(format!("no increase {over}")).seen("since device start", ever);
-    }
-    Finding::warn(format!("increased {over}: {}", some_of(&risen, 4)))
-        .seen("/sys/class/infiniband/*/ports/*/hw_counters", some_of(&risen, 12))
-        .remedy(
-            "Packets are lost or arrive too early: check flow control (PFC, ECN) between the \
-             hosts, cables, and servers that are slow to post receives",
-        )
-}
-
 pub(super) fn library(input: &CheckInput<'_>) -> Finding {
     let rdma = &input.facts.rdma;
     let Some((path, version)) = rdma.library_path.as_ref().zip(rdma.library_version.as_ref())
