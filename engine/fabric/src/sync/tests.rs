@@ -10,7 +10,7 @@
 
 use super::atomic::{AtomicBool, Ordering, fence};
 use super::box_queue::{BoxQueue, Item};
-use super::doorbell::{BELL_WORDS, Doorbell};
+use super::doorbell::Doorbell;
 use super::free_list::FreeList;
 use super::handoff::Handoff;
 use super::ring::{
@@ -26,20 +26,16 @@ use loom::thread;
 const SLOTS: u32 = 16;
 const PLACE: RingPlace = RingPlace { control: 0, slots_at: CONTROL_WORDS, slots: SLOTS };
 
-/// The words of a ring that a model looks at. A real slot has many more, on which the algorithm
-/// does nothing else than on these; loom pays for each.
+/// The words of a ring, or of a bell, that a model looks at. A real slot has many more, on which the
+/// algorithm does nothing else than on these; loom pays for each.
 #[derive(Clone, Debug)]
-struct RingWords(HeapWords);
+struct ModelWords(HeapWords);
 
 /// The header and the first word of the payload.
 const KEPT: usize = 2;
 const CONTROL_KEPT: usize = CONTROL_WORDS / PADDED_WORDS;
 
-impl RingWords {
-    fn new() -> Self {
-        Self(HeapWords::new(CONTROL_KEPT + SLOTS as usize * KEPT))
-    }
-
+impl ModelWords {
     /// Index at which a word is kept, if it is.
     fn kept(at: usize) -> Option<usize> {
         let Some(at) = at.checked_sub(CONTROL_WORDS) else { return Some(at / PADDED_WORDS) };
@@ -48,7 +44,7 @@ impl RingWords {
     }
 }
 
-impl Words for RingWords {
+impl Words for ModelWords {
     type Slots = CheckedSlots<Self>;
 
     fn slots(&self, at: usize, count: u32) -> Option<Self::Slots> {
@@ -82,50 +78,13 @@ impl Words for RingWords {
     }
 }
 
-/// The words of a bell that a model with connections 0 to 63 looks at.
-#[derive(Clone, Debug)]
-struct BellWords(HeapWords);
-
-impl BellWords {
-    fn new() -> Self {
-        Self(HeapWords::new(3))
-    }
+/// A bell for connections 0 to 63.
+fn bell() -> Arc<Doorbell<ModelWords>> {
+    Arc::new(Doorbell::new(ModelWords(HeapWords::new(3))).unwrap())
 }
 
-impl Words for BellWords {
-    type Slots = CheckedSlots<Self>;
-
-    fn slots(&self, at: usize, count: u32) -> Option<Self::Slots> {
-        CheckedSlots::new(self.clone(), at, count)
-    }
-
-    fn count(&self) -> usize {
-        BELL_WORDS
-    }
-
-    fn load(&self, at: usize, order: Ordering) -> u64 {
-        self.0.load(at / PADDED_WORDS, order)
-    }
-
-    fn store(&self, at: usize, value: u64, order: Ordering) {
-        self.0.store(at / PADDED_WORDS, value, order);
-    }
-
-    fn swap(&self, at: usize, value: u64, order: Ordering) -> u64 {
-        self.0.swap(at / PADDED_WORDS, value, order)
-    }
-
-    fn fetch_or(&self, at: usize, bits: u64, order: Ordering) -> u64 {
-        self.0.fetch_or(at / PADDED_WORDS, bits, order)
-    }
-
-    fn fetch_and(&self, at: usize, bits: u64, order: Ordering) -> u64 {
-        self.0.fetch_and(at / PADDED_WORDS, bits, order)
-    }
-}
-
-fn ring() -> (Producer<RingWords>, Consumer<RingWords>) {
-    let words = RingWords::new();
+fn ring() -> (Producer<ModelWords>, Consumer<ModelWords>) {
+    let words = ModelWords(HeapWords::new(CONTROL_KEPT + SLOTS as usize * KEPT));
     let producer = Producer::new(words.clone(), PLACE).unwrap();
     (producer, Consumer::new(words, PLACE).unwrap())
 }
@@ -137,14 +96,14 @@ fn message(number: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-fn take(consumer: &Consumer<RingWords>) -> Option<u64> {
+fn take(consumer: &Consumer<ModelWords>) -> Option<u64> {
     let arrival = consumer.arrival().unwrap()?;
     let mut bytes = vec![0; arrival.length];
     consumer.take(arrival, &mut bytes).unwrap();
     Some(u64::from_ne_bytes(bytes[..8].try_into().unwrap()))
 }
 
-fn take_waiting(consumer: &Consumer<RingWords>) -> u64 {
+fn take_waiting(consumer: &Consumer<ModelWords>) -> u64 {
     loop {
         if let Some(number) = take(consumer) {
             return number;
@@ -153,7 +112,7 @@ fn take_waiting(consumer: &Consumer<RingWords>) -> u64 {
     }
 }
 
-fn push_waiting(producer: &Producer<RingWords>, message: &[u8]) {
+fn push_waiting(producer: &Producer<ModelWords>, message: &[u8]) {
     while let Err(error) = producer.push(None, message) {
         assert_eq!(error, PushError::Full);
         thread::yield_now();
@@ -300,7 +259,7 @@ fn loom_an_idle_consumer_is_rung_or_sees_the_message_itself() {
 #[test]
 fn loom_whoever_takes_a_bit_sees_what_it_announces() {
     bounded(|| {
-        let bell = Arc::new(Doorbell::new(BellWords::new()).unwrap());
+        let bell = bell();
         let (news, ringing) = (HeapWords::new(2), Arc::clone(&bell));
         let told = news.clone();
         let ringer = thread::spawn(move || {
@@ -325,7 +284,7 @@ fn loom_whoever_takes_a_bit_sees_what_it_announces() {
 #[test]
 fn loom_a_core_that_parks_is_woken_or_does_not_sleep() {
     bounded(|| {
-        let bell = Arc::new(Doorbell::new(BellWords::new()).unwrap());
+        let bell = bell();
         let (producer, consumer) = ring();
         let ringing = Arc::clone(&bell);
         let sender = thread::spawn(move || {
@@ -344,8 +303,8 @@ fn loom_a_wake_request_is_seen_or_ends_the_sleep() {
     bounded(|| {
         // The sleeper waits for the word of the first bell to change, which peers can write. The
         // waking thread goes by the second one, which they cannot write.
-        let shared = Arc::new(Doorbell::new(BellWords::new()).unwrap());
-        let private = Arc::new(Doorbell::new(BellWords::new()).unwrap());
+        let shared = bell();
+        let private = bell();
         let request = Arc::new(AtomicBool::new(false));
         let waker = {
             let (shared, private, request) = (shared.clone(), private.clone(), request.clone());
