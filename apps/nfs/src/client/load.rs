@@ -211,7 +211,7 @@ impl<'a> Loading<'a> {
     }
 
     fn issue(&mut self, began: u64) -> Result<(), Error> {
-        let (work, clock, count) = (self.load.work, self.clock, self.load.block_bytes);
+        let (work, clock, count) = (self.load.work, self.clock.clone(), self.load.block_bytes);
         let piece = Piece { offset: self.next_offset, count };
         self.next_offset = (piece.offset + u64::from(count)) % self.span_bytes;
         let (spec, file) = (self.spec()?, self.file);
