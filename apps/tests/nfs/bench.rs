@@ -1,13 +1,6 @@
 //! Rates, and the conditions for calls to count.
 
-use crate::server::{Faults, Server};
-use crate::tree::Content;
-use crate::{PROGRAM, answer, fails, spin_nfs, text};
-use nfs3_types::nfs3::{NFS_PROGRAM, stable_how};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io;
-use std::process::{Command, Stdio};
-use std::thread;
+use crate::*;
 
 const FILE_BYTES: usize = 1 << 20;
 

@@ -1,12 +1,8 @@
 //! Servers that do less than requested, forget, reject, or lie.
 
 use crate::files::local_file;
-use crate::server::{Faults, Server};
-use crate::tree::Content;
-use crate::{answer, fails, spin_nfs};
+use crate::*;
 use nfs3_types::nfs3::NFS_PROGRAM::*;
-use nfs3_types::nfs3::nfsstat3;
-use std::io;
 
 /// A server with one file of 200,000 bytes.
 fn server(name: &str, faults: Faults) -> io::Result<(Server, Vec<u8>)> {

@@ -1,16 +1,11 @@
 //! Files: attributes, reading and writing.
 
-use crate::common::content;
-use crate::server::{BLOCK_BYTES, EXPORTED, Server};
-use crate::tree::{Content, ROOT};
-use crate::{PROGRAM, THRESHOLDS, answer, fails, spin_nfs, text};
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use crate::*;
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::thread;
+use std::process::Output;
 
 /// A local file with such bytes.
 pub(crate) fn local_file(name: &str, bytes: usize) -> io::Result<(PathBuf, Vec<u8>)> {

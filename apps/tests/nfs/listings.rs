@@ -1,11 +1,7 @@
 //! Directories: complete listings over any number of pages, and the errors of a faulty server.
 
-use crate::server::Server;
-use crate::tree::Content;
-use crate::{THRESHOLDS, answer, fails, spin_nfs, text};
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
+use crate::*;
 use serde_json::{Value, json};
-use std::io;
 
 fn fill(server: &Server, files: usize) {
     let mut state = server.state();

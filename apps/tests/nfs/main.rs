@@ -15,7 +15,14 @@ mod server;
 mod tree;
 mod wire;
 
-use common::{SPIN_NFS as PROGRAM, answer, fails, spin_nfs, text};
+use common::{SPIN_NFS as PROGRAM, answer, content, fails, spin_nfs, text};
+use nfs3_types::nfs3::*;
+use rustix::process::{Pid, Signal, kill_process};
+use server::{BLOCK_BYTES, EXPORTED, Faults, Server};
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+use std::thread;
+use tree::{Content, ROOT};
 
 /// Options for inline thresholds of 1024, 4096 and 65536 bytes.
 const THRESHOLDS: [&[&str]; 3] = [

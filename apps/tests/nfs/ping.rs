@@ -1,11 +1,7 @@
 //! Round-trip times of NULL, and their output.
 
-use crate::server::{Faults, Server};
-use crate::{PROGRAM, spin_nfs, text};
-use nfs3_types::nfs3::NFS_PROGRAM;
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{self, BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use crate::*;
+use std::io::{BufRead, BufReader, Read};
 
 #[test]
 fn a_count_of_calls_is_made_and_summed_up() -> io::Result<()> {

@@ -1,16 +1,9 @@
 //! Admission and identity: exports, handles and credentials.
 
-use crate::back_end;
-use crate::host::{self, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
-use crate::session::{Session, mode, status};
-use nfs3_types::nfs3::*;
-use nfs3_types::xdr_codec::Opaque;
-use spinrpc::{AuthStat, CallError, CallSpec, Engine, RejectStatus};
+use crate::*;
+use spinrpc::RejectStatus;
 use spinrpc_nfs::protocol::FileHandle;
-use spinrpc_nfs::server::exports::{ExportOptions, Exports, Flavor};
-use spinrpc_nfs::server::file_system::FileKey;
 use spinrpc_nfs::server::handle::Seal;
-use spinrpc_nfs::server::{Server, ServerOptions};
 
 /// A host with one export.
 fn only(options: ExportOptions) -> (Host, Session) {

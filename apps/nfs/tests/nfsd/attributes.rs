@@ -1,8 +1,6 @@
 //! GETATTR and SETATTR (RFC 1813 sections 3.3.1 and 3.3.2).
 
-use crate::host::Host;
-use crate::session::{mode, some, status};
-use nfs3_types::nfs3::*;
+use crate::*;
 
 pub(crate) fn a_root_that_is_a_directory(host: &Host) {
     let session = host.session();

@@ -1,14 +1,10 @@
 //! The file systems that the suite runs on.
 
-use crate::gate::{Gate, Gated};
-use spinrpc_nfs::server::file_system::FileSystem;
+use crate::gate::Gated;
+use crate::*;
 use spinrpc_nfs::server::local_fs::{Directory, DirectoryOptions, IoMode, KeyMode};
 use spinrpc_nfs::server::memfs::{Memory, MemoryOptions};
 use std::any::Any;
-use std::fs;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An empty file system that the test's user may write to.
 pub(crate) struct BackEnd {

@@ -1,12 +1,7 @@
 //! READ, WRITE and COMMIT (RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21), their data in messages and in
 //! chunks.
 
-use crate::host::{BLOCK_BYTES, Host};
-use crate::reference::ToXdr;
-use crate::reference::WriteHead;
-use crate::session::{only_status, some, status};
-use nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3, stable_how};
-use spinrpc::CallSpec;
+use crate::*;
 
 /// Bytes whose words are all different.
 fn content(bytes: usize) -> Vec<u8> {

@@ -1,21 +1,12 @@
 //! Several servers on one file system of Ceph, and failures of the cluster. They need a cluster to
 //! themselves, one test at a time: `.ci/run cephfs`.
 
-use crate::back_end::BackEnd;
-use crate::host::Host;
-use crate::session::{Session, made, mode, status};
-use nfs3_types::nfs3::{createhow3, createverf3, nfs_fh3, nfsstat3, stable_how, writeverf3};
+use crate::*;
 use rustix::process::{Pid, Signal, kill_process};
 use spinrpc_nfs::protocol::{Nfsstat3, Sattr3};
 use spinrpc_nfs::server::cephfs::{Cephfs, CephfsOptions};
-use spinrpc_nfs::server::exports::{Caller, CallerGroups};
-use spinrpc_nfs::server::file_system::{Change, FileKey, FileSystem, NewFile, Place};
-use std::fs;
-use std::path::PathBuf;
+use spinrpc_nfs::server::exports::CallerGroups;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 /// Longer than it takes until a cluster on a loaded machine answers again.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -1,17 +1,9 @@
 //! A server for a test: an engine on one core, and exports of a back end.
 
-use crate::back_end::{self, BackEnd};
-use crate::session::Session;
-use nfs3_types::nfs3::nfs_fh3;
-use nfs3_types::xdr_codec::Opaque;
+use crate::*;
 use spinrpc::config::Want;
-use spinrpc::{Config, Engine, RawConfig, Running};
-use spinrpc_nfs::server::exports::{
-    Client, Export, ExportOptions, Exports, Flavor, NamedHosts, Squash,
-};
-use spinrpc_nfs::server::{Server, ServerOptions};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use spinrpc::{Config, RawConfig, Running};
+use spinrpc_nfs::server::exports::{Export, NamedHosts};
 
 pub(crate) const SEAL_KEY: [u8; 16] = *b"of these tests..";
 

@@ -1,13 +1,7 @@
 //! A hostile client: it gets errors, and the server continues.
 
-use crate::back_end;
-use crate::host::{BLOCK_BYTES, Host};
-use crate::reference::WriteHead;
-use crate::reference::{ToXdr, to_bytes};
-use crate::session::{Session, at, mode, only_status};
-use nfs3_types::nfs3::*;
+use crate::*;
 use spinrpc::sys::random::Random;
-use spinrpc::{AcceptStatus, CallError, CallSpec};
 use spinrpc_nfs::nfs3::PROCEDURES;
 
 fn start() -> (Host, Session) {

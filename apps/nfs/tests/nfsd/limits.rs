@@ -1,8 +1,6 @@
 //! ACCESS, FSSTAT, FSINFO and PATHCONF (RFC 1813 sections 3.3.4 and 3.3.18 to 3.3.20).
 
-use crate::host::{BLOCK_BYTES, Host};
-use crate::session::{Res, Session, some, status};
-use nfs3_types::nfs3::*;
+use crate::*;
 
 fn fsinfo(session: &Session, of: &nfs_fh3) -> Res<FSINFO3resok, post_op_attr> {
     session.call(NFS_PROGRAM::NFSPROC3_FSINFO, &FSINFO3args { fsroot: of.clone() })

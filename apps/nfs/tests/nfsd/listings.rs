@@ -1,10 +1,6 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17).
 
-use crate::host::Host;
-use crate::reference::{FromXdr, ToXdr};
-use crate::session::{Res, Session, some, status};
-use nfs3_types::nfs3::*;
-use spinrpc::{CallSpec, DecodeError, Decoder};
+use crate::*;
 use std::collections::BTreeSet;
 
 /// An entry, with the additional data of READDIRPLUS.

@@ -30,6 +30,26 @@ mod rights;
 mod session;
 mod wire;
 
+use back_end::BackEnd;
+use gate::Gate;
+use host::{BLOCK_BYTES, Host, MAIN, OTHER, READ_ONLY, SEAL_KEY, export, open};
+use nfs3_types::nfs3::*;
+use nfs3_types::xdr_codec::Opaque;
+use reference::{FromXdr, ReadHead, ToXdr, WriteHead, to_bytes};
+use session::{Res, Session, at, made, mode, only_status, some, status};
+use spinrpc::{
+    AcceptStatus, AuthStat, AuthSys, CallError, CallSpec, ConnectOptions, DecodeError, Decoder,
+    Encoder, Engine, Reconnect,
+};
+use spinrpc_nfs::server::exports::{Caller, Client, ExportOptions, Exports, Flavor, Squash};
+use spinrpc_nfs::server::file_system::{Change, FileKey, FileSystem, NewFile, Place};
+use spinrpc_nfs::server::{Server, ServerOptions};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
 /// A test of each case, for a back end. With `rights` those of a back end that checks permissions itself.
 macro_rules! suite {
     (rights $back_end:path) => {

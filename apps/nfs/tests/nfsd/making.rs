@@ -1,11 +1,7 @@
 //! LOOKUP, READLINK, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR and LINK (RFC 1813 sections 3.3.3,
 //! 3.3.5, 3.3.8 to 3.3.13 and 3.3.15).
 
-use crate::host::Host;
-use crate::reference::ToXdr;
-use crate::session::{Session, at, made, mode, only_status, some, status};
-use nfs3_types::nfs3::*;
-use spinrpc::{CallSpec, Encoder};
+use crate::*;
 use spinrpc_nfs::nfs3::READLINK_RESULT_BYTES_MAX;
 
 pub(crate) fn lookup_finds(host: &Host) {

@@ -1,20 +1,9 @@
 //! Calls that must not be executed twice, by a client that lost its connection and retransmits them
 //! (RFC 1813 section 4.6: the duplicate request cache).
 
-use crate::back_end;
-use crate::gate::Gate;
-use crate::host::{self, Host, MAIN};
-use crate::reference::ToXdr;
-use crate::reference::WriteHead;
-use crate::session::{Session, at, mode, only_status, status};
-use nfs3_types::nfs3::stable_how::{self, FILE_SYNC};
-use nfs3_types::nfs3::{MKDIR3args, NFS_PROGRAM, nfs_fh3, nfsstat3};
-use spinrpc::{CallSpec, ConnectOptions, Encoder, Groups, Reconnect, Resend};
-use spinrpc_nfs::server::ServerOptions;
-use spinrpc_nfs::server::exports::{Caller, ExportOptions, Exports, Squash};
-use spinrpc_nfs::server::file_system::Place;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use crate::*;
+use nfs3_types::nfs3::stable_how::FILE_SYNC;
+use spinrpc::{Groups, Resend};
 
 /// A host of a back end behind the gate.
 fn behind(gate: &Arc<Gate>, options: &ServerOptions) -> Host {

@@ -1,8 +1,6 @@
 //! RENAME (RFC 1813 section 3.3.14).
 
-use crate::host::{Host, OTHER};
-use crate::session::{some, status};
-use nfs3_types::nfs3::nfsstat3;
+use crate::*;
 
 pub(crate) fn to_another_name(host: &Host) {
     let (session, root) = (host.session(), host.root());

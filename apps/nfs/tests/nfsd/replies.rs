@@ -1,13 +1,7 @@
 //! The reply cache with many clients: it helps those that an export lists, and keeps no client out.
 
-use crate::back_end;
-use crate::gate::Gate;
-use crate::host::{self, Host, MAIN};
 use crate::once::start_mkdir;
-use crate::session::{Session, status};
-use nfs3_types::nfs3::nfsstat3;
-use spinrpc::{ConnectOptions, Reconnect};
-use spinrpc_nfs::server::exports::{Client, ExportOptions, Exports};
+use crate::*;
 
 fn returning(host: &Host) -> Session {
     Session::connect_with(host.address(), &ConnectOptions::new().reconnect(Reconnect::default()))

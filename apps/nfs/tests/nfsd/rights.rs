@@ -1,9 +1,6 @@
 //! Permissions by mode bits, of the back ends that check them; and a full file system: the back end in memory.
 
-use crate::back_end;
-use crate::host::{self, Host, MAIN};
-use crate::session::{Session, made, mode, some, status};
-use nfs3_types::nfs3::*;
+use crate::*;
 use spinrpc_nfs::server::memfs::MemoryOptions;
 
 const OWNER: (u32, u32) = (1000, 100);

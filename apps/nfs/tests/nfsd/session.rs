@@ -1,19 +1,12 @@
 //! A client: typed calls over one connection, one at a time.
 
-use crate::host;
-use crate::reference::{FromXdr, ToXdr};
-use crate::reference::{ReadHead, WriteHead};
+use crate::*;
 use nfs3_types::nfs3::NFS_PROGRAM::*;
-use nfs3_types::nfs3::*;
-use spinrpc::{
-    AuthSys, CallError, CallSpec, Client, ConnectOptions, DecodeError, Decoder, Encoder, Engine,
-    Procedure, Reply,
-};
+use spinrpc::{Client, Procedure, Reply};
 use spinrpc_nfs::client::Caller;
 use spinrpc_nfs::nfs3;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 /// Far longer than any step of a test takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(150);
