@@ -19,7 +19,7 @@ fn ask(place: &Place, words: &[&str]) -> io::Result<Output> {
 }
 
 /// The clients that are connected.
-fn clients(place: &Place) -> io::Result<Vec<Value>> {
+pub(crate) fn clients(place: &Place) -> io::Result<Vec<Value>> {
     let output = ask(place, &["clients", "--json"])?;
     assert!(output.status.success(), "{output:?}");
     let document: Value = serde_json::from_slice(&output.stdout)?;
@@ -98,10 +98,15 @@ pub(crate) fn metrics(server: &Server) -> io::Result<Vec<Value>> {
 }
 
 /// The series of a metric with this label value.
-fn series<'m>(metrics: &'m [Value], name: &str, value: &str) -> &'m Value {
+pub(crate) fn series<'m>(metrics: &'m [Value], name: &str, value: &str) -> &'m Value {
+    find_series(metrics, name, value).unwrap()
+}
+
+/// As [`series`], if it is there.
+pub(crate) fn find_series<'m>(metrics: &'m [Value], name: &str, value: &str) -> Option<&'m Value> {
     let all = metrics.iter().find(|metric| metric["name"] == name).unwrap();
     let mut series = all["series"].as_array().unwrap().iter();
-    series.find(|series| series["values"][0] == value).unwrap()
+    series.find(|series| series["values"][0] == value)
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Shutdown of the program, whatever is in progress.
 
+use crate::clients::{find_series, metrics, series};
 use crate::reluctant::Reluctant;
 use crate::server::{PATIENCE, Place, Server, answer, file, handle, in_background, in_time};
-use crate::stats::document;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io;
@@ -45,15 +45,20 @@ fn a_signal_during_a_transfer_ends_both_sides_and_the_next_server_goes_on() -> i
     /// A hole, which takes longer to send than the signal takes to arrive.
     const ENDLESS_BYTES: u64 = 1 << 40;
     let place = Place::new("transfer")?;
-    let (source, socket) = (place.root.join("source"), place.path("stats"));
+    let source = place.root.join("source");
     File::create(&source)?.set_len(ENDLESS_BYTES)?;
     let (path, target) = (source.display().to_string(), place.target("/file"));
     let export = place.export("");
-    let options = [&export[..], "--stats-socket", &socket];
+    let options = [&export[..]];
     let server = place.serve(&options)?;
     let slowly = ["--depth", "1", "--block", "4096", "--timeout", "5"];
     let put = in_background(&[&["put", &target[..], &path], &slowly[..]].concat());
-    in_time(|| Ok((document(&socket)?["bytes_written"].as_u64() > Some(0)).then_some(())))?;
+    let written = || {
+        Ok::<_, io::Error>(
+            series(&metrics(&server)?, "nfs_data_bytes", "written")["count"].as_u64(),
+        )
+    };
+    in_time(|| Ok((written()? > Some(0)).then_some(())))?;
     assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
     let output = put.recv_timeout(PATIENCE).map_err(io::Error::other)??;
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -71,12 +76,14 @@ fn a_signal_during_a_transfer_ends_both_sides_and_the_next_server_goes_on() -> i
 
 /// A server with an endless call, and the client that makes it.
 fn busy(place: &Place, command: &mut Command) -> io::Result<(Server, Reluctant)> {
-    let socket = place.path("stats");
-    command.args(["--set=rpc.protocol=draft03", "--stats-socket", &socket]);
+    command.arg("--set=rpc.protocol=draft03");
     fs::write(place.data().join("file"), vec![7; 100_000])?;
     let server = Server::start(command)?;
     let client = Reluctant::ask(&place.address(), &handle(&place.target("/file"))?);
-    in_time(|| Ok((document(&socket)?["procedures"]["READ"]["calls"] == 1).then_some(())))?;
+    in_time(|| {
+        let metrics = metrics(&server)?;
+        Ok(find_series(&metrics, "nfs_procedure", "READ").map(drop))
+    })?;
     Ok((server, client))
 }
 

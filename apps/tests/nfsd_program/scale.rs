@@ -1,7 +1,7 @@
 //! Large directories, and many clients.
 
+use crate::clients::{clients, metrics, series};
 use crate::server::{PATIENCE, Place, Server, answer, handle, in_time};
-use crate::stats::document;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::config::Host;
 use spinrpc::{
@@ -39,9 +39,8 @@ fn a_directory_of_100_000_files_is_listed_whole_in_little_memory() -> io::Result
         File::create(directory.join(format!("{number:06}")))?;
     }
     fs::create_dir(place.data().join("small"))?;
-    let socket = place.path("stats");
     // With huge pages the memory of the heap would depend on how many the kernel has at the moment.
-    let mut command = place.command(&[&place.export(""), "--stats-socket", &socket]);
+    let mut command = place.command(&[&place.export("")]);
     let server = Server::start(command.env("MIMALLOC_ALLOW_THP", "0"))?;
     answer(&["ls", &place.target("/small")])?;
     let before = resident(&server)?;
@@ -52,7 +51,8 @@ fn a_directory_of_100_000_files_is_listed_whole_in_little_memory() -> io::Result
         assert_eq!(listed.lines().count(), FILES);
         assert!(names.into_iter().eq(0..FILES));
     }
-    let pages = document(&socket)?["procedures"]["READDIRPLUS"]["calls"].as_u64();
+    let metrics = metrics(&server)?;
+    let pages = series(&metrics, "nfs_procedure", "READDIRPLUS")["count"].as_u64();
     assert!(pages > Some(2 * 100), "{pages:?} calls");
     let growth = resident(&server)?.saturating_sub(before);
     assert!(growth < GROWTH_KIB_MAX, "{growth} KiB");
@@ -132,21 +132,23 @@ fn a_thousand_connections_are_all_served() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     let place = Place::new("scale-connections")?;
-    let socket = place.path("stats");
     let sets = SMALL.map(|value| format!("--set={value}"));
     let export = place.export("");
-    let options = [&export[..], "--stats-socket", &socket, "--set=mem.arena_mib=64"];
+    let options = [&export[..], "--set=mem.arena_mib=64"];
     let options: Vec<&str> = options.into_iter().chain(sets.iter().map(String::as_str)).collect();
     let server = place.serve(&options)?;
     let root = bytes(&handle(&place.target(""))?);
-    let open = || Ok::<_, io::Error>(document(&socket)?["connections"].as_u64());
-    in_time(|| Ok((open()? == Some(0)).then_some(())))?;
+    let open = || {
+        let counts = clients(&place)?.into_iter().filter_map(|one| one["connections"].as_u64());
+        Ok::<_, io::Error>(counts.sum::<u64>())
+    };
+    in_time(|| Ok((open()? == 0).then_some(())))?;
     let engine = engine();
     let mut core = engine.core(0).unwrap();
     let count = Count::default();
     let clients: Vec<Client> =
         (0..CONNECTIONS).map(|_| connect(&mut core, &place.address(), &count)).collect();
-    in_time(|| Ok((open()? == Some(CONNECTIONS as u64)).then_some(())))?;
+    in_time(|| Ok((open()? == CONNECTIONS as u64).then_some(())))?;
     for round in 1..=3 {
         for client in &clients {
             let attributes = procedure(ProcedureId::Nfsproc3Getattr);
@@ -156,7 +158,7 @@ fn a_thousand_connections_are_all_served() -> io::Result<()> {
         run_until(&mut core, || count.0.get() == round * CONNECTIONS);
     }
     drop((clients, core, engine));
-    in_time(|| Ok((open()? == Some(0)).then_some(())))?;
+    in_time(|| Ok((open()? == 0).then_some(())))?;
     // It serves others as before.
     answer(&["ls", &place.target("")])?;
     assert_eq!(server.end_by(rustix::process::Signal::TERM)?.0, Some(0));

@@ -1,11 +1,10 @@
-//! Statistics of the program.
+//! The socket that commands ask, and statistics of the program.
 
 use crate::server::{Place, answer};
 use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger,
 };
 use rustix::process::Signal;
-use serde_json::Value;
 use std::fs;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -16,33 +15,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Document from the socket.
-pub(crate) fn document(socket: &str) -> io::Result<Value> {
+fn ask(socket: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.write_all(b"clients\n")?;
     let mut text = String::new();
-    UnixStream::connect(socket)?.read_to_string(&mut text)?;
-    Ok(serde_json::from_str(&text)?)
-}
-
-#[test]
-fn a_socket_of_this_user_alone_gives_one_document_of_json() -> io::Result<()> {
-    let place = Place::new("stats")?;
-    let socket = place.path("stats");
-    let server = place.serve(&[&place.export(",ro,id=7"), "--stats-socket", &socket])?;
-    assert_eq!(fs::metadata(&socket)?.mode() & 0o777, 0o600);
-    let before = document(&socket)?;
-    fs::write(place.data().join("file"), [7; 100_000])?;
-    answer(&["cat", &place.target("/file")])?;
-    let after = document(&socket)?;
-    assert_eq!(after["schema"], "spin-nfsd/1");
-    assert_eq!(after["exports"][0]["id"], 7);
-    assert_eq!(after["exports"][0]["path"], place.data().display().to_string());
-    assert_eq!(after["exports"][0]["read_only"], true);
-    assert_eq!((&before["bytes_read"], &after["bytes_read"]), (&0.into(), &100_000.into()));
-    assert_eq!(after["procedures"]["LOOKUP"]["calls"], 1);
-    assert!(after["cores"][0]["calls_received"].as_u64() > Some(0), "{after}");
-    assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
-    assert!(!Path::new(&socket).exists());
-    Ok(())
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// A TCP socket whose close takes ten minutes while its far end, the second item, is not read.
@@ -63,18 +41,18 @@ fn send(socket: &UnixStream, fd: &TcpStream) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-    let _ = sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL);
+    let _ = sendmsg(socket, &[IoSlice::new(b"x\n")], &mut control, SendFlags::NOSIGNAL);
 }
 
-/// Leave descriptors whose close blocks for ten minutes in the stats socket. Expect other readers to
+/// Leave descriptors whose close blocks for ten minutes in the socket. Expect other readers to
 /// be answered, and a shutdown that does not wait.
 #[test]
 fn descriptors_that_readers_send_delay_neither_others_nor_the_shutdown() -> io::Result<()> {
     /// Far shorter than that.
     const SOON: Duration = Duration::from_secs(60);
-    let place = Place::new("stats-descriptors")?;
-    let socket = place.path("stats");
-    let server = place.serve(&[&place.export(""), "--stats-socket", &socket])?;
+    let place = Place::new("socket-descriptors")?;
+    let socket = place.path("state/control");
+    let server = place.serve(&[&place.export("")])?;
     let sockets = (0..12).map(|_| lingering()).collect::<io::Result<Vec<_>>>()?;
     let (near, far): (Vec<_>, Vec<_>) = sockets.into_iter().unzip();
     let mut peers = Vec::new();
@@ -86,6 +64,7 @@ fn descriptors_that_readers_send_delay_neither_others_nor_the_shutdown() -> io::
     let began = Instant::now();
     let mut other = UnixStream::connect(&socket)?;
     other.set_read_timeout(Some(SOON))?;
+    other.write_all(b"clients\n")?;
     let read = other.read_to_string(&mut String::new());
     let ended = server.end_by(Signal::TERM)?.0;
     // Without their far ends they close at once.
@@ -97,21 +76,20 @@ fn descriptors_that_readers_send_delay_neither_others_nor_the_shutdown() -> io::
 }
 
 #[test]
-fn a_socket_that_a_killed_server_left_is_taken_over_and_a_file_is_not() -> io::Result<()> {
-    let place = Place::new("stats-left")?;
-    let socket = place.path("stats");
+fn a_socket_of_this_user_that_a_killed_server_left_is_taken_over_and_a_file_is_not()
+-> io::Result<()> {
+    let place = Place::new("socket-left")?;
+    let socket = place.path("state/control");
     let export = place.export("");
-    let options = [&export[..], "--stats-socket", &socket];
-    assert_eq!(place.serve(&options)?.end_by(Signal::KILL)?.0, None);
+    assert_eq!(place.serve(&[&export])?.end_by(Signal::KILL)?.0, None);
     assert!(Path::new(&socket).exists());
-    let server = place.serve(&options)?;
-    document(&socket)?;
-    drop(server);
-    fs::remove_file(&socket)?;
+    let server = place.serve(&[&export])?;
+    assert_eq!(fs::metadata(&socket)?.mode() & 0o777, 0o600);
+    assert!(ask(&socket)?.starts_with("done\n"));
+    assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
+    assert!(!Path::new(&socket).exists());
     fs::write(&socket, "precious")?;
-    let output = place.command(&options).output()?;
-    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), complaint.contains(&socket)), (Some(1), true), "{complaint}");
+    assert_eq!(place.serve(&[&export])?.end_by(Signal::TERM)?.0, Some(0));
     assert_eq!(fs::read(&socket)?, b"precious");
     Ok(())
 }

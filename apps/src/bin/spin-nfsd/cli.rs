@@ -143,9 +143,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "1", value_parser = seconds)]
     pub(crate) stats: Option<Duration>,
-    /// Unix socket that sends statistics as JSON to each connection of this user
-    #[arg(long, value_name = "PATH")]
-    pub(crate) stats_socket: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +228,7 @@ impl Options {
             file.listen = self.listen;
         }
         replace!(mount, register, keytab, principal, realm, gss_map, gss_port, profile, cores);
-        replace!(threads, state, stats, stats_socket);
+        replace!(threads, state, stats);
         file
     }
 
@@ -244,7 +241,7 @@ impl Options {
         }
         let differing = differing! {
             listen mount register keytab principal realm gss_map gss_port
-            profile set cores threads state stats stats_socket
+            profile set cores threads state stats
         };
         differing.into_iter().flatten().map(|name| name.replace('_', "-")).collect()
     }
@@ -281,7 +278,6 @@ mod tests {
             threads: Some(1),
             state: Some("/s".into()),
             stats: Some(Duration::from_secs(1)),
-            stats_socket: Some("/t".into()),
         };
         let all = Options::default().fixed_differences(&other);
         let command = Cli::command();

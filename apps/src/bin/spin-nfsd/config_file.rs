@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! listen = ["rdma://0.0.0.0:20049"]
-//! stats-socket = "/run/spin-nfsd/stats"
+//! threads = 8
 //!
 //! [[export]]
 //! directory = "/srv/data"
@@ -254,7 +254,6 @@ mod tests {
             threads = 8
             state = "/var/lib/spin-nfsd"
             stats = 0.5
-            stats_socket = "/run/spin-nfsd/stats"
 
             [[export]]
             directory = "/srv/a:b"
@@ -303,7 +302,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused_with_the_nearest() {
         assert!(refused("lisen = \"shm:a\"").contains("did you mean \"listen\"?"));
-        assert!(refused("stats_sockt = \"/x\"").contains("did you mean \"stats-socket\"?"));
+        assert!(refused("gss_prt = \"/x\"").contains("did you mean \"gss-port\"?"));
         assert!(refused("config = \"x\"").contains("known keys are"));
         assert!(refused("[server]\nx = 1").contains("unknown key \"server\""));
         let export = refused("[[export]]\ndirectory = \"/srv\"\nclients = \"any\"");

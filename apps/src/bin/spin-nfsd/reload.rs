@@ -3,7 +3,6 @@
 use crate::cli::AtServer;
 use crate::config_file;
 use crate::failure::Failure;
-use crate::socket::Answers;
 use crate::state;
 use spinrpc_apps::command_line;
 use std::io::{self, Read, Write};
@@ -73,12 +72,8 @@ pub(crate) struct Control<F, G> {
     pub(crate) others: G,
 }
 
-impl<F: Fn(Request) + Send, G: Fn(&str) -> Option<Outcome> + Send> Answers for Control<F, G> {
-    fn request_bytes_max(&self) -> usize {
-        64
-    }
-
-    fn answer(&self, request: &str) -> String {
+impl<F: Fn(Request) + Send, G: Fn(&str) -> Option<Outcome> + Send> Control<F, G> {
+    pub(crate) fn answer(&self, request: &str) -> String {
         let outcome = match request {
             REQUEST => self.reload(),
             other => (self.others)(other)
@@ -91,9 +86,7 @@ impl<F: Fn(Request) + Send, G: Fn(&str) -> Option<Outcome> + Send> Answers for C
         let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
         format!("{word}\n{lines}")
     }
-}
 
-impl<F: Fn(Request) + Send, G> Control<F, G> {
     fn reload(&self) -> Outcome {
         let (sender, outcome) = channel();
         (spinrpc::sync::lock(&self.reload))(sender);

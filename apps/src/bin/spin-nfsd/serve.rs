@@ -197,7 +197,6 @@ struct Front {
     mount: Option<TcpServer>,
     contexts: Option<TcpServer>,
     registered: Registered,
-    socket: Option<Socket>,
     table: Option<LiveTable>,
     control: Option<Socket>,
     keeper: Keeper,
@@ -222,18 +221,13 @@ impl Front {
             None => None,
         };
         let at = mount.as_ref().map(TcpServer::address);
-        let socket = setup.stats_socket.as_deref().map(|path| {
-            let opened = Socket::start(path, served.clone());
-            opened.map_err(|error| Failure::failed(path.display(), error))
-        });
-        let socket = socket.transpose()?;
         let registered = Registered::new(&setup.register, &setup.listen, at)?;
         let of_thread = |error| Failure::failed("a thread", error);
         let table = setup.stats.map(|every| LiveTable::start(served.clone(), every)).transpose();
         let table = table.map_err(of_thread)?;
         let keeper = keeper(server, live).map_err(of_thread)?;
         let control = control(setup, served.clone(), events);
-        Ok(Self { mount, contexts, registered, socket, table, control, keeper })
+        Ok(Self { mount, contexts, registered, table, control, keeper })
     }
 
     /// Prints exports, clients and addresses; the last line says that the server is ready.
@@ -263,7 +257,8 @@ fn control(setup: &Setup, served: Served, events: Sender<Event>) -> Option<Socke
     let path = reload::socket(&setup.state);
     let ask = move |request| drop(events.send(Event::Reload(Some(request))));
     let others = move |request: &str| served.about_clients(request);
-    let opened = Socket::start(&path, Control { reload: Mutex::new(ask), others });
+    let control = Control { reload: Mutex::new(ask), others };
+    let opened = Socket::start(&path, move |request: &str| control.answer(request));
     let path = path.display();
     opened
         .inspect_err(|error| {
@@ -306,13 +301,13 @@ fn leave(
     (served, live): Parts,
     cores_end: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), Failure> {
-    let Front { mount, contexts, registered, socket, table, control, keeper } = front;
+    let Front { mount, contexts, registered, table, control, keeper } = front;
     let leaving = within(LEAVE_TIMEOUT, move || {
         // Ends the requests of control's clients, too.
         let ended = cores_end();
         drop(keeper);
         let opened = lock(&live).close();
-        drop((mount, contexts, socket, table, control, opened, served));
+        drop((mount, contexts, table, control, opened, served));
         ended
     });
     drop(registered);

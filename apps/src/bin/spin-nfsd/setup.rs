@@ -31,7 +31,6 @@ pub(crate) struct Setup {
     pub(crate) threads: usize,
     pub(crate) state: PathBuf,
     pub(crate) stats: Option<Duration>,
-    pub(crate) stats_socket: Option<PathBuf>,
     /// As given, for comparison with those of a reload.
     pub(crate) options: Options,
 }
@@ -64,7 +63,6 @@ impl Setup {
             threads: options.threads.unwrap_or(THREADS).into(),
             state,
             stats: options.stats,
-            stats_socket: options.stats_socket.clone(),
             options,
         });
         failures.or(setup)

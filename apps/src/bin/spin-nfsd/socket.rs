@@ -20,15 +20,11 @@ const READER_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: i32 = 16;
 
-pub(crate) trait Answers: Send {
-    /// Maximum length of the request, a line; 0 if readers send none.
-    fn request_bytes_max(&self) -> usize {
-        0
-    }
+/// Maximum length of a request, which is a line.
+const REQUEST_BYTES_MAX: usize = 64;
 
-    /// The text. May block.
-    fn answer(&self, request: &str) -> String;
-}
+/// Answers a request with a text. May block.
+type Answer = dyn Fn(&str) -> String + Send;
 
 /// Answers until it is dropped, which removes the socket's file.
 pub(crate) struct Socket {
@@ -38,11 +34,14 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub(crate) fn start(path: &Path, source: impl Answers + 'static) -> io::Result<Self> {
+    pub(crate) fn start(
+        path: &Path,
+        answer: impl Fn(&str) -> String + Send + 'static,
+    ) -> io::Result<Self> {
         let (listener, file) = listen(path)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let source = Box::new(source);
-        let answerer = Answerer { listener, stop: Arc::clone(&stop), source };
+        let answer = Box::new(answer);
+        let answerer = Answerer { listener, stop: Arc::clone(&stop), answer };
         let thread = thread::Builder::new().name("socket".into());
         let answerer = Some(thread.spawn(move || answerer.run())?);
         Ok(Self { file: Some(file), stop, answerer })
@@ -62,7 +61,7 @@ impl Drop for Socket {
 struct Answerer {
     listener: PeerListener,
     stop: Arc<OwnedFd>,
-    source: Box<dyn Answers>,
+    answer: Box<Answer>,
 }
 
 impl Answerer {
@@ -86,7 +85,7 @@ impl Answerer {
 
     fn tell(&self, socket: &PeerSocket) -> io::Result<()> {
         let Some(request) = self.request(socket)? else { return Ok(()) };
-        let (text, end) = (self.source.answer(&request), Instant::now() + READER_TIMEOUT);
+        let (text, end) = ((self.answer)(&request), Instant::now() + READER_TIMEOUT);
         let mut left = text.as_bytes();
         while !left.is_empty() {
             match socket.write(left) {
@@ -108,11 +107,10 @@ impl Answerer {
     /// A line without its end; `None` from a reader that hangs up or is too slow.
     fn request(&self, socket: &PeerSocket) -> io::Result<Option<String>> {
         let (mut line, end) = (Vec::new(), Instant::now() + READER_TIMEOUT);
-        let most = self.source.request_bytes_max();
-        while most > 0 && line.last() != Some(&b'\n') {
+        while line.last() != Some(&b'\n') {
             let mut byte = [0];
             match socket.read(&mut byte) {
-                Ok(1) if line.len() < most => line.extend(byte),
+                Ok(1) if line.len() < REQUEST_BYTES_MAX => line.extend(byte),
                 Ok(_) => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -1,7 +1,5 @@
-//! Server statistics, as a table and as JSON.
+//! Server statistics, as a table.
 
-use crate::socket::Answers;
-use serde_json::{Map, Value, json};
 use spinrpc::{Engine, StatsSnapshot};
 use spinrpc_nfs::nfs3;
 use spinrpc_nfs::protocol::ProcedureId;
@@ -39,48 +37,6 @@ impl Served {
         let mounts_refused = self.registry.refused();
         Sample { seconds, server: self.server.stats(), mounts_refused, cores }
     }
-
-    fn exports(&self) -> Value {
-        let exports = self.server.exports();
-        let each = exports.iter().map(|export| {
-            let clients: Vec<String> =
-                export.options.clients.iter().map(ToString::to_string).collect();
-            let read_only = export.options.read_only;
-            json!({"id": export.id, "path": export.path, "read_only": read_only, "clients": clients})
-        });
-        each.collect()
-    }
-
-    fn json(&self) -> Value {
-        let sample = self.sample();
-        let ServerStats {
-            bytes_read, bytes_written, jukebox, bad_handles, denied, garbage, ..
-        } = sample.server;
-        let core = |core: &StatsSnapshot| {
-            core.entries().map(|(name, count)| (name.to_owned(), count.into())).collect()
-        };
-        json!({
-            "schema": "spin-nfsd/1",
-            "seconds": sample.seconds,
-            "connections": sample.connections(),
-            "exports": self.exports(),
-            "procedures": sample.procedures_json(),
-            "bytes_read": bytes_read,
-            "bytes_written": bytes_written,
-            "jukebox": jukebox,
-            "bad_handles": bad_handles,
-            "denied": denied,
-            "garbage": garbage,
-            "mounts_refused": sample.mounts_refused,
-            "cores": sample.cores.iter().map(core).collect::<Vec<Map<String, Value>>>(),
-        })
-    }
-}
-
-impl Answers for Served {
-    fn answer(&self, _: &str) -> String {
-        format!("{}\n", self.json())
-    }
 }
 
 impl Sample {
@@ -88,13 +44,6 @@ impl Sample {
         let open =
             |core: &StatsSnapshot| core.connections_opened.saturating_sub(core.connections_closed);
         self.cores.iter().map(open).sum()
-    }
-
-    fn procedures_json(&self) -> Map<String, Value> {
-        let each = self.server.procedures.iter().enumerate().map(|(number, counted)| {
-            (name(number), json!({"calls": counted.calls, "errors": counted.errors}))
-        });
-        each.collect()
     }
 
     fn table(&self, earlier: &Self) -> String {
