@@ -8,7 +8,6 @@ use spinrpc_apps::command_line;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -67,12 +66,12 @@ fn exchange(path: &Path, request: &str) -> io::Result<String> {
 /// Passes requests to reload on, and waits for their outcomes. Answers others itself. One thread answers all requests in turn:
 /// one that comes during a reload waits for its end, which names may delay by 10 seconds.
 pub(crate) struct Control<F, G> {
-    pub(crate) reload: Mutex<F>,
+    pub(crate) reload: F,
     /// `None` if there is no such request.
     pub(crate) others: G,
 }
 
-impl<F: Fn(Request) + Send, G: Fn(&str) -> Option<Outcome> + Send> Control<F, G> {
+impl<F: Fn(Request), G: Fn(&str) -> Option<Outcome>> Control<F, G> {
     pub(crate) fn answer(&self, request: &str) -> String {
         let outcome = match request {
             REQUEST => self.reload(),
@@ -89,7 +88,7 @@ impl<F: Fn(Request) + Send, G: Fn(&str) -> Option<Outcome> + Send> Control<F, G>
 
     fn reload(&self) -> Outcome {
         let (sender, outcome) = channel();
-        (spinrpc::sync::lock(&self.reload))(sender);
+        (self.reload)(sender);
         // Without an outcome the server ends.
         let ends = |_| Err(vec!["the server is shutting down".to_owned()]);
         outcome.recv().unwrap_or_else(ends)
@@ -100,9 +99,9 @@ impl<F: Fn(Request) + Send, G: Fn(&str) -> Option<Outcome> + Send> Control<F, G>
 mod tests {
     use super::*;
 
-    fn answer(reload: impl Fn(Request) + Send, request: &str) -> String {
+    fn answer(reload: impl Fn(Request), request: &str) -> String {
         let others = |request: &str| (request == "clients").then(|| Ok(vec!["{}".to_owned()]));
-        Control { reload: Mutex::new(reload), others }.answer(request)
+        Control { reload, others }.answer(request)
     }
 
     #[test]

@@ -257,7 +257,7 @@ fn control(setup: &Setup, served: Served, events: Sender<Event>) -> Option<Socke
     let path = reload::socket(&setup.state);
     let ask = move |request| drop(events.send(Event::Reload(Some(request))));
     let others = move |request: &str| served.about_clients(request);
-    let control = Control { reload: Mutex::new(ask), others };
+    let control = Control { reload: ask, others };
     let opened = Socket::start(&path, move |request: &str| control.answer(request));
     let path = path.display();
     opened
