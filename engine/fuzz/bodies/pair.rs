@@ -317,7 +317,7 @@ impl Pair {
     fn receive(&mut self, end: usize) {
         let Some(message) = self.ends[end].inbox.pop_front() else { return };
         let mut out = Recorder::default();
-        out.note(self.ends[end].connection.on_receive(&message));
+        out.arriving(|out| self.ends[end].connection.on_receive(&message, out));
         match out.take()[..] {
             [Event::Call(slot)] => self.serve(end, slot, message, true),
             [Event::Pull(slot)] => self.serve(end, slot, message, false),

@@ -392,7 +392,7 @@ impl Client {
     /// A message leads to one event, and perhaps the end of the connection.
     fn receive(&mut self, message: &[u8]) -> Vec<Event> {
         let mut out = Recorder::default();
-        out.note(self.connection.on_receive(message));
+        out.arriving(|out| self.connection.on_receive(message, out));
         let events = out.take();
         self.take(&events, message);
         let closes = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();

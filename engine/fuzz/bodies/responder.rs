@@ -159,7 +159,7 @@ impl Server {
     fn receive(&mut self, message: &[u8]) {
         let mut out = Recorder::default();
         let full = self.connection.responder.in_progress() as usize == self.slots;
-        out.note(self.connection.on_receive(message));
+        out.arriving(|out| self.connection.on_receive(message, out));
         let events = out.take();
         let closes = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();
         assert!(closes <= 1 && !events.is_empty() && events.len() - closes <= 1, "{events:?}");

@@ -177,17 +177,14 @@ where
         &self.limits
     }
 
-    /// A message arrived.
+    /// A message arrived. `out`, which is blank, gets what follows from it: it is not returned, because it would be copied.
     #[inline]
-    pub fn on_receive(&mut self, message: &[u8]) -> Arrival {
-        let mut arrival = Arrival::default();
-        let out = &mut arrival;
+    pub fn on_receive(&mut self, message: &[u8], out: &mut Arrival) {
         match (HeaderView::plain(message), self.traffic_one) {
             // Inlined, because the compiler knows here that there are no lists to look at.
             (Some(view), Some(traffic)) => self.take(&view, traffic, out),
             _ => self.on_receive_other(message, out),
         }
-        arrival
     }
 
     /// Takes messages of version two without lists; else any message.

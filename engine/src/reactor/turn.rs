@@ -313,7 +313,8 @@ impl CoreCell {
         let Received { qp, message, invalidated } = received;
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(qp) else { return };
-        let arrival = c.lane.proto().on_receive(message.bytes());
+        let mut arrival = Arrival::default();
+        c.lane.proto().on_receive(message.bytes(), &mut arrival);
         self.on_event(reactor, Received { qp, message, invalidated }, arrival, up);
     }
 

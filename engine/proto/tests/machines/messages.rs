@@ -3,7 +3,6 @@
 use spinrpc_proto::chunking::CallChunks;
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::Arrival;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, Lists, MessageType, ReadSegment, Segment};
@@ -150,17 +149,9 @@ pub(crate) fn under(side: Side, profile: Profile) -> Proto {
     with_slots(side, slots, profile, Limits::DEFAULT)
 }
 
-impl Recorder {
-    pub(crate) fn arriving(&mut self, receive: impl FnOnce(&mut Arrival)) {
-        let mut arrival = Arrival::default();
-        receive(&mut arrival);
-        self.note(arrival);
-    }
-}
-
 pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
     let mut out = Recorder::default();
-    out.note(connection.on_receive(message));
+    out.arriving(|out| connection.on_receive(message, out));
     out.take()
 }
 

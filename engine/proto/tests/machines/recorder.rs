@@ -59,6 +59,12 @@ impl Recorder {
         self.0.extend(arrival.close.map(Event::Closed));
     }
 
+    pub(crate) fn arriving(&mut self, receive: impl FnOnce(&mut Arrival)) {
+        let mut arrival = Arrival::default();
+        receive(&mut arrival);
+        self.note(arrival);
+    }
+
     pub(crate) fn fail(&mut self, failed: FailedCall) {
         self.0.push(failed.into());
     }

@@ -9,7 +9,7 @@ use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame};
 use crate::reactor::types::fast_path_flags::FastPath;
 use crate::reactor::types::header_bytes::{is_under_gss, plain_header_bytes};
-use spinrpc_proto::events::Event;
+use spinrpc_proto::events::{Arrival, Event};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::plain::{PlainReply, REPLY_BYTES};
 use spinrpc_proto::rdma::HeaderView;
@@ -102,7 +102,8 @@ impl CoreCell {
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(conn) else { return };
         let takes_any = c.takes_any_short(TransportVersion::One);
-        let arrival = lane.proto().on_receive(short.bytes());
+        let mut arrival = Arrival::default();
+        lane.proto().on_receive(short.bytes(), &mut arrival);
         match &arrival.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes())
