@@ -191,7 +191,7 @@ pub struct FailedCall {
 }
 
 /// Event caused by a message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub enum Event {
     /// Nothing is to be done.
     #[default]
@@ -229,7 +229,7 @@ pub enum Event {
 }
 
 /// Everything that follows from a message: one event at the most, and perhaps the end of the connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// The event.
     pub event: Event,

@@ -346,7 +346,8 @@ impl CoreCell {
                 self.arrive_reply(Received { qp, message, invalidated }, (reply, true), up);
             }
             _ => {
-                let failed = reactor.on_rare(qp, message, arrival, invalidated);
+                let failed =
+                    reactor.on_rare(qp, message, arrival.event, arrival.close, invalidated);
                 drop(reactor);
                 if let Some((call, failure)) = failed {
                     up.on_event(CoreEvent::CallFailed(qp, call, CallEnd::Failed(failure)));
@@ -484,7 +485,8 @@ impl Reactor {
         &mut self,
         qp: QpId,
         message: Buf,
-        Arrival { event, close, .. }: Arrival,
+        event: Event,
+        close: Option<PeerMisbehaved>,
         invalidated: Option<u32>,
     ) -> Option<(SlotToken, CallFailure)> {
         if let Some(why) = close {
