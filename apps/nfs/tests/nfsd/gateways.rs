@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use spinrpc_nfs::protocol::{Nfsstat3, Sattr3};
 use spinrpc_nfs::server::cephfs::{Cephfs, CephfsOptions};
 use spinrpc_nfs::server::exports::CallerGroups;
+use spinrpc_nfs::server::file_system::{Change, NewFile};
 use std::process::Command;
 
 /// Longer than it takes until a cluster on a loaded machine answers again.

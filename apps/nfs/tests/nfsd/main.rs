@@ -42,7 +42,7 @@ use spinrpc::{
     Encoder, Engine, Reconnect,
 };
 use spinrpc_nfs::server::exports::{Caller, Client, ExportOptions, Exports, Flavor, Squash};
-use spinrpc_nfs::server::file_system::{Change, FileKey, FileSystem, NewFile, Place};
+use spinrpc_nfs::server::file_system::{FileKey, FileSystem, Place};
 use spinrpc_nfs::server::{Server, ServerOptions};
 use std::fs;
 use std::path::PathBuf;
