@@ -305,10 +305,10 @@ fn receive_a_line_without_end_expect_an_error_and_the_end() {
     asked.expect_well();
 }
 
-/// Connect and say nothing, or ask and read nothing. Expect that others are answered after them, and that the silent one is
+/// Connect and say nothing, or ask without end. Expect that others are answered after them, and that the silent one is
 /// disconnected.
 #[test]
-fn a_peer_that_is_silent_or_never_reads_is_hung_up_on() {
+fn a_peer_that_is_silent_is_hung_up_on() {
     let asked = Asked::start();
     let (began, mut silent) = (Instant::now(), asked.connect());
     let mut reader = asked.connect();

@@ -35,9 +35,6 @@ pub(crate) struct Place {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Stands for the root directory of this host in tests
-    #[arg(long, hide = true, default_value = "/")]
-    below: PathBuf,
 }
 
 pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
@@ -45,7 +42,7 @@ pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
     // A script for another host has the paths of that host.
     let (site, tree) = match root {
         Some(path) => (Site::host(), at_root(path, Tree::open(path))?),
-        None => (fit.place.site(), fit.place.site().tree()),
+        None => (Place::site(), Place::site().tree()),
     };
     let profile = fit.load(&tree)?;
     let journal = if root.is_some() { Journal::default() } else { Journal::load(&site)? };
@@ -64,13 +61,13 @@ pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
 }
 
 pub(crate) fn apply(arguments: &ApplyArguments) -> Answer {
-    let site = arguments.place.site();
+    let site = Place::site();
     let profile = arguments.load(&site.tree())?;
     changed(&arguments.place, &site, || fit::apply(&site, &profile))
 }
 
 pub(crate) fn revert(place: &Place) -> Answer {
-    let site = place.site();
+    let site = Place::site();
     changed(place, &site, || fit::revert(&site))
 }
 
@@ -81,8 +78,9 @@ impl ApplyArguments {
 }
 
 impl Place {
-    fn site(&self) -> Site {
-        Site::new(&self.below)
+    /// This host. Tests name a directory that stands for its root.
+    fn site() -> Site {
+        Site::new(&std::env::var_os("SPINTUNE_TEST_ROOT").map_or("/".into(), PathBuf::from))
     }
 }
 
@@ -131,7 +129,7 @@ fn problem(site: &Site, step: &Step) -> String {
 
 fn script(site: &Site, is_elsewhere: bool, profile: &Profile, plan: &Plan) -> String {
     let (name, hash) = (profile.name(), profile.hash());
-    let host = if is_elsewhere { "the host of --root" } else { "this host" };
+    let host = if is_elsewhere { "the host given by --root" } else { "this host" };
     let head = format!("Changes that {host} needs to fit profile {name} ({hash:016x}).");
     let mut text = shell_comment(&head);
     if is_elsewhere {

@@ -177,7 +177,7 @@ where
         &self.limits
     }
 
-    /// A message arrived. `out`, which is blank, gets what follows from it: it is not returned, because it would be copied.
+    /// A message arrived: writes what follows from it to `out`, which must be blank. It is not returned, to avoid a copy.
     #[inline]
     pub fn on_receive(&mut self, message: &[u8], out: &mut Arrival) {
         match (HeaderView::plain(message), self.traffic_one) {

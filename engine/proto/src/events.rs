@@ -243,6 +243,7 @@ pub struct Arrival {
 impl Arrival {
     #[inline(always)]
     pub(crate) fn set(&mut self, event: Event) {
+        debug_assert_eq!(self.event, Event::None, "a second event of one message");
         self.event = event;
     }
 }

@@ -206,6 +206,23 @@ fn without_rdma_done_memory_comes_back_when_the_window_is_over() {
     others_are_served(&server);
 }
 
+/// RFC 5666 section 11: a client that never sends RDMA_DONE cannot have everything exported.
+#[test]
+fn beyond_the_cap_replies_get_err_chunk_until_rdma_done() {
+    let server = server(|raw| raw.fixed.exports = 2);
+    let mut peer = RawPeer::connect(&server.address);
+    for xid in [1, 2] {
+        ask(&mut peer, xid);
+        read_list(&peer.hear());
+    }
+    ask(&mut peer, 3);
+    assert_eq!(peer.hear().words()[..5], [3, 1, 62, ERROR, 2]);
+    peer.send_words(&done(1));
+    ask(&mut peer, 4);
+    read_list(&peer.hear());
+    others_are_served(&server);
+}
+
 /// Both drafts, section 5.2: "If the client doesn't provide an rdma_reply chunk, or if it's too small, then the message
 /// must be returned as a Read chunk".
 #[test]

@@ -55,8 +55,8 @@ pub(crate) fn unique_address() -> String {
     let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let Some(host) = device() else { return format!("shm:test-{process}-{number}") };
     let scheme = if host.contains("://") { "" } else { "rdma://" };
-    // A hundred for each process, below the ports that the kernel hands out.
-    format!("{scheme}{host}:{}", 12_000 + process % 200 * 100 + number % 100)
+    // Five hundred for each process, below the ports that the kernel hands out.
+    format!("{scheme}{host}:{}", 12_000 + process % 40 * 500 + number % 500)
 }
 
 /// Versions of RPC-over-RDMA that engines of tests speak (`rpc.version`), where a test does not care:

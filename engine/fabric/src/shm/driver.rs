@@ -17,7 +17,7 @@ use super::super::{
     ShortEnds, ShortMessages, Wake, WrError, WrId, link_of,
 };
 use super::cold_poll::{Round, idle_polls, round_time};
-use super::config::ShmConfig;
+use super::config::{CONNS_MAX, ShmConfig};
 use super::control::Control;
 use super::copy_order::FETCH_COST_BYTES;
 use super::core::CoreShared;
@@ -95,6 +95,7 @@ impl ShmFabric {
         config: ShmConfig,
         layout: Layout,
     ) -> Self {
+        debug_assert!(config.conns_max <= CONNS_MAX, "peers reject higher places");
         let conns = config.conns_max as usize;
         let places = (0..conns).map(|_| Place::default()).collect();
         Self {

@@ -116,7 +116,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         entry.state = if entry.state.is_awaited() { State::Pulling } else { State::Abandoned };
         entry.chunks = Chunks::Pull(pull);
         let slot = SlotId { index, generation: entry.generation };
-        out.event = Event::PullReply;
+        out.set(Event::PullReply);
         out.to_pull = Some(DeliveredReply { slot, token: entry.token, stream, placed });
     }
 

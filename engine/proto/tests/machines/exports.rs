@@ -141,7 +141,7 @@ fn rfc_8166_exports_nothing() {
 }
 
 #[test]
-fn beyond_the_cap_a_reply_gets_err_chunk() {
+fn beyond_the_cap_a_reply_is_refused() {
     // R5666-66: one client cannot have everything exported.
     let mut server = Server::under(Profile::Rfc5666, 8, 2);
     server.owe(1, 100);
