@@ -3,10 +3,10 @@
 use super::client::{Client as CoreClient, Reply, ReplyHandler, Token};
 use super::codec::{Decoder, Encoder};
 use super::core::Core;
-use super::driver::driver_of;
 use super::engine::Engine;
 use super::errors::{CallError, ConnectError};
 use super::owned_reply::Arrived;
+use super::select_driver::driver_of;
 use super::service::ConnectionEvent;
 use crate::config::Config;
 use crate::mem::{Bulk, ExposedBulk};

@@ -6,7 +6,7 @@ use super::reverse::Reverse;
 use super::service::ConnectionId;
 use crate::mem::Bulk;
 use crate::reactor::in_flight::reply_cache::Ticket;
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::types::encoded_stream::{EncodeOnce, once};

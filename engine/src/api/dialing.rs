@@ -5,7 +5,7 @@
 //! that does not answer delays only connections to its own address, and thousands of connections
 //! do not take thousands of threads.
 
-use super::workers::{Entry, Kind, Workers};
+use super::blocking_threads::{Entry, Kind, Workers};
 use crate::config::{BulkView, Config};
 use crate::fabric::{ConnectRequest, Connector, FabricError};
 use crate::mem::Slab;

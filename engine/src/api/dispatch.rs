@@ -21,7 +21,7 @@ use super::version_cache::{Offer, Responders};
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{
@@ -53,10 +53,11 @@ pub(super) struct ServiceEntry {
 }
 
 pub(super) struct Dispatch {
+    /// The core, with its operations.
     pub(super) ops: Rc<CoreCell>,
-    /// The same, for reverse clients.
+    /// What reverse clients of the core share.
     pub(super) reverse: Rc<Reverse>,
-    /// The same, for calls.
+    /// What calls to services of the core share.
     pub(super) home: CallEnvironment,
     /// Index of the service that was called last; none after a graceful end of the core, and while calls are measured.
     called: usize,
@@ -383,7 +384,7 @@ impl Upcalls for Dispatch {
         self.run_plain(found, serving, call, arguments)
     }
 
-    fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome {
+    fn on_inline_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome {
         self.serve(serving, stream, BesideArguments::default())
     }
 

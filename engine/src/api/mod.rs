@@ -8,6 +8,7 @@
 mod asynchronous;
 mod at_most_once;
 pub mod blocking;
+mod blocking_threads;
 mod call;
 mod catch_panic;
 mod client;
@@ -19,7 +20,6 @@ mod core;
 mod core_balancing;
 mod dialing;
 mod dispatch;
-mod driver;
 mod engine;
 mod errors;
 #[cfg(feature = "gss")]
@@ -36,10 +36,10 @@ mod reply_status;
 mod reverse;
 mod rfc5666;
 mod runtime;
+mod select_driver;
 mod served_programs;
 mod service;
 mod version_cache;
-mod workers;
 
 #[cfg(feature = "async")]
 pub use asynchronous::{AsyncService, KeptArguments, Results, WithData, async_service};
@@ -47,7 +47,6 @@ pub use call::Call;
 pub use client::{CallEnded, Client, Reply, ReplyHandler, Token};
 pub use codec::{Data, Decoder, Encoder, ExposedData, Span};
 pub use core::{Core, CoreContext, Work};
-pub use driver::driver_of;
 pub use engine::{Engine, Running};
 pub use errors::{CallError, ConnectError, EngineError, Failure, HostError};
 pub use handle::{Answer, AnswerQueue, ClientHandle, OnAnswer, PendingCall};
@@ -56,5 +55,6 @@ pub use identity::Identity;
 pub use listening::ListenOptions;
 pub use reconnect::{ConnectOptions, Reconnect};
 pub use reverse::ReverseOptions;
+pub use select_driver::driver_of;
 pub use served_programs::Directory;
 pub use service::{ConnectionEvent, ConnectionId, Service};

@@ -14,7 +14,7 @@ use crate::fabric::{
 };
 use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::Upcalls;
 use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::connection::Conn;
@@ -463,7 +463,7 @@ impl CoreCell {
         let conn = lane.id();
         let room = self.lane().takes_replies().then_some(self.lane().reply());
         let call = Serving::with_room(conn, Some(slot), message, room);
-        let serve = || up.on_short_call(&call, &message[header_bytes..]);
+        let serve = || up.on_inline_call(&call, &message[header_bytes..]);
         let outcome = self.serve_in_place(conn, serve);
         let takes_short = takes_any && version_of(message) == TransportVersion::One;
         let ends = lane.ends().filter(|_| takes_short);

@@ -4,7 +4,7 @@
 use crate::fabric::ConnId;
 use crate::reactor::in_flight::gss_jobs::{Awaited, Body, Finished, Purpose};
 use crate::reactor::in_flight::gss_pool::Spawn;
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget};

@@ -11,8 +11,9 @@
 //! 3. `state`: a connection, and a core;
 //! 4. `common`: code shared by both halves;
 //! 5. `server` and `client`: the halves;
-//! 6. `fast_path`, `start_call`, `retry_queue`, `mail`, `turn` and `operations`: short messages, starting calls, what
-//!    waits and completed RDMA Reads, letters, one turn of a core, and the operations of the api.
+//! 6. `fast_path`, `start_call`, `retry_queue`, `mail`, `turn`, `gss_resume` and `operations`: short messages, starting
+//!    calls, what waits and completed RDMA Reads, letters, one turn of a core, bodies that threads have sealed or
+//!    opened, and the operations of the api.
 
 /// Methods that return a field of the same name to the rest of the reactor, by value or by reference.
 macro_rules! getters {

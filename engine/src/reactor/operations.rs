@@ -7,7 +7,7 @@ use crate::mem::Bulk;
 use crate::mem::BulkPool;
 use crate::reactor::in_flight::deferred::Deferred;
 use crate::reactor::in_flight::roles::NoReverse;
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
@@ -92,14 +92,14 @@ impl CoreCell {
     pub(crate) fn set_alarm(&self, after: Duration) {
         let mut reactor = self.reactor();
         let at = Instant(reactor.turn_time().0.saturating_add(reactor.ticks(after)));
-        reactor.interrupted().set_alarm(at);
+        reactor.detached_clients().set_alarm(at);
         reactor.wake_by(at);
     }
 
     /// Ends the held calls of a lost connection, then `CoreEvent::Gone`.
     pub(crate) fn give_up(&self, lost: ConnId, cause: DownCause) {
         let mut reactor = self.reactor();
-        if reactor.interrupted().give_up(lost, cause) {
+        if reactor.detached_clients().give_up(lost, cause) {
             reactor.wake_by(Instant(0));
         }
     }

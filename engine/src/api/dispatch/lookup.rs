@@ -2,7 +2,7 @@
 
 use super::Dispatch;
 use crate::api::catch_panic::{ContainedService, Found};
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::types::calls::{CallOutcome, RpcRefusal};
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rpc::AcceptStatus;
@@ -61,7 +61,7 @@ impl Dispatch {
             return self.refuse(serving, &RpcRefusal::Accepted(status));
         }
         if let Some(to) = self.ops.target(serving) {
-            self.ops.leave_call(&to);
+            self.ops.abandon_call(&to);
         }
         CallOutcome::Done
     }

@@ -2,12 +2,12 @@
 //! (a first message has to be short, RFC 5666 section 6.1), and another one when the server has forgotten it or it ends
 //! soon. Replies are verified, and opened, here.
 
+use super::context_threads::GssCore;
 use super::initiator::GssInitiator;
 use super::keys::new_context;
 use super::open_reply::open_copy;
 use super::other_transport::TcpFallback;
 use super::stats::GssCounts;
-use super::threads::GssCore;
 use crate::api::client::{LinkState, Token};
 use crate::api::client_state::{ClientEntry, Opening};
 use crate::api::connection_setup::NO_TOKEN;
@@ -20,8 +20,8 @@ use crate::reactor::in_flight::gss_calls::{InUse, SentCall};
 use crate::reactor::types::calls::{
     Backpressure, CallSpec, CallTarget, HeaderTemplate, ReplyFrame, SlotToken,
 };
-use crate::reactor::types::kept::Kept;
 use crate::reactor::types::protection::{ClientContext, now, now_at_most};
+use crate::reactor::types::resend_source::Kept;
 use crate::reactor::types::rfc5666::Padded;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::journal::event;
@@ -637,8 +637,8 @@ impl Dispatch {
         unused.map(|index| securing.replaced.remove(index));
     }
 
-    /// The connection of a client has gone: replies that are being opened are waited for, so that it hears of its calls before
-    /// it hears that they have ended.
+    /// The connection of a client has gone. The core, with all its connections, waits for the threads that open its replies, so
+    /// that the client gets these before it hears that its calls have ended.
     pub(in crate::api) fn end_replies(&mut self, conn: ConnId) {
         while let Some((reply, opened)) = self.ops.wait_for_reply(conn) {
             self.deliver_opened(reply, opened);

@@ -1,7 +1,7 @@
 //! Steps of clients' mechanisms, which begin when they are due, and are late when their time is over (`Config::gss_mechanism_time`).
 
-use super::threads::run_job;
-use crate::api::workers::{Entry, Job, Kind, State, Workers};
+use super::context_threads::run_job;
+use crate::api::blocking_threads::{Entry, Job, Kind, State, Workers};
 use crate::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Instant;

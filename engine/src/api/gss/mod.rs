@@ -92,6 +92,7 @@
 
 mod acceptor;
 mod client_context;
+mod context_threads;
 mod initiator;
 mod initiator_threads;
 mod keys;
@@ -100,10 +101,10 @@ mod other_transport;
 mod server;
 mod stats;
 mod tcp_contexts;
-mod threads;
 
 pub use acceptor::GssAcceptor;
 pub(super) use client_context::{GssClientState, NOT_AUTHENTIC};
+pub(super) use context_threads::{GssCore, GssShared};
 pub use initiator::{Awaited, GssInitiator};
 pub use spinrpc_gss::context::Established;
 #[cfg(feature = "krb5")]
@@ -114,4 +115,3 @@ pub use spinrpc_gss::{Enctype, SessionKey};
 pub use spinrpc_proto::ids::Instant;
 pub use spinrpc_proto::rpc::GssService;
 pub use stats::GssStats;
-pub(super) use threads::{GssCore, GssShared};

@@ -8,7 +8,7 @@ use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
 use crate::reactor::in_flight::gss_jobs::{Body, Finished, Purpose};
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::types::encoded_stream::once;

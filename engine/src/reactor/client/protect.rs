@@ -15,11 +15,11 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Backpressure, CallSpec};
 use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::no_block;
-use crate::reactor::types::kept::{Kept, Terms};
 use crate::reactor::types::memory::longest_block_bytes;
 use crate::reactor::types::protection::{
     CALL_HEAD_BYTES, ClientContext, LaidOut, PlainHead, ProtectError, seal,
 };
+use crate::reactor::types::resend_source::{Kept, Terms};
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Program, Version, Xid};
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -223,7 +223,7 @@ impl Reactor {
         let LaidOut { mut message, at } = laid_out.map_err(|why| self.not_protected(why))?;
         call.seal(true);
         if let Start::New(token) = start
-            && self.leaves_call(conn, call, message.len())
+            && self.offloads_seal(conn, call, message.len())
         {
             // What would be refused later is refused now.
             drop(self.stage_call(conn, start, call)?);
@@ -244,7 +244,7 @@ impl Reactor {
 
     /// Returns true if a thread seals a call of this length. One that is not within all limits as a chunk, as its reply is, is
     /// refused where it is made; so is each where the connection offers no Read chunks.
-    fn leaves_call(&mut self, conn: ConnId, call: &Outgoing, call_bytes: usize) -> bool {
+    fn offloads_seal(&mut self, conn: ConnId, call: &Outgoing, call_bytes: usize) -> bool {
         let reply_bytes = call.reply_bytes_max() + CALL_HEAD_BYTES;
         let longest = call_bytes.max(reply_bytes);
         let config = self.config();

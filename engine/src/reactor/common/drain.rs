@@ -59,7 +59,7 @@ impl Reactor {
 
 impl CoreCell {
     /// Leaves a call unexecuted and unanswered: its connection will close.
-    pub(crate) fn leave_call(&self, to: &ReplyTarget<'_>) {
+    pub(crate) fn abandon_call(&self, to: &ReplyTarget<'_>) {
         let mut reactor = self.reactor();
         let Some((c, core)) = reactor.conn_and_core(to.conn) else { return };
         if c.lane.proto().responder.abandon(to.slot) {

@@ -2,7 +2,7 @@
 
 use super::Handled;
 use crate::fabric::{LINE_PAIRS, LongHead, Received, Short, ShortEnds};
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::Upcalls;
 use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::CoreCell;
@@ -35,7 +35,7 @@ impl CoreCell {
         lane.reserve(1);
         let conn = lane.id();
         let serving = Serving::with_room(conn, None, short.bytes(), Some(self.lane().reply()));
-        let outcome = self.serve_in_place(conn, || up.on_short_call(&serving, stream));
+        let outcome = self.serve_in_place(conn, || up.on_inline_call(&serving, stream));
         let sent = match (outcome, way) {
             (CallOutcome::Replied, FastPath::TakeCallsTwo) => {
                 self.answer_in_version_two(lane, ends, (short, xid))

@@ -5,7 +5,7 @@ use crate::fabric::{DownCause, Received};
 use crate::reactor::in_flight::box_pool::BoxPool;
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::types::calls::{CallEnd, Resend};
-use crate::reactor::types::kept::Kept;
+use crate::reactor::types::resend_source::Kept;
 use spinrpc_proto::events::{DeliveredReply, SlotId};
 use spinrpc_proto::requester::{CallSlot, Requester};
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! The calls of a connection that go under RPCSEC_GSS: the context of future calls, and the protection of the reply
 //! to each call in flight.
 
-use crate::reactor::types::kept::Kept;
 use crate::reactor::types::protection::ClientContext;
+use crate::reactor::types::resend_source::Kept;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::requester::index_of;

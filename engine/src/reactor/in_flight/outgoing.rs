@@ -5,9 +5,9 @@ use crate::fabric::Revoked;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::{CallSpec, Resend};
 use crate::reactor::types::encoded_stream::EncodedStream;
-use crate::reactor::types::kept::{Kept, Terms};
 #[cfg(feature = "gss")]
 use crate::reactor::types::protection::protected_reply_bytes;
+use crate::reactor::types::resend_source::{Kept, Terms};
 use spinrpc_proto::chunking::Encoded;
 use spinrpc_proto::limits::ITEMS_MAX;
 use std::mem::take;

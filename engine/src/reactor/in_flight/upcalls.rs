@@ -5,7 +5,7 @@ use crate::mem::Buf;
 #[cfg(feature = "gss")]
 use crate::reactor::in_flight::gss_jobs::Finished;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::types::calls::{
     Admitted, CallEnd, CallOutcome, Progress, ReplyFrame, SlotToken,
 };
@@ -36,7 +36,7 @@ pub(crate) enum CoreEvent<'a> {
     Opened(&'a mut Option<Finished>),
     /// The latencies of calls are to be measured from now on, or no longer.
     Measure(bool),
-    /// From now on no call is executed, and arriving calls are not answered: `leave_call` leaves them.
+    /// From now on no call is executed, and arriving calls are not answered: `abandon_call` leaves them.
     Leave,
     /// A call ended without a reply.
     CallFailed(ConnId, SlotToken, CallEnd),
@@ -80,7 +80,7 @@ pub(crate) trait Upcalls {
         arguments: &[u8],
     ) -> CallOutcome;
     /// A call without chunks arrived: its RPC message.
-    fn on_short_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome;
+    fn on_inline_call(&mut self, serving: &Serving<'_>, stream: &[u8]) -> CallOutcome;
     /// A plain reply arrived: its results. Returns `false`, and does nothing, if the reply has to go through
     /// [`Upcalls::on_reply`].
     fn on_plain_reply(&mut self, conn: ConnId, token: u64, results: &[u8]) -> bool;

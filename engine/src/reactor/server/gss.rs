@@ -7,7 +7,7 @@ use crate::reactor::in_flight::deferred::DeferredReply;
 use crate::reactor::in_flight::gss_jobs::{Awaited, Body, Purpose};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_ids::ReadOwner;
-use crate::reactor::in_flight::server_call::Serving;
+use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget};
@@ -28,7 +28,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reactor) enum UnfetchedCall {
     /// It is not under RPCSEC_GSS, as far as that is known.
-    ProtectError,
+    Unprotected,
     /// It is, and its RPC header is in its message: its verifier is checked, and the answer has one.
     Verifiable,
     /// Its RPC header is among what was not fetched, on a connection with calls under RPCSEC_GSS: an RPC reply without a
@@ -186,15 +186,15 @@ impl Reactor {
     /// How a call whose Read chunks find no memory is to be answered.
     #[cold]
     pub(in crate::reactor) fn starved(&mut self, conn: ConnId, slot: SlotId) -> UnfetchedCall {
-        let Some(c) = self.conn(conn) else { return UnfetchedCall::ProtectError };
-        let Some(message) = c.serves.message(slot) else { return UnfetchedCall::ProtectError };
+        let Some(c) = self.conn(conn) else { return UnfetchedCall::Unprotected };
+        let Some(message) = c.serves.message(slot) else { return UnfetchedCall::Unprotected };
         let proto = c.lane.proto();
         match HeaderView::new_checked(message.bytes(), proto.limits()) {
             Ok(view) if view.message_type() == MessageType::Nomsg && c.is_secured() => {
                 UnfetchedCall::Hidden
             }
             Ok(view) if is_under_gss(view.payload()) => UnfetchedCall::Verifiable,
-            _ => UnfetchedCall::ProtectError,
+            _ => UnfetchedCall::Unprotected,
         }
     }
 

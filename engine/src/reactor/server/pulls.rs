@@ -42,7 +42,7 @@ impl Reactor {
     fn refuse_starved(&mut self, conn: ConnId, slot: SlotId) {
         #[cfg(feature = "gss")]
         match self.starved(conn, slot) {
-            UnfetchedCall::ProtectError => {}
+            UnfetchedCall::Unprotected => {}
             UnfetchedCall::Verifiable => {
                 if let Some(c) = self.conn(conn) {
                     c.serves.set_starved(slot, true);
@@ -55,8 +55,8 @@ impl Reactor {
     }
 
     /// The Read chunks of this call can never be fetched: ERR_CHUNK. RDMA Reads posted earlier complete first, so
-    /// that the memory of the call is no longer in use. A deferred call is refused when its turn comes, so that the
-    /// list of deferred calls never names a free slot.
+    /// that the memory of the call is no longer in use. A postponed call is refused when its turn comes, so that the
+    /// queue never names a free slot.
     #[cold]
     fn refuse_pull(&mut self, conn: ConnId, slot: SlotId) {
         let call = ReadOwner::Call(slot);
@@ -78,7 +78,7 @@ impl Reactor {
 }
 
 impl Reactor {
-    /// Continues with a deferred call. Returns it if it has everything it waited for.
+    /// Continues with a postponed call. Returns it if it has everything it waited for.
     pub(in crate::reactor) fn resume_call(
         &mut self,
         conn: ConnId,

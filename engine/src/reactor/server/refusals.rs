@@ -29,7 +29,7 @@ impl RpcRefusal {
 }
 
 impl Reactor {
-    /// Answers with RDMA_ERROR. Without a free buffer the answer is deferred, because a requester waits for it as for
+    /// Answers with RDMA_ERROR. Without a free buffer the answer is postponed, because a requester waits for it as for
     /// a reply.
     pub(in crate::reactor) fn emit_error(
         &mut self,
@@ -65,7 +65,7 @@ impl Reactor {
         }
     }
 
-    /// Answers a call that has no slot, or no longer has one, without results. Deferred like an RDMA_ERROR.
+    /// Answers a call that has no slot, or no longer has one, without results. Postponed like an RDMA_ERROR.
     pub(in crate::reactor) fn emit_refusal(
         &mut self,
         conn: ConnId,

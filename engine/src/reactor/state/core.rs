@@ -1,8 +1,8 @@
 //! A core's state: everything that one thread owns, and the steps that all parts of it share.
 
-mod ended;
+mod ended_calls;
 mod latency;
-mod shares;
+mod memory_shares;
 mod time;
 
 use crate::config::Config;
@@ -11,6 +11,7 @@ use crate::mem::{Buf, Bulk, BulkPool};
 use crate::reactor::in_flight::box_pool::BoxPool;
 use crate::reactor::in_flight::deadlines::{Overdue, Waiting};
 use crate::reactor::in_flight::deferred::{Caller, DeferredReply};
+use crate::reactor::in_flight::detached_clients::DetachedClients;
 use crate::reactor::in_flight::drain::{DrainRequest, Leaving};
 #[cfg(feature = "gss")]
 use crate::reactor::in_flight::gss_jobs::{Body, GssWork};
@@ -18,12 +19,11 @@ use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::in_flight::origins::Origins;
 use crate::reactor::in_flight::panic_log::LogLimit;
 use crate::reactor::in_flight::read_ids::ReadOwner;
-use crate::reactor::in_flight::reconnecting::DetachedClients;
 use crate::reactor::in_flight::roles::Roles;
 use crate::reactor::in_flight::stalls::StallTimer;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
-use crate::reactor::state::core_buffers::CoreFastPath;
+use crate::reactor::state::core_fast_path::CoreFastPath;
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::latency::CallTimer;
@@ -78,8 +78,8 @@ pub(crate) struct Core {
     /// Messages and answers that wait for memory or room, and are tried again in whole turns.
     waiting: VecDeque<(ConnId, Waiting)>,
     /// Calls that have ended without an answer, in the order in which the application is told.
-    ended: ended::EndedCalls,
-    interrupted: DetachedClients,
+    ended: ended_calls::EndedCalls,
+    detached_clients: DetachedClients,
     panic_log: LogLimit,
     /// Replies of deferred calls. Those of calls whose answers have not arrived by mail are out; each has its place there.
     deferred: BoxPool<DeferredReply>,
@@ -323,7 +323,7 @@ impl Core {
             stalls: StallTimer::new(clock.from_duration(config.stall_timeout())),
             waiting: VecDeque::with_capacity(config.slots_per_conn()),
             ended: VecDeque::with_capacity(config.slots_per_conn()),
-            interrupted: DetachedClients::default(),
+            detached_clients: DetachedClients::default(),
             panic_log: LogLimit::default(),
             stats: StatsSnapshot::default(),
             next_deadline: Instant(u64::MAX),
@@ -387,8 +387,8 @@ impl Core {
         self.panic_log.count(now_ns)
     }
 
-    pub(in crate::reactor) fn interrupted(&mut self) -> &mut DetachedClients {
-        &mut self.interrupted
+    pub(in crate::reactor) fn detached_clients(&mut self) -> &mut DetachedClients {
+        &mut self.detached_clients
     }
 
     #[cfg(feature = "gss")]
@@ -418,7 +418,7 @@ impl Reactor {
         self.waiting.len()
     }
 
-    /// Defers a message, which is retried in whole turns. It is in the queue at most once.
+    /// Postpones a message, which is retried in whole turns. It is in the queue at most once.
     pub(in crate::reactor) fn put_off(&mut self, conn: ConnId, what: ReadOwner) {
         let wait = self.conn(conn).and_then(|c| c.wait_of(what));
         if wait.is_some_and(|wait| !wait.set_queued(true)) {
@@ -426,7 +426,7 @@ impl Reactor {
         }
     }
 
-    /// Defers an answer. A peer that is owed as many answers as it has credits has exceeded them, and gets none.
+    /// Postpones an answer. A peer that is owed as many answers as it has credits has exceeded them, and gets none.
     #[cold]
     pub(in crate::reactor) fn owe(&mut self, conn: ConnId, answer: Waiting) {
         let Some(c) = self.conn(conn) else { return };

@@ -4,7 +4,7 @@ pub(crate) mod conn_fast_path;
 pub(crate) mod conn_table;
 pub(crate) mod connection;
 pub(crate) mod core;
-pub(crate) mod core_buffers;
+pub(crate) mod core_fast_path;
 mod observe;
 pub(crate) mod rfc5666;
 pub(crate) mod serve_table;

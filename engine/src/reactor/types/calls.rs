@@ -4,7 +4,7 @@
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 #[cfg(feature = "gss")]
-use crate::reactor::types::kept::Kept;
+use crate::reactor::types::resend_source::Kept;
 use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::events::{CallFailure, DeliveredReply, SlotId};
@@ -425,7 +425,7 @@ pub(crate) enum CallEnd {
     Down(DownCause),
     /// The connection went down, and the call was never sent.
     NotExecuted(DownCause),
-    /// The same of a call that was denied because its context had gone, and waited for another one.
+    /// The connection went down while the call waited for another context, as its own was denied.
     Denied(DownCause),
 }
 

@@ -9,7 +9,6 @@ pub(crate) mod encoded_stream;
 pub(crate) mod fast_path_flags;
 pub(crate) mod header_bytes;
 pub(crate) mod idle;
-pub(crate) mod kept;
 pub(crate) mod latency;
 pub(crate) mod memory;
 pub(crate) mod negotiate;
@@ -17,5 +16,6 @@ pub(crate) mod peer_id;
 #[cfg(feature = "gss")]
 pub(crate) mod protection;
 pub(crate) mod reply_plan;
+pub(crate) mod resend_source;
 pub(crate) mod rfc5666;
 pub(crate) mod stats;

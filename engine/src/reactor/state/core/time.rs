@@ -1,7 +1,7 @@
 //! The time of a core: its clock, the time of the turn, the earliest deadline, and when statistics are published.
 
 use super::Core;
-use crate::reactor::state::core_buffers::LaneCounts;
+use crate::reactor::state::core_fast_path::LaneCounts;
 use crate::sys::clock::Ticks;
 use spinrpc_proto::ids::Instant;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Core {
 
     /// Notes the deadlines that are of no connection.
     pub(in crate::reactor) fn note_other_deadlines(&mut self, pause_ends: Instant) {
-        self.wake_by(self.interrupted.next_deadline(pause_ends));
+        self.wake_by(self.detached_clients.next_deadline(pause_ends));
         self.wake_by(self.stalls.next());
     }
 

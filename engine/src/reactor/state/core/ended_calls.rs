@@ -80,12 +80,12 @@ impl Reactor {
         conn: ConnId,
         act: impl FnOnce(&mut ConnRequester, GiveUp<'_>) -> R,
     ) -> Option<R> {
-        let Core { ended, interrupted, .. } = &mut self.core;
+        let Core { ended, detached_clients, .. } = &mut self.core;
         if let Some(c) = self.conns.find(conn) {
             let calls = &mut c.calls;
             return Some(act(&mut c.lane.proto().requester, GiveUp { conn, calls, ended }));
         }
-        let (_, requester, calls) = interrupted.all().find(|(lost, ..)| *lost == conn)?;
+        let (_, requester, calls) = detached_clients.all().find(|(lost, ..)| *lost == conn)?;
         Some(act(requester, GiveUp { conn, calls, ended }))
     }
 
@@ -101,7 +101,7 @@ impl Reactor {
             requester.on_time(now, |failed| ended.add(failed));
             core.wake_by(requester.next_deadline());
         }
-        for (conn, requester, calls) in core.interrupted.all() {
+        for (conn, requester, calls) in core.detached_clients.all() {
             let mut ended = GiveUp { conn, calls, ended: &mut core.ended };
             requester.on_time(now, |failed| ended.add(failed));
         }

@@ -23,8 +23,8 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::ReplyBuffers;
 use crate::reactor::types::calls::{Backpressure, CallEnd, SlotToken};
 use crate::reactor::types::header_bytes::no_block;
-use crate::reactor::types::kept::Kept;
 use crate::reactor::types::memory::longest_block_bytes;
+use crate::reactor::types::resend_source::Kept;
 use crate::sys::journal::event;
 #[cfg(feature = "gss")]
 use spinrpc_proto::events::CallFailure;
@@ -59,7 +59,7 @@ impl CoreCell {
     #[cold]
     pub(in crate::reactor) fn end_given_up_clients(&self, up: &mut impl Upcalls) {
         loop {
-            let gone = self.reactor().interrupted().take_given_up();
+            let gone = self.reactor().detached_clients().take_given_up();
             let Some(mut client) = gone else { return };
             let lost = client.lost();
             client.end_calls(|call, end| up.on_event(CoreEvent::CallFailed(lost, call, end)));
@@ -72,11 +72,11 @@ impl CoreCell {
     pub(in crate::reactor) fn attend_interrupted(&self, up: &mut impl Upcalls) {
         self.end_given_up_clients(up);
         let now = Instant(self.reactor().turn_time().0);
-        let is_due = self.reactor().interrupted().take_alarm(now);
+        let is_due = self.reactor().detached_clients().take_alarm(now);
         if is_due {
             up.on_event(CoreEvent::Alarm);
         }
-        let resending = self.reactor().interrupted().resending().clone();
+        let resending = self.reactor().detached_clients().resending().clone();
         for conn in resending {
             if self.resend_held(conn) {
                 up.on_event(CoreEvent::Resent(conn));
@@ -111,13 +111,13 @@ impl Reactor {
             is_held
         });
         self.wake_by(requester.next_deadline());
-        self.interrupted().push((lost, cause.clone()), server, (requester, gone.calls));
+        self.detached_clients().push((lost, cause.clone()), server, (requester, gone.calls));
         ended
     }
 
     /// Moves the client that lost a connection to this one.
     pub(in crate::reactor) fn take_over(&mut self, lost: ConnId, conn: ConnId) {
-        let Some(mut client) = self.interrupted().take(lost) else { return };
+        let Some(mut client) = self.detached_clients().take(lost) else { return };
         let Some(c) = self.conn(conn) else { return };
         let server = c.negotiated.peer();
         let remembers = client.move_to(server, (&mut c.lane.proto().requester, &mut c.calls));
@@ -141,7 +141,7 @@ impl Reactor {
 
     /// The core ends: no client gets another connection.
     pub(in crate::reactor) fn give_up_all(&mut self) {
-        if self.interrupted().give_up_all() {
+        if self.detached_clients().give_up_all() {
             self.wake_by(Instant(0));
         }
     }
@@ -154,7 +154,7 @@ impl Reactor {
             match self.send_waiting(conn, slot) {
                 Ok(()) => self.stats().calls_resent += 1,
                 Err(refused) if may_pass(&refused) => {
-                    self.interrupted().begin_resending(conn);
+                    self.detached_clients().begin_resending(conn);
                     let pause_ends = self.pause_ends();
                     self.wake_by(pause_ends);
                     return false;
@@ -167,7 +167,7 @@ impl Reactor {
                 }
             }
         }
-        self.interrupted().end_resending(conn);
+        self.detached_clients().end_resending(conn);
         true
     }
 

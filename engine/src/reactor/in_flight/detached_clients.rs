@@ -57,7 +57,7 @@ impl DetachedClient {
 pub(crate) struct DetachedClients {
     /// Time at which the api has to look after its clients.
     alarm: Option<Instant>,
-    suspended: Vec<DetachedClient>,
+    clients: Vec<DetachedClient>,
     /// Connections whose held calls are being sent again.
     resending: Vec<ConnId>,
 }
@@ -83,7 +83,7 @@ impl DetachedClients {
             true => Instant(0),
             false => client.requester.next_deadline(),
         };
-        let earliest = self.suspended.iter().map(of).chain(self.alarm).min();
+        let earliest = self.clients.iter().map(of).chain(self.alarm).min();
         let earliest = earliest.unwrap_or(Instant(u64::MAX));
         if self.resending.is_empty() { earliest } else { earliest.min(pause_ends) }
     }
@@ -97,7 +97,7 @@ impl DetachedClients {
         calls.note_loss(&cause);
         self.end_resending(lost);
         let is_given_up = false;
-        self.suspended.push(DetachedClient { lost, requester, calls, server, cause, is_given_up });
+        self.clients.push(DetachedClient { lost, requester, calls, server, cause, is_given_up });
     }
 
     /// The client that lost this connection.
@@ -113,20 +113,20 @@ impl DetachedClients {
         &mut self,
         is_meant: impl FnMut(&DetachedClient) -> bool,
     ) -> Option<DetachedClient> {
-        let index = self.suspended.iter().position(is_meant)?;
-        Some(self.suspended.swap_remove(index))
+        let index = self.clients.iter().position(is_meant)?;
+        Some(self.clients.swap_remove(index))
     }
 
     /// Gives the client up that lost this connection; returns true if there is one.
     pub(in crate::reactor) fn give_up(&mut self, lost: ConnId, cause: DownCause) -> bool {
-        let mut clients = self.suspended.iter_mut();
+        let mut clients = self.clients.iter_mut();
         clients.find(|client| client.lost == lost).map(|client| client.give_up(cause)).is_some()
     }
 
     /// Gives all clients up; returns true if there are any.
     pub(in crate::reactor) fn give_up_all(&mut self) -> bool {
-        self.suspended.iter_mut().for_each(|client| client.give_up(DownCause::Local));
-        !self.suspended.is_empty()
+        self.clients.iter_mut().for_each(|client| client.give_up(DownCause::Local));
+        !self.clients.is_empty()
     }
 
     pub(in crate::reactor) fn begin_resending(&mut self, conn: ConnId) {
@@ -143,7 +143,7 @@ impl DetachedClients {
     pub(in crate::reactor) fn all(
         &mut self,
     ) -> impl Iterator<Item = (ConnId, &mut ConnRequester, &mut CallTable)> {
-        self.suspended
+        self.clients
             .iter_mut()
             .map(|client| (client.lost, &mut client.requester, &mut client.calls))
     }
