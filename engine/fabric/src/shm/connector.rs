@@ -47,7 +47,7 @@ impl ShmConnector {
     /// them (`RLIMIT_NOFILE`) is raised towards the hard one where it would not do for `conns_max`.
     ///
     /// # Errors
-    /// Rings of a size that they cannot have, or no thread or descriptors to be had.
+    /// Rings of a size that they cannot have, or too few threads or descriptors.
     pub fn new(config: ShmConfig) -> Result<Self, FabricError> {
         let attempt = Attempt { op: "start the shm fabric".into() };
         let layout = Layout::new(config.ring_slots);

@@ -354,10 +354,11 @@ fn loom_handoff_is_abandoned_expect_the_value_in_one_hand() {
     loom::model(|| {
         let handoff = Arc::new(Handoff::default());
         let giver = Arc::clone(&handoff);
-        let giver = thread::spawn(move || giver.give(Box::new(7)).is_err());
-        let taken = handoff.take().is_some() || handoff.abandon().is_some();
+        let giver = thread::spawn(move || giver.give(written(0)).is_err());
+        let taken = handoff.take().or_else(|| handoff.abandon());
+        assert!(taken.as_deref().is_none_or(Written::is_seen), "taken before it was written");
         let is_back = giver.join().unwrap();
-        assert_ne!(taken, is_back);
+        assert_ne!(taken.is_some(), is_back);
     });
 }
 
@@ -386,8 +387,7 @@ type Flags = [AtomicBool; 2];
 fn take_flag(queue: &BoxQueue<Written>, flags: &Flags) -> usize {
     queue.pop(2, |item| {
         let Item::Main(written) = item else { return };
-        // Relaxed: the queue alone has to order the memory that an item points to.
-        assert!(written.0.load(Ordering::Relaxed), "seen before it was written");
+        assert!(written.is_seen(), "taken before it was written");
         assert!(!flags[written.1].swap(true, Ordering::Relaxed), "taken twice");
     })
 }
@@ -395,10 +395,21 @@ fn take_flag(queue: &BoxQueue<Written>, flags: &Flags) -> usize {
 /// An item, and whether its producer has written it.
 struct Written(AtomicBool, usize);
 
-fn put_flag(queue: &BoxQueue<Written>, number: usize) {
+impl Written {
+    /// Relaxed: what hands the item on has to order its memory.
+    fn is_seen(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn written(number: usize) -> Box<Written> {
     let written = Box::new(Written(AtomicBool::new(false), number));
     written.0.store(true, Ordering::Relaxed);
-    let mut item = Item::Main(written);
+    written
+}
+
+fn put_flag(queue: &BoxQueue<Written>, number: usize) {
+    let mut item = Item::Main(written(number));
     while let Err(back) = queue.push(item) {
         item = back;
         thread::yield_now();
