@@ -254,7 +254,7 @@ fn an_attached_server_ends_with_its_standard_input() {
 #[test]
 fn the_whole_job_verifies_measures_and_judges() {
     let _cores = two_cores();
-    let short = ["--profile", "dev-vm", "--repeats", "1", "--duration", "600ms"];
+    let short = ["--profile", "dev-vm", "--repeats", "1", "--duration", "300ms"];
     let [table, _] = spinperf(&[&short[..], &["--goals"]].concat()).with(0);
     for part in [
         "limits of this machine",

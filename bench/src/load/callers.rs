@@ -1,7 +1,7 @@
 //! Calls from threads other than the core's, through a handle: each thread drives a closed loop of null calls, of its own
 //! depth.
 
-use super::driver::{Calls, Driver, Tally};
+use super::driver::{Calls, Driver, Recorders, Tally};
 use super::program::NULL;
 use super::schedule::Drive;
 use super::session::{Rank, Session};
@@ -23,19 +23,22 @@ impl Session<'_> {
         limits: &Limits,
         rank: Rank,
     ) -> Result<Tally, Failure> {
-        let (drive, workload) = (self.drive_at(limits, rank), *workload);
+        let workload = *workload;
+        let memory: Vec<_> =
+            (0..workload.threads).map(|_| Recorders::new(&workload)).collect::<Result<_, _>>()?;
+        let drive = self.drive_at(limits, rank);
         let cpu = self.beside.as_ref().map(|(_, free_cpu)| *free_cpu);
         let left = Arc::new(AtomicUsize::new(workload.threads));
-        let start = |_| {
+        let start = |memory| {
             let end = End { left: Arc::clone(&left), handle: handle.clone() };
             let run = move || {
                 let end = end;
                 cpu.map_or(Ok(()), pin)?;
-                drive_by(&end.handle, workload, &drive)
+                drive_by(&end.handle, workload, (&drive, memory))
             };
             spawn_helper("caller", run).map_err(|error| Failure::system("starting a thread", error))
         };
-        let threads: Vec<_> = (0..workload.threads).map(start).collect::<Result<_, _>>()?;
+        let threads: Vec<_> = memory.into_iter().map(start).collect::<Result<_, _>>()?;
         self.turn_until(|| left.load(Ordering::Acquire) == 0);
         let failed = |why| Failure::Measurement(format!("calling from other threads: {why}"));
         let ended = threads
@@ -46,11 +49,15 @@ impl Session<'_> {
     }
 }
 
-fn drive_by(handle: &ClientHandle, workload: Workload, drive: &Drive) -> Result<Tally, Failure> {
+fn drive_by(
+    handle: &ClientHandle,
+    workload: Workload,
+    (drive, memory): (&Drive, Recorders),
+) -> Result<Tally, Failure> {
     let driver = Driver::new(workload);
     let mut driver = driver.borrow_mut();
     driver.add(Calls::Thread(Caller::new(handle, workload.depth)?), None)?;
-    driver.start(drive)?;
+    driver.start(drive, memory)?;
     while !driver.turn() {
         if !driver.take_answer() {
             // For the other threads: all calls of this one are in flight.

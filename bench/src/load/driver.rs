@@ -95,6 +95,23 @@ impl Lane {
     }
 }
 
+/// Memory of a drive for its samples. It is made before the drive begins: several MiB, for whose pages a virtual machine may
+/// take tens of milliseconds.
+pub(super) struct Recorders {
+    /// One for each share of the workload.
+    calls: Vec<Recorder>,
+    /// Of an open loop.
+    service: Option<Recorder>,
+}
+
+impl Recorders {
+    pub(super) fn new(workload: &Workload) -> Result<Self, Failure> {
+        let calls = workload.shares().iter().map(|_| Recorder::new()).collect::<Result<_, _>>()?;
+        let service = workload.rate.map(|_| Recorder::new()).transpose()?;
+        Ok(Self { calls, service })
+    }
+}
+
 pub(super) struct Tally {
     /// The samples of each share of the workload; their number is the number of calls.
     pub(super) recorded: Vec<Recorded>,
@@ -175,7 +192,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn start(&mut self, drive: &Drive) -> Result<(), Failure> {
+    pub(super) fn start(&mut self, drive: &Drive, memory: Recorders) -> Result<(), Failure> {
         if self.in_flight > 0 {
             let still = "calls of the last drive are still in flight";
             return Err(Failure::Measurement(still.to_owned()));
@@ -186,7 +203,7 @@ impl Driver {
         };
         let drive = &Drive { measured, ..*drive };
         let shares = self.workload.shares();
-        self.recorders = shares.iter().map(|_| Recorder::new()).collect::<Result<_, _>>()?;
+        self.recorders = memory.calls;
         self.lost = vec![0; shares.len()];
         (self.last_reply, self.carried_in, self.turns) = (0, 0, 0);
         self.interrupt =
@@ -195,10 +212,9 @@ impl Driver {
         self.mixer = Mixer::new(&shares, seed);
         self.calls_left = drive.calls_max.unwrap_or(u64::MAX);
         let places = self.places();
-        self.open = match self.workload.rate {
-            Some(rate) => Some(Open::new(rate, self.workload.seed, drive, &self.clock, places)?),
-            None => None,
-        };
+        self.open = self.workload.rate.zip(memory.service).map(|(rate, service)| {
+            Open::new(rate, self.workload.seed, drive, &self.clock, (places, service))
+        });
         let late = self.clock.from_duration(LATE_MIN).max(drive.measured / LATE_SHARE);
         self.grace = drive.grace;
         self.schedule = Schedule::new(drive, if self.open.is_some() { late } else { 0 });

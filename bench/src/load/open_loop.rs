@@ -3,7 +3,6 @@
 use super::driver::Place;
 use super::schedule::{Drive, Pacer};
 use super::workload::Rate;
-use crate::failure::Failure;
 use crate::latency::{Recorded, Recorder};
 use spinrpc::sys::clock::Clock;
 use std::collections::VecDeque;
@@ -43,21 +42,21 @@ impl Open {
         seed: u64,
         drive: &Drive,
         clock: &Clock,
-        slots: impl Iterator<Item = Place>,
-    ) -> Result<Self, Failure> {
+        (slots, service): (impl Iterator<Item = Place>, Recorder),
+    ) -> Self {
         let per_tick = per_tick(rate, drive, clock);
         let whole = whole_calls(per_tick, drive);
         let planned = whole.min(drive.calls_max.unwrap_or(u64::MAX));
         let early_end = (planned as f64 / per_tick).ceil() as u64;
-        Ok(Self {
+        Self {
             pacer: Pacer::new(drive, per_tick, rate.arrivals, seed, planned),
             free: slots.collect(),
-            service: Recorder::new()?,
+            service,
             tally: OpenTally { planned, ..OpenTally::default() },
             taken: 0,
             early_end: (planned < whole).then_some(early_end),
             late_ticks: clock.from_duration(LATE_AFTER),
-        })
+        }
     }
 
     /// The requested time in ticks, rounded down to a whole number of calls.

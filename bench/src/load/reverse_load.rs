@@ -2,10 +2,11 @@
 //! 8167) over the connection that requested it.
 
 use super::control::{BackPlan, Figures};
-use super::driver::{Driver, LaneHandler};
+use super::driver::{Driver, LaneHandler, Recorders};
 use super::program::{PROGRAM, VERSION};
 use super::schedule::Drive;
 use super::workload::{Limits, Workload};
+use crate::failure::Failure;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
     AcceptStatus, Call, CallError, Client, ConnectionEvent, ConnectionId, Deferred, Reply,
@@ -74,6 +75,8 @@ impl Backs {
     /// Fails with the reason for rejecting the request.
     pub(super) fn start(&mut self, call: &Call<'_>, plan: &BackPlan) -> Result<(), String> {
         let back = self.back(call, plan.workload())?;
+        let failed = |failure: Failure| failure.to_string();
+        let memory = Recorders::new(&back.workload).map_err(failed)?;
         let clock = Clock::shared();
         back.end.borrow_mut().figures = None;
         let ticks = |ns| clock.from_duration(Duration::from_nanos(ns));
@@ -86,7 +89,7 @@ impl Backs {
             core: (0, 1),
             ..Drive::default()
         };
-        back.driver.borrow_mut().start(&drive).map_err(|failure| failure.to_string())?;
+        back.driver.borrow_mut().start(&drive, memory).map_err(failed)?;
         look(&back.driver, &back.end);
         Ok(())
     }

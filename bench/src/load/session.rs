@@ -2,7 +2,7 @@
 //! activity, and closes them.
 
 use super::control::{BackPlan, Calls, FIGURES_BYTES_MAX, Figures, Intent, Welcome};
-use super::driver::{Driver, LaneHandler, Tally};
+use super::driver::{Driver, LaneHandler, Recorders, Tally};
 use super::fleet::Party;
 use super::outcome::Driven;
 use super::program::{
@@ -202,7 +202,7 @@ impl<'a> Session<'a> {
         }
         let before = self.own_status();
         let tally = match &load.handle {
-            None => self.run_loop(&load.driver, limits, rank),
+            None => self.run_loop(load, limits, rank),
             Some(handle) => self.run_callers(handle, &load.workload, limits, rank),
         };
         let client = before.until(&self.own_status()).first().copied().unwrap_or_default();
@@ -213,14 +213,11 @@ impl<'a> Session<'a> {
         Ok(Driven { tally, client, reverse })
     }
 
-    fn run_loop(
-        &mut self,
-        driver: &RefCell<Driver>,
-        limits: &Limits,
-        rank: Rank,
-    ) -> Result<Tally, Failure> {
+    fn run_loop(&mut self, load: &Load, limits: &Limits, rank: Rank) -> Result<Tally, Failure> {
+        let Load { driver, workload, .. } = load;
+        let memory = Recorders::new(workload)?;
         let drive = self.drive_at(limits, rank);
-        driver.borrow_mut().start(&drive)?;
+        driver.borrow_mut().start(&drive, memory)?;
         self.turn_until(|| driver.borrow_mut().turn());
         driver.borrow_mut().finish()
     }
