@@ -194,7 +194,8 @@ pub trait Fabric: ShortMessages + 'static {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InFlight {
     /// Numbers of the Sends, Writes and Reads, in the order of posting, that hold memory of this side until the peer
-    /// lets them complete. `None` if there are none, or none whose completion is reported.
+    /// lets them complete; if there are none, those of revoked keys that do so, counted from another number. `None` if there are none,
+    /// or none whose completion is reported.
     pub numbers: Option<Range<u64>>,
     /// A posted request is still at this end, for lack of room at the peer or in the device: [`Fabric::close`] would
     /// take it back. A request that has left arrives before the end.

@@ -192,9 +192,12 @@ impl Dialing<'_> {
                 }
                 Parsed::Need(needed) => {
                     socket.set_read_timeout(Some(self.left()?))?;
-                    match socket.read(&mut bytes[length..needed])? {
-                        0 => return Err(DialError::Closed),
-                        count => length += count,
+                    match socket.read(&mut bytes[length..needed]) {
+                        Ok(0) => return Err(DialError::Closed),
+                        Ok(count) => length += count,
+                        // With a timeout, a signal ends it whatever its handler is set to (signal(7)).
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) => return Err(error.into()),
                     }
                 }
             }

@@ -119,7 +119,9 @@ impl QueuePair {
             // A socket that is broken already says so when it is read.
             let _ = self.link.socket.shutdown(Shutdown::Write);
         }
-        let is_over = draining.is_over(Instant::now()) && !self.input.has_more;
+        let now = Instant::now();
+        // A peer that never stops sending does not keep the connection either.
+        let is_over = now >= draining.until || (draining.is_over(now) && !self.input.has_more);
         let cause = draining.cause.clone();
         if !is_over || out.room() == 0 || self.has_to_give_back() {
             return false;

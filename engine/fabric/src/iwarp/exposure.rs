@@ -5,6 +5,7 @@ use super::super::{Access, ExposeError, RemoteSlice};
 use super::wire::{Fault, Readable};
 use crate::mem::{KeyGenerator, Lease, RegionId};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Exposures of one connection; holds the leases.
 #[derive(Debug)]
@@ -16,7 +17,12 @@ pub(super) struct Exposures {
     free: Vec<u32>,
     /// Keys whose end took time, to be told.
     pub(super) revoked: VecDeque<u32>,
+    /// From the number of those whose end has taken time to that of those whose end takes or took it.
+    dying: Range<u64>,
 }
+
+/// Keys are counted apart from requests.
+const DYING_FROM: u64 = 1 << 63;
 
 #[derive(Debug, Default)]
 struct Place {
@@ -77,7 +83,14 @@ impl Exposures {
     pub(super) fn new(keys: KeyGenerator, places: usize, regions: Box<[RegionId]>) -> Self {
         let held = (0..places).map(|_| Place::default()).collect();
         let free = (0..places as u32).rev().collect();
-        Self { regions, keys, held, free, revoked: VecDeque::with_capacity(places) }
+        Self {
+            regions,
+            keys,
+            held,
+            free,
+            revoked: VecDeque::with_capacity(places),
+            dying: DYING_FROM..DYING_FROM,
+        }
     }
 
     /// Lets the peer reach the leased bytes; offsets count from the first of them.
@@ -105,6 +118,7 @@ impl Exposures {
         }
         if place.queued > 0 {
             place.ending = Some(Ending::Revoked);
+            self.dying.end += 1;
             return Killed::Later;
         }
         place.exposure = None;
@@ -169,8 +183,16 @@ impl Exposures {
             && let Some(exposure) = place.exposure.take()
         {
             self.free.push(index);
-            self.revoked.extend((ending == Ending::Revoked).then_some(exposure.handle));
+            if ending == Ending::Revoked {
+                self.dying.start += 1;
+                self.revoked.push_back(exposure.handle);
+            }
         }
+    }
+
+    /// Numbers of the revoked keys that are held until the peer takes what is queued of them.
+    pub(super) fn dying(&self) -> Option<Range<u64>> {
+        (!self.dying.is_empty()).then(|| self.dying.clone())
     }
 
     /// The place of a key that is alive, has the right and covers the bytes, and the offset of the bytes in its memory.
@@ -237,8 +259,10 @@ mod tests {
         assert_eq!(exposures.bytes(place, at + 30, 2), [7; 2]);
         exposures.left(place);
         assert!(bulk.is_leased() && exposures.revoked.is_empty());
+        assert_eq!(exposures.dying(), Some(DYING_FROM..DYING_FROM + 1));
         exposures.left(place);
         assert!(!bulk.is_leased());
+        assert_eq!(exposures.dying(), None);
         assert_eq!(exposures.revoked, [slice.handle]);
     }
 

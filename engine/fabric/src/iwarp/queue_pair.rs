@@ -218,7 +218,7 @@ impl QueuePair {
         let oldest = [waiting, read, held].into_iter().flatten().min();
         let is_sending = !self.stream.is_empty() || !self.sender.is_free();
         InFlight {
-            numbers: oldest.map(|oldest| oldest..self.posted),
+            numbers: oldest.map(|oldest| oldest..self.posted).or_else(|| self.exposures.dying()),
             // What is sent before the first request is none.
             is_unsent: !self.waiting.is_empty() || (is_sending && self.posted > 0),
         }
@@ -270,7 +270,7 @@ impl QueuePair {
             || !self.exposures.revoked.is_empty()
             || self.timer().is_some_and(|at| at <= now)
             || match &self.phase {
-                Phase::Live => has_input && self.input.ended.is_none(),
+                Phase::Live => self.input.has_more || (has_input && self.input.ended.is_none()),
                 Phase::Draining(draining) => {
                     (has_input && !draining.is_silent)
                         || self.has_to_give_back()
@@ -296,7 +296,8 @@ impl QueuePair {
     pub(super) fn poll(&mut self, out: &mut Completions, budget: &mut Budget) -> bool {
         if self.is_live() {
             self.take_arrivals(out, budget);
-            if let Some(now) = self.timer().map(|_| Instant::now()) {
+            let now = self.timer().filter(|_| self.is_live()).map(|_| Instant::now());
+            if let Some(now) = now {
                 self.on_timer(now);
             }
         }

@@ -1,6 +1,7 @@
 //! Turns: the work of one is limited, a full socket costs none, and a core sleeps when there is nothing to do.
 
 use super::super::budget::Budget;
+use super::super::ending::Phase;
 use super::super::link::Link;
 use super::super::queue_pair::QueuePair;
 use super::super::socket::prepare;
@@ -109,6 +110,46 @@ fn a_turn_acts_on_a_limited_number_of_fpdus_also_of_one_that_ends() {
         }
         assert!(turns > 4);
     }
+}
+
+/// Close a connection whose peer goes on to send more than a turn acts on. Expect its end when the time is over, nevertheless.
+#[test]
+fn a_peer_that_never_stops_sending_does_not_keep_a_closed_connection() {
+    let (mut pair, far) = pair();
+    let mut peer = RawPeer::new(far, &pair.link.agreed, false);
+    let fpdu = peer.frame(EMPTY_WRITE, &[]);
+    pair.close();
+    let Phase::Draining(draining) = &mut pair.phase else { panic!("it is not ending") };
+    draining.until = Instant::now();
+    std::io::Write::write_all(&mut peer.socket, &fpdu.repeat(2000)).unwrap();
+    while pair.ring.len() < 2000 * fpdu.len() {
+        pair.fill();
+    }
+    let mut out = Completions::with_limit(16);
+    assert!(pair.poll(&mut out, &mut Budget::of_a_turn()));
+    assert!(pair.ring.len() > 0, "it has not read all");
+}
+
+/// Have more FPDUs in the ring than a turn acts on, and the peer gone. Expect the core to go on before it sleeps.
+#[test]
+fn what_a_peer_has_sent_before_it_closed_is_acted_on_without_a_sleep() {
+    let (mut pair, far) = pair();
+    let mut peer = RawPeer::new(far, &pair.link.agreed, false);
+    let fpdu = peer.frame(EMPTY_WRITE, &[]);
+    std::io::Write::write_all(&mut peer.socket, &fpdu.repeat(2000)).unwrap();
+    while pair.ring.len() < 2000 * fpdu.len() {
+        pair.fill();
+    }
+    drop(peer);
+    pair.on_event(EventFlags::IN | EventFlags::RDHUP);
+    let mut out = Completions::with_limit(16);
+    let mut turns = 0;
+    while pair.is_live() {
+        assert!(pair.is_runnable(Instant::now()));
+        pair.poll(&mut out, &mut Budget::of_a_turn());
+        turns += 1;
+    }
+    assert!(turns > 3 && pair.ring.len() == 0);
 }
 
 /// Flood the first of several connections. Expect the message of the last one before the end of the flood.

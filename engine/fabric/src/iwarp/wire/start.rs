@@ -340,7 +340,7 @@ impl Local {
         if self.peer_to_peer && rtr.is_none() {
             return Err(ReplyError::NoMatchingRtr);
         }
-        Ok(Agreed { crc, ird: ird.min(peer.ord), ord, rtr })
+        Ok(Agreed { crc, ird: ird.min(tolerated(peer.ord)), ord, rtr })
     }
 
     /// CRCs are used if either frame asks for them (RFC 5044 section 7.1.1).
@@ -354,8 +354,8 @@ impl Local {
     }
 }
 
-/// Reads to serve a peer that was told this IRD: Linux's siw makes its queues of Reads as long as the next power of two, and
-/// uses all of them.
+/// Reads to serve a peer that was told this IRD, or that has said this ORD: Linux's siw makes its queues of Reads as long as the
+/// next power of two, and uses all of them.
 const fn tolerated(ird: u16) -> u16 {
     let ird = if ird < READS_MASK { ird } else { READS_MASK };
     if ird == 0 { 0 } else { ird.next_power_of_two() }

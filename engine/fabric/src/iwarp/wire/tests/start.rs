@@ -169,7 +169,7 @@ fn reads_of_a_peer_that_rounds_up_are_served() {
     };
     assert_eq!(
         [9, 16, 17].map(conclude),
-        [Ok((9, 10)), Ok((16, 10)), Err(ReplyError::InsufficientIrd)]
+        [Ok((16, 10)), Ok((16, 10)), Err(ReplyError::InsufficientIrd)]
     );
     let mut bytes = request_of_siw();
     (bytes[21], bytes[23]) = (9, 12);
