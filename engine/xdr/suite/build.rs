@@ -5,8 +5,8 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
 
-const DESCRIPTIONS: [&str; 8] =
-    ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store", "unusual"];
+const DESCRIPTIONS: [&str; 9] =
+    ["hello", "language", "mount", "nfs4", "nfs41", "nfs_prot", "nlm_prot", "store", "unusual"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     Generator::new().build("x/example.x")?;

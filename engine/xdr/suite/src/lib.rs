@@ -25,6 +25,11 @@ pub mod nfs4 {
     include!(concat!(env!("OUT_DIR"), "/nfs4.rs"));
 }
 
+/// A part of NFS version 4.1: sessions, delegations and their callbacks.
+pub mod nfs41 {
+    include!(concat!(env!("OUT_DIR"), "/nfs41.rs"));
+}
+
 /// NFS version 3.
 pub mod nfs_prot {
     include!(concat!(env!("OUT_DIR"), "/nfs_prot.rs"));

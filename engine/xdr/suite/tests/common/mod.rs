@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use values::{Entropy, Values};
 
 /// The names of all descriptions.
-pub const DESCRIPTIONS: [&str; 8] =
-    ["hello", "language", "mount", "nfs4", "nfs_prot", "nlm_prot", "store", "unusual"];
+pub const DESCRIPTIONS: [&str; 9] =
+    ["hello", "language", "mount", "nfs4", "nfs41", "nfs_prot", "nlm_prot", "store", "unusual"];
 
 /// The file of a description.
 pub fn path(description: &str) -> PathBuf {
