@@ -111,7 +111,8 @@ rpcbind_up() {
 }
 
 # nfsd_up: the kernel's NFS server, on RDMA port 20049 of every device and TCP port 2049.
-# Exports the tmpfs /run/export, which is the root for version 4.
+# Exports the tmpfs /run/export, which is the root for version 4. NFSD_LEASE, in seconds, is for tests of delegations: there is no
+# version 3 then, whose locks have a grace period of their own (50 s), in which the server delegates nothing.
 nfsd_up() {
     modules rpcrdma nfsd
     mkdir -p /run/export /var/lib/nfs
@@ -126,7 +127,8 @@ nfsd_up() {
     rpcbind_up -w
     exportfs -ar
     rpc.mountd -p 20048
-    rpc.nfsd --rdma=20049 4
+    [ -z "${NFSD_LEASE-}" ] || echo "$NFSD_LEASE" >/proc/fs/nfsd/nfsv4leasetime
+    rpc.nfsd --rdma=20049 ${NFSD_LEASE:+--no-nfs-version=3} 4
     grace_end
 }
 
