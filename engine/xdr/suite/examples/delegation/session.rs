@@ -8,7 +8,7 @@ use spinrpc::{
 use spinrpc_xdr::{Array, Decode, Decoder, Opaque, rpc, to_bytes};
 use spinrpc_xdr_suite::nfs41::nfs_v4::{self, Nfsproc4Compound};
 use spinrpc_xdr_suite::nfs41::{
-    self, AuthsysParms, CallbackSecParms4, ChannelAttrs4, ClientOwner4, Clientid4, Close4args,
+    self, CallbackSecParms4, CbAuthsysParms, ChannelAttrs4, ClientOwner4, Clientid4, Close4args,
     Compound4args, Compound4res, CreateSession4args, CreateSession4res, Delegreturn4args,
     DestroyClientid4args, DestroySession4args, ExchangeId4args, ExchangeId4res, Getfh4res,
     NfsArgop4, NfsResop4, Nfsstat4, Open4args, Open4res, OpenClaim4, OpenDelegation4, OpenOwner4,
@@ -146,7 +146,7 @@ impl Session {
             ..ChannelAttrs4::default()
         };
         let flag = nfs41::CREATE_SESSION4_FLAG_CONN_BACK_CHAN * u32::from(takes_recalls);
-        let security = [CallbackSecParms4::CbAuthSys(AuthsysParms::default())];
+        let security = [CallbackSecParms4::CbAuthSys(CbAuthsysParms::default())];
         let create = NfsArgop4::OpCreateSession(CreateSession4args {
             csa_clientid: self.id,
             csa_sequence: number,
