@@ -2,7 +2,7 @@
 
 use spinrpc::sync::lock;
 use spinrpc::{Bulk, CoreContext, Progress};
-use spinrpc_nfs::protocol::{Fattr3, Fsstat3resok};
+use spinrpc_nfs::protocol::{Fattr3, Fsstat3resok, Sattr3, WccData};
 use spinrpc_nfs::server::exports::Caller;
 use spinrpc_nfs::server::file_system::{
     Abilities, Change, DataPath, Done, FileKey, FileSystem, Found, ListFrom, Listed, NewFile,
@@ -20,6 +20,8 @@ pub(crate) struct Gate {
     pub(crate) losses_in_flight: AtomicU64,
     /// The next call through the gate panics.
     pub(crate) is_trap: AtomicBool,
+    /// The next LOOKUP is followed at once by the creation of a directory with its name.
+    pub(crate) is_overtaken: AtomicBool,
     cores: Mutex<Vec<CoreContext>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -124,7 +126,12 @@ impl FileSystem for Gated {
     }
 
     fn lookup(&self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
-        self.inner.lookup(caller, at)
+        let found = self.inner.lookup(caller, at);
+        if self.gate.is_overtaken.swap(false, Ordering::Relaxed) {
+            let (new, wcc) = (Sattr3::default(), &mut WccData::default());
+            self.inner.make(Change { caller, wcc }, at, NewFile::Directory(&new)).unwrap();
+        }
+        found
     }
 
     fn read_link(&self, link: &FileKey) -> Outcome<Vec<u8>> {

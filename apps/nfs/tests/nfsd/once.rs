@@ -181,6 +181,19 @@ fn a_call_that_waits_for_a_thread_when_the_exports_change_expect_jukebox() {
     assert_eq!(status(second.try_mkdir(&host.root(), "again")), nfsstat3::NFS3ERR_ROFS);
 }
 
+/// With the attributes from after it, the client would take the name for missing as long as the directory stays the same.
+#[test]
+fn a_name_made_behind_a_lookup_in_vain_expect_the_directory_as_it_was_before() {
+    let (host, gate, session, _) = opened();
+    let before = session.getattr(&host.root()).unwrap();
+    gate.is_overtaken.store(true, Ordering::Relaxed);
+    let missed = session.lookup(&host.root(), "name");
+    let Err((nfsstat3::NFS3ERR_NOENT, directory)) = missed else { panic!("{missed:?}") };
+    let directory = some(directory);
+    assert_eq!((directory.nlink, directory.mtime), (before.nlink, before.mtime));
+    assert!(session.lookup(&host.root(), "name").is_ok());
+}
+
 type Status = std::rc::Rc<std::cell::RefCell<Option<Result<nfsstat3, spinrpc::CallError>>>>;
 
 pub(crate) fn start_mkdir(host: &Host, session: &Session, name: &str) -> Status {

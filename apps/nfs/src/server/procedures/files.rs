@@ -31,15 +31,16 @@ impl RequestContext<'_> {
         Ok(*wcc)
     }
 
+    /// The attributes of the directory are those from before, as in a listing: a client that takes a name for missing, or its
+    /// file for the one with this name, does so for a directory of that age.
     pub(super) fn lookup(
         &self,
         args: &Lookup3args<'_>,
         failed: &mut PostOpAttr,
     ) -> Outcome<(FileHandle, PostOpAttr, PostOpAttr)> {
         let at = self.place(&self.visit.file, &args.what, NameUse::Find)?;
-        let found = self.file_system().lookup(&self.visit.caller, at);
         *failed = self.attributes().ok();
-        let found = found?;
+        let found = self.file_system().lookup(&self.visit.caller, at)?;
         Ok((self.handle(&found.key), Some(found.attributes), *failed))
     }
 
