@@ -24,8 +24,11 @@ impl Tree {
         let directory = self.directory(at.directory)?;
         let name = NewName { tree: self, caller, directory: &directory, at };
         self.changing(&directory, wcc, |_| {
-            let found = self.found(at, name.make(new)?, true)?;
-            self.settle_named(&*self.node(&found.key)?, &directory)?;
+            let made = name.make(new)?;
+            let found = self.found(at, made.file, true)?;
+            if made.is_unsettled {
+                self.settle_named(&*self.node(&found.key)?, &directory)?;
+            }
             Ok(found)
         })
     }
@@ -48,6 +51,12 @@ impl Tree {
     }
 }
 
+struct Made {
+    file: OwnedFd,
+    /// False for a file that existed, and for which nothing is left to be synced.
+    is_unsettled: bool,
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct NewName<'a> {
     pub(super) tree: &'a Tree,
@@ -57,10 +66,10 @@ pub(super) struct NewName<'a> {
 }
 
 impl NewName<'_> {
-    fn make(&self, new: NewFile<'_>) -> Outcome<OwnedFd> {
+    fn make(&self, new: NewFile<'_>) -> Outcome<Made> {
         let (directory, name) = (&self.directory.path, self.at.name);
-        match new {
-            NewFile::Regular(how) => self.create(how),
+        let file = match new {
+            NewFile::Regular(how) => return self.create(how),
             NewFile::Directory(attributes) => {
                 let rights = mode(attributes.mode.unwrap_or(0o777));
                 let make = || mkdirat(directory, name, rights);
@@ -76,16 +85,21 @@ impl NewName<'_> {
                 let make = || mknodat(directory, name, kind, rights, device);
                 self.make_unopened(kind, attributes, make)
             }
-        }
+        };
+        Ok(Made { file: file?, is_unsettled: true })
     }
 
-    fn create(&self, how: &Createhow3) -> Outcome<OwnedFd> {
+    fn create(&self, how: &Createhow3) -> Outcome<Made> {
         let new = &attributes_of_new(how);
-        match (self.create_new(new), how) {
-            (Err(Nfsstat3::Nfs3errExist), Createhow3::Unchecked(_)) => self.take_existing(new),
+        let file = match (self.create_new(new), how) {
+            (Err(Nfsstat3::Nfs3errExist), Createhow3::Unchecked(_)) => {
+                return Ok(Made { file: self.take_existing(new)?, is_unsettled: false });
+            }
+            // The earlier call may not have synced it.
             (Err(Nfsstat3::Nfs3errExist), Createhow3::Exclusive(_)) => self.find_marked(new),
             (made, _) => made,
-        }
+        };
+        Ok(Made { file: file?, is_unsettled: true })
     }
 
     fn acting<T>(&self, work: impl FnOnce() -> io::Result<T>) -> Outcome<T> {

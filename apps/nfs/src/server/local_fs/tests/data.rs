@@ -214,6 +214,22 @@ fn changes_of_names_are_synced_before_the_reply() {
 }
 
 #[test]
+fn a_create_that_changes_nothing_syncs_nothing() {
+    let export = Export::new();
+    let (exclusive, size) = (Createhow3::Exclusive([7; 8]), |size| Sattr3 { size, ..with_mode(0) });
+    export.create_as(&ROOT, "file", &exclusive).unwrap();
+    for (how, expected) in [
+        (Createhow3::Unchecked(size(None)), 0),
+        (exclusive, 2),
+        (Createhow3::Unchecked(size(Some(1))), 1),
+    ] {
+        let before = export.directory.syncs().file;
+        export.create_as(&ROOT, "file", &how).unwrap();
+        assert_eq!(export.directory.syncs().file - before, expected, "{how:?}");
+    }
+}
+
+#[test]
 fn a_file_that_was_removed_while_it_was_open_is_stale() {
     both(|export, data| {
         let file = export.create("file");
