@@ -11,12 +11,16 @@ use crate::protocol::{
 use crate::server::caller::Caller;
 use spinrpc::{Bulk, CoreContext, Progress};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The outcome of an operation: a status of RFC 1813 section 2.6 if it failed.
 pub type Outcome<T> = Result<T, Nfsstat3>;
 
 /// Maximum length of a back end's key: a handle has 64 bytes, of which the server needs the rest.
 pub const KEY_BYTES_MAX: usize = 40;
+
+/// Number of losses of one back end before its verifiers would be those of one that was opened later.
+const LOSSES_MAX: u64 = 1 << 32;
 
 /// Identity of a file within its back end, independent of its names; part of its handle. Two keys
 /// of one file are equal, and keys of deleted files are never reused.
@@ -177,9 +181,10 @@ pub trait FileSystem: Send + Sync {
     /// do not poll for it.
     fn blocks(&self) -> bool;
 
-    /// Number of times that unstable data may have been lost since the start, because an error of
-    /// write-back is reported only once, whosever data it was. Part of the write verifier, so that
-    /// all clients rewrite uncommitted data (RFC 1813 section 3.3.7).
+    /// Rises each time that unstable data may have been lost, because an error of write-back is
+    /// reported only once, whosever data it was. Part of the write verifier, so that all clients
+    /// rewrite uncommitted data (RFC 1813 section 3.3.7). Begins elsewhere for each back end that is
+    /// opened: an export may be removed and added again, and no verifier may come back.
     fn losses(&self) -> u64 {
         0
     }
@@ -239,6 +244,12 @@ pub trait FileSystem: Send + Sync {
 
     /// The data path of one core. Called on the core's thread.
     fn data_path(self: Arc<Self>, core: &CoreContext) -> Box<dyn DataPath>;
+}
+
+/// [`FileSystem::losses`] of a back end that is opened now.
+pub(super) fn first_losses() -> AtomicU64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    AtomicU64::new(NEXT.fetch_add(LOSSES_MAX, Ordering::Relaxed))
 }
 
 /// By methods of the same names: of one value to ask, and of one to change.

@@ -30,7 +30,7 @@ pub use super::errors::OpenError;
 use super::caller::Caller;
 use super::file_system::{
     Abilities, Change, DataPath, FileKey, FileSystem, Found, ListFrom, Listed, NewFile, Outcome,
-    Place, Renaming, Setting, Take, forward_operations,
+    Place, Renaming, Setting, Take, first_losses, forward_operations,
 };
 use super::nodes::Held;
 use crate::protocol::{Fattr3, Fsstat3resok, Nfsstat3};
@@ -97,7 +97,7 @@ impl Cephfs {
     /// [`OpenError`].
     pub fn open(path: &str, options: &CephfsOptions) -> Result<Arc<Self>, OpenError> {
         let in_c = text(path.as_bytes()).map_err(|error| open_error(path, Step::Mount, error))?;
-        let losses = Arc::default();
+        let losses = Arc::new(first_losses());
         let opened = Session::open(&in_c, options.fsid, options.open_files_max, &losses);
         let session = opened.map_err(|(step, error)| open_error(path, step, error))?;
         let gateway = Arc::new(Gateway {

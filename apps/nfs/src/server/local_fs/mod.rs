@@ -41,7 +41,7 @@ use crate::protocol::{Fattr3, Fsstat3resok};
 use crate::server::caller::Caller;
 use crate::server::file_system::{
     Abilities, Change, DataPath, FileKey, FileSystem, Found, ListFrom, Listed, NewFile, Outcome,
-    Place, Renaming, Setting, Take, forward_operations,
+    Place, Renaming, Setting, Take, first_losses, forward_operations,
 };
 use crate::server::nodes::Nodes;
 use crate::sys::file_ring::FileRing;
@@ -247,7 +247,7 @@ fn open_tree(
         keys,
         identity,
         nodes: Nodes::new(open_files_max),
-        losses: AtomicU64::new(0),
+        losses: first_losses(),
         data_syncs: AtomicU64::new(0),
         file_syncs: AtomicU64::new(0),
     })

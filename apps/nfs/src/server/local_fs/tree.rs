@@ -36,7 +36,7 @@ pub(super) struct Tree {
     pub(super) keys: Keys,
     pub(super) identity: Identity,
     pub(super) nodes: Nodes<Node>,
-    /// Number of times that unstable data may have been lost since the start.
+    /// See [`FileSystem::losses`](crate::server::file_system::FileSystem::losses).
     pub(super) losses: AtomicU64,
     pub(super) data_syncs: AtomicU64,
     pub(super) file_syncs: AtomicU64,

@@ -172,7 +172,7 @@ fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
 #[test]
 fn stable_means_synced_before_the_reply() {
     both(|export, data| {
-        let file = export.create("file");
+        let (file, losses) = (export.create("file"), export.directory.losses());
         let synced = |data: &mut Data, stable| {
             let before = export.directory.syncs();
             data.write_as(&ROOT, &file, (0, b"x"), stable).unwrap();
@@ -185,7 +185,7 @@ fn stable_means_synced_before_the_reply() {
         let before = export.directory.syncs();
         data.commit(&file).unwrap();
         assert_eq!(export.directory.syncs().file - before.file, 1);
-        assert_eq!(export.directory.losses(), 0);
+        assert_eq!(export.directory.losses(), losses);
     });
 }
 
@@ -405,6 +405,22 @@ fn only_what_a_sync_may_have_met_counts_as_a_loss() {
         assert_eq!(losses_of(operation, Nfs3errIo, 0), 1, "{operation:?}");
     }
     assert_eq!(losses_of(Some(StableHow::Unstable), Nfs3errIo, 0), 0);
+}
+
+/// As an export that is removed and added again. Expect that no write verifier comes back.
+#[test]
+fn a_directory_that_is_opened_again_has_other_losses() {
+    let mut export = Export::new();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(export.directory.losses());
+        export.directory.tree.lost(Nfsstat3::Nfs3errIo);
+        seen.push(export.directory.losses());
+        export.restart();
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 6);
+    assert!(seen.is_sorted());
 }
 
 const COMMIT: Request<Bulk> = Request::Commit { offset: 0, count: 0 };
