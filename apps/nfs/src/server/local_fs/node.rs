@@ -1,14 +1,15 @@
 //! A file held open: found once, then queried, read and written without another lookup.
 
-use super::attributes::{kind, rights, stat};
-use super::files::open;
+use super::attributes::{kind, mode, rights, stat};
+use super::files::{open, path_of};
 use crate::server::caller::Caller;
 use crate::server::file_system::FileKey;
 use crate::server::nodes::{Held, HeldState};
 use crate::server::open_syncs::OpenSyncs;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, OFlags, Statx};
-use rustix::io;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, chmodat};
+use rustix::io::{self, Errno};
+use rustix::process::geteuid;
 use spinrpc::sync::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -36,6 +37,8 @@ pub(super) struct Node {
     pub(super) syncs: Arc<OpenSyncs>,
     changes: Changes,
     grants: Mutex<[Option<Grant>; GRANTS]>,
+    /// Held while this server changes the mode.
+    pub(super) mode: Mutex<()>,
     state: HeldState,
 }
 
@@ -71,6 +74,7 @@ impl Node {
             syncs: Arc::default(),
             changes: Changes::default(),
             grants: Mutex::default(),
+            mode: Mutex::default(),
             state: HeldState::default(),
         }
     }
@@ -89,8 +93,32 @@ impl Node {
             return Ok(file);
         }
         let how = if right == Right::Read { OFlags::RDONLY } else { OFlags::WRONLY };
-        let file = Arc::new(open(&self.path, how)?);
+        let file = match open(&self.path, how) {
+            Err(Errno::ACCESS) if self.kind == FileType::RegularFile => {
+                self.open_own(right, how)?
+            }
+            opened => opened?,
+        };
+        let file = Arc::new(file);
         Ok(self.slot(right).get_or_init(|| file))
+    }
+
+    /// Opens a file whose mode denies that to its owner, as which a server acts that is not root: an NFS client checks the
+    /// mode when a program opens the file, which may have been before the mode was changed, or as it was created (RFC 1813
+    /// section 4.4). The owner has the right in the mode meanwhile. Other processes may see that, a mode that they set
+    /// meanwhile is lost, and if the server is killed, the right stays.
+    fn open_own(&self, right: Right, how: OFlags) -> io::Result<OwnedFd> {
+        let _changing = lock(&self.mode);
+        let present = self.stat()?;
+        if present.stx_uid != geteuid().as_raw() {
+            return Err(Errno::ACCESS);
+        }
+        let added = if right == Right::Read { Mode::RUSR } else { Mode::WUSR };
+        let set = |mode| chmodat(CWD, path_of(&self.path), mode, AtFlags::empty());
+        set(mode(rights(&present)) | added)?;
+        let opened = open(&self.path, how);
+        set(mode(rights(&present)))?;
+        opened
     }
 
     /// Any descriptor that can sync it. May block.

@@ -14,6 +14,7 @@ use rustix::fs::{
     chmodat, chownat, ftruncate, utimensat,
 };
 use rustix::io;
+use spinrpc::sync::lock;
 
 impl Tree {
     /// Makes all changes or none: permissions are checked before, and owner and mode are restored if a later change fails.
@@ -38,6 +39,7 @@ impl Tree {
     /// The caller may set the size even if the mode denies that to the owner: so the server opens the file.
     fn change(&self, caller: &Caller, node: &Node, new: &Sattr3) -> Outcome<()> {
         let file = new.size.map(|_| node.open(Right::Write).or_status()).transpose()?;
+        let _changing = lock(&node.mode);
         self.acting(caller, || {
             set_owner(&node.path, new)?;
             set_mode(&node.path, node.kind, new)
@@ -74,6 +76,7 @@ impl Tree {
 
     /// Restores owner and mode, as far as the server can.
     fn restore(&self, node: &Node, present: &Statx) {
+        let _changing = lock(&node.mode);
         let Ok(now) = node.stat() else { return };
         let is_owned = (now.stx_uid, now.stx_gid) == (present.stx_uid, present.stx_gid);
         let old = Sattr3 {

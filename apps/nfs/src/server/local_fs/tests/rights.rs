@@ -224,6 +224,24 @@ fn as_ann(path: &Path) {
     data.write_as(&user(BOB), &file.key, (0, b"text"), StableHow::FileSync).unwrap();
     assert_eq!(data.read_as(&ROOT, &file.key, (0, 4)).unwrap(), (b"text".to_vec(), true));
     overwrites_what_it_may_write(&export);
+    writes_and_reads_its_own_whatever_the_mode_is(&export);
+}
+
+/// As git creates its objects: the mode denies the owner what the program has opened the file for.
+fn writes_and_reads_its_own_whatever_the_mode_is(export: &Export) {
+    let mut data = export.data();
+    for mode in [0o444, 0o4004] {
+        let name = format!("{mode:o}");
+        let how = Createhow3::Guarded(with_mode(mode));
+        let file = export.create_as(&user(BOB), &name, &how).unwrap().key;
+        data.write_as(&user(BOB), &file, (0, b"text"), StableHow::FileSync).unwrap();
+        assert_eq!(data.read_as(&ROOT, &file, (0, 4)).unwrap(), (b"text".to_vec(), true));
+        (0..10).for_each(|_| export.directory.tree.tick_now());
+        export.set(&user(BOB), &file, &Sattr3 { size: Some(2), ..Sattr3::default() }).unwrap();
+        let attributes = export.directory.attributes(&file).unwrap();
+        // The kernel clears set-user-ID at a write.
+        assert_eq!((attributes.size, attributes.mode), (2, mode & 0o777));
+    }
 }
 
 /// It owns nothing of root's, so that the kernel lets it set both times only.
