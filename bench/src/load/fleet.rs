@@ -136,7 +136,7 @@ impl Fleet {
         let Some(workload) = self.workload else { return Ok(Vec::new()) };
         let before = self.server_status()?;
         let of = workload.cores;
-        // Time for every thread to wake up, so that all start together.
+        // Time for every thread to wake up and make its memory for samples, so that all start together.
         let lead = if of > 1 { LEAD } else { Duration::ZERO };
         let clock = Clock::shared();
         let begin = common.unwrap_or_else(|| clock.now().0 + clock.from_duration(lead));
@@ -247,4 +247,4 @@ impl Fleet {
     }
 }
 
-const LEAD: Duration = Duration::from_millis(2);
+const LEAD: Duration = Duration::from_millis(150);
