@@ -16,6 +16,8 @@ const SHARDS: usize = 16;
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// Number of ticks after which an unused file is closed.
 const IDLE_TICKS_MAX: u32 = 5;
+/// Ticks without a write after which a file that is open for writing is closed; readers open it again.
+const UNWRITTEN_TICKS_MAX: u32 = 5;
 
 type Shard<N> = HashMap<FileKey, Arc<N>>;
 
@@ -24,6 +26,7 @@ pub(super) struct HeldState {
     last_use: AtomicU32,
     /// Written and not synced since: closing it would lose an error of write-back.
     is_dirty: AtomicBool,
+    unwritten_ticks: AtomicU32,
 }
 
 pub(super) trait Held {
@@ -31,12 +34,27 @@ pub(super) trait Held {
 
     fn state(&self) -> &HeldState;
 
+    fn is_open_to_write(&self) -> bool;
+
     fn is_dirty(&self) -> bool {
         self.state().is_dirty.load(Ordering::Relaxed)
     }
 
     fn set_dirty(&self, is_dirty: bool) {
         self.state().is_dirty.store(is_dirty, Ordering::Relaxed);
+        if is_dirty {
+            self.note_write();
+        }
+    }
+
+    fn note_write(&self) {
+        self.state().unwritten_ticks.store(0, Ordering::Relaxed);
+    }
+
+    /// Called once per tick. Returns true if the file is open for writing, and has not been written for long.
+    fn is_needlessly_writable(&self) -> bool {
+        let ticks = self.state().unwritten_ticks.fetch_add(1, Ordering::Relaxed);
+        self.is_open_to_write() && !self.is_dirty() && ticks >= UNWRITTEN_TICKS_MAX
     }
 
     fn touch(&self, tick: u32) {
@@ -113,8 +131,9 @@ impl<N: Held> Nodes<N> {
         self.close_unused();
     }
 
-    /// Advances the clock, and passes unused and deleted files to `close`; once per tick.
-    pub(super) fn tend(&self, is_gone: impl Fn(&Arc<N>) -> bool, close: impl Fn(Arc<N>)) {
+    /// Advances the clock, and passes files to `close` that are unused, deleted, or open for writing without need; once per
+    /// tick. One of the last that is in use may be about to be written: an error of that would be lost with the old entry.
+    pub(super) fn tend(&self, is_gone: impl Fn(&N) -> bool, close: impl Fn(Arc<N>)) {
         let Ok(mut tended) = self.tended.try_lock() else { return };
         if tended.elapsed() < TICK {
             return;
@@ -123,7 +142,11 @@ impl<N: Held> Nodes<N> {
         drop(tended);
         let tick = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
-            let is_over = |node: &Arc<N>| node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node);
+            let is_needless =
+                |node: &Arc<N>| node.is_needlessly_writable() && Arc::strong_count(node) == 1;
+            let is_over = |node: &Arc<N>| {
+                is_needless(node) || node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node)
+            };
             let over: Vec<_> =
                 lock(shard).extract_if(|_, node| is_over(node)).map(|(_, node)| node).collect();
             over.into_iter().for_each(&close);

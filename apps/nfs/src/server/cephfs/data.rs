@@ -7,7 +7,7 @@ use crate::protocol::{Nfsstat3, Sattr3, StableHow, WccData};
 use crate::server::caller::Caller;
 use crate::server::catch_panic::contained;
 use crate::server::file_system::{DataPath, Done, FileKey, Outcome, Request, Started, WriteData};
-use crate::server::nodes::TICK;
+use crate::server::nodes::{Held, TICK};
 use crate::server::rights::{ModeBits, Right};
 use crate::server::threads::{Threads, Work};
 use spinrpc::{Bulk, CoreContext, Progress};

@@ -5,7 +5,6 @@ use crate::server::file_system::{FileKey, Outcome};
 use crate::server::nodes::{Held, HeldState};
 use crate::server::open_syncs::OpenSyncs;
 use crate::sys::ceph::{self, Inode, OpenFile};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(super) struct Node {
@@ -18,11 +17,7 @@ pub(super) struct Node {
     pub(super) inode: Inode,
     pub(super) syncs: Arc<OpenSyncs>,
     state: HeldState,
-    unwritten_ticks: AtomicU32,
 }
-
-/// Ticks without a write after which a file that is open for writing is released; readers open it again.
-const UNWRITTEN_TICKS_MAX: u32 = 5;
 
 impl Node {
     pub(super) fn new(stat: &super::attributes::Stat, inode: Inode) -> Self {
@@ -34,7 +29,6 @@ impl Node {
             inode,
             syncs: Arc::default(),
             state: HeldState::default(),
-            unwritten_ticks: AtomicU32::new(0),
         }
     }
 
@@ -65,19 +59,6 @@ impl Node {
             _ => Err(Nfsstat3::Nfs3errInval),
         }
     }
-
-    pub(super) fn set_dirty(&self, is_dirty: bool) {
-        Held::set_dirty(self, is_dirty);
-        if is_dirty {
-            self.unwritten_ticks.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Called once per tick. Returns true if the file is open for writing, and has not been written for long.
-    pub(super) fn is_needlessly_writable(&self) -> bool {
-        let ticks = self.unwritten_ticks.fetch_add(1, Ordering::Relaxed);
-        self.writing.get().is_some() && !self.is_dirty() && ticks >= UNWRITTEN_TICKS_MAX
-    }
 }
 
 /// What is open, or opened now. If two threads open it, one of them closes its own again.
@@ -99,5 +80,9 @@ impl Held for Node {
 
     fn state(&self) -> &HeldState {
         &self.state
+    }
+
+    fn is_open_to_write(&self) -> bool {
+        self.writing.get().is_some()
     }
 }

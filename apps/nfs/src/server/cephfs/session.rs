@@ -227,10 +227,7 @@ impl Session {
 
     /// Closes unused files. May wait for the cluster.
     pub(super) fn tend(&self) {
-        // One that is in use may be about to be written: an error of that would be lost with the old entry.
-        let is_over =
-            |node: &Arc<Node>| node.is_needlessly_writable() && Arc::strong_count(node) == 1;
-        self.nodes.tend(is_over, |node| self.close(node));
+        self.nodes.tend(|_| false, |node| self.close(node));
     }
 
     /// Closes a file. Syncs its writes first, because an error can no longer be reported later.

@@ -174,6 +174,10 @@ impl Held for Node {
     fn state(&self) -> &HeldState {
         &self.state
     }
+
+    fn is_open_to_write(&self) -> bool {
+        self.writer.get().is_some()
+    }
 }
 
 impl Grant {

@@ -79,6 +79,10 @@ impl What {
         }
     }
 
+    fn is_unstable_write(&self) -> bool {
+        matches!(self, Self::Write { stable: StableHow::Unstable, .. })
+    }
+
     fn syncs(&self) -> bool {
         match self {
             Self::Read { .. } => false,
@@ -113,7 +117,8 @@ impl Running {
     pub(super) fn mark(&mut self) {
         match self.what {
             What::Read { .. } => {}
-            What::Write { .. } => self.node.set_dirty(true),
+            What::Write { stable: StableHow::Unstable, .. } => self.node.set_dirty(true),
+            What::Write { .. } => self.node.note_write(),
             What::Commit => self.node.set_dirty(false),
         }
         self.sync = self.what.syncs().then(|| self.node.syncs.begin());
@@ -129,7 +134,7 @@ impl Running {
         if is_loss {
             tree.lost(Nfsstat3::Nfs3errIo);
         }
-        if matches!(self.what, What::Write { .. }) && ended.bytes > 0 {
+        if self.what.is_unstable_write() && ended.bytes > 0 {
             self.node.set_dirty(true);
         }
         match self.sync.take() {

@@ -186,9 +186,10 @@ impl Tree {
         }
     }
 
-    /// Closes unused and deleted files, once per tick. May block.
+    /// Closes unused and deleted files, and those that are open for writing without need, as no program of this host can
+    /// execute these (ETXTBSY), once per tick. May block.
     pub(super) fn tend(&self) {
-        let is_gone = |node: &Arc<Node>| node.stat().is_ok_and(|stat| stat.stx_nlink == 0);
+        let is_gone = |node: &Node| node.stat().is_ok_and(|stat| stat.stx_nlink == 0);
         self.nodes.tend(is_gone, |node| self.close(node));
     }
 

@@ -407,6 +407,32 @@ fn only_what_a_sync_may_have_met_counts_as_a_loss() {
     assert_eq!(losses_of(Some(StableHow::Unstable), Nfs3errIo, 0), 0);
 }
 
+/// Else no program of this host could execute it as long as a client uses it.
+#[test]
+fn a_file_in_use_that_is_not_written_any_more_is_not_open_for_writing() {
+    both(|export, data| {
+        let file = export.create("file");
+        let tree = &export.directory.tree;
+        let is_open = || tree.node(&file).unwrap().is_open_to_write();
+        let mut wait = || {
+            for _ in 0..8 {
+                data.read_as(&ROOT, &file, (0, 1)).unwrap();
+                tree.tick_now();
+            }
+        };
+        for stable in [StableHow::FileSync, StableHow::Unstable] {
+            export.data().write_as(&ROOT, &file, (0, b"x"), stable).unwrap();
+            assert!(is_open(), "{stable:?}");
+            wait();
+            let is_dirty = stable == StableHow::Unstable;
+            assert_eq!(is_open(), is_dirty, "{stable:?}");
+        }
+        export.data().commit(&file).unwrap();
+        wait();
+        assert!(!is_open());
+    });
+}
+
 /// As an export that is removed and added again. Expect that no write verifier comes back.
 #[test]
 fn a_directory_that_is_opened_again_has_other_losses() {
