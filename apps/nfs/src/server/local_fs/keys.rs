@@ -40,7 +40,6 @@ pub(super) struct Root<'a> {
     /// Open for reading.
     pub(super) directory: BorrowedFd<'a>,
     pub(super) key: &'a FileKey,
-    pub(super) mount_id: u64,
 }
 
 pub(super) enum Keys {
@@ -64,6 +63,14 @@ impl Keys {
         match self {
             Self::Kernel => KeyMode::Kernel,
             Self::Walk(_) => KeyMode::Walk,
+        }
+    }
+
+    /// Returns whether a file of the root's mount is in another file system nevertheless.
+    pub(super) fn exclude(&self, stat: &Statx) -> bool {
+        match self {
+            Self::Kernel => false,
+            Self::Walk(keys) => !keys.includes(stat),
         }
     }
 

@@ -79,7 +79,7 @@ impl Tree {
     /// File systems mounted in the tree are not exported: NFS3ERR_ACCES, the closest status.
     pub(super) fn found(&self, at: Place<'_>, path: OwnedFd, hold: bool) -> Outcome<Found> {
         let stat = stat(&path).or_status()?;
-        if stat.stx_mnt_id != self.mount_id {
+        if stat.stx_mnt_id != self.mount_id || self.keys.exclude(&stat) {
             return Err(Nfsstat3::Nfs3errAcces);
         }
         let key = self.keys.of(&path, &stat)?;
@@ -203,11 +203,7 @@ impl Tree {
     }
 
     fn root_by_descriptor(&self) -> Root<'_> {
-        Root {
-            directory: self.root_directory.as_fd(),
-            key: &self.root.key,
-            mount_id: self.mount_id,
-        }
+        Root { directory: self.root_directory.as_fd(), key: &self.root.key }
     }
 
     pub(super) fn syncs(&self) -> Syncs {

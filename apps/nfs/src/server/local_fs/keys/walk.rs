@@ -41,6 +41,8 @@ static IS_UNFOUND_SAID: AtomicBool = AtomicBool::new(false);
 const REMEDY: &str = "run spin-nfsd with CAP_DAC_READ_SEARCH, which needs no searches";
 
 pub(in super::super) struct WalkKeys {
+    mount_id: u64,
+    device: (u32, u32),
     seen: Mutex<Places>,
     /// One search at a time; it remembers everything it sees, so that the next may not be needed.
     search: Mutex<Misses>,
@@ -72,7 +74,6 @@ struct Seen {
 
 struct Search<'a> {
     keys: &'a WalkKeys,
-    mount_id: u64,
     wanted: &'a FileKey,
     files_left: usize,
 }
@@ -91,7 +92,20 @@ impl WalkKeys {
         if !StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
             return unsupported("the file system has no birth times");
         }
-        Ok(Self { seen: Mutex::default(), search: Mutex::default() })
+        Ok(Self::below(stat))
+    }
+
+    fn below(root: &Statx) -> Self {
+        let (mount_id, device) = (root.stx_mnt_id, device(root));
+        Self { mount_id, device, seen: Mutex::default(), search: Mutex::default() }
+    }
+
+    /// Returns whether a file is in the file system of the root. A subvolume of btrfs counts as another one: it is in the same
+    /// mount, and files of a snapshot have the same numbers and birth times as those that they are copies of. Its directory
+    /// shows that; files of some file systems have another device than their directories (overlayfs).
+    pub(super) fn includes(&self, stat: &Statx) -> bool {
+        let is_subvolume = kind(stat) == FileType::Directory && device(stat) != self.device;
+        stat.stx_mnt_id == self.mount_id && !is_subvolume
     }
 
     #[cfg(test)]
@@ -142,12 +156,7 @@ impl WalkKeys {
 
     fn search(&self, root: Root<'_>, key: &FileKey) -> Outcome<OwnedFd> {
         lock(&self.seen).begin_search(key);
-        let mut search = Search {
-            keys: self,
-            mount_id: root.mount_id,
-            wanted: key,
-            files_left: SEARCH_FILES_MAX,
-        };
+        let mut search = Search { keys: self, wanted: key, files_left: SEARCH_FILES_MAX };
         if let Some(found) = search.below(root.directory, root.key, DEPTH_MAX)? {
             return Ok(found);
         }
@@ -182,8 +191,12 @@ impl WalkKeys {
         };
         let found = found.ok()?;
         let stat = stat(&found).ok()?;
-        (stat.stx_mnt_id == root.mount_id && self.of(&stat).ok()? == *key).then_some(found)
+        (self.includes(&stat) && self.of(&stat).ok()? == *key).then_some(found)
     }
+}
+
+fn device(stat: &Statx) -> (u32, u32) {
+    (stat.stx_dev_major, stat.stx_dev_minor)
 }
 
 impl Places {
@@ -306,7 +319,7 @@ impl Search<'_> {
         self.files_left = self.files_left.checked_sub(1).ok_or_else(give_up)?;
         let Ok(found) = find(directory, place.name) else { return Ok(None) };
         let stat = stat(&found).or_status()?;
-        if stat.stx_mnt_id != self.mount_id {
+        if !self.keys.includes(&stat) {
             return Ok(None);
         }
         let key = self.keys.of(&stat)?;
@@ -358,10 +371,25 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let removed = OwnedFd::from(std::fs::File::open(&path).unwrap());
         std::fs::remove_dir(&path).unwrap();
-        let keys = WalkKeys { seen: Mutex::default(), search: Mutex::default() };
-        let mut search =
-            Search { keys: &keys, mount_id: 0, wanted: &key(1), files_left: SEARCH_FILES_MAX };
+        let keys = WalkKeys::below(&stat(&removed).unwrap());
+        let mut search = Search { keys: &keys, wanted: &key(1), files_left: SEARCH_FILES_MAX };
         assert!(matches!(search.below(removed.as_fd(), &key(2), DEPTH_MAX), Ok(None)));
+    }
+
+    #[test]
+    fn a_subvolume_in_the_same_mount_is_another_file_system() {
+        let found = |path| stat(std::fs::File::open(path).unwrap()).unwrap();
+        let (root, file) = (found(std::env::temp_dir()), found(std::env::current_exe().unwrap()));
+        let keys = WalkKeys::below(&root);
+        let with = |mut of: Statx, device, mount_id| {
+            (of.stx_dev_minor, of.stx_mnt_id) = (device, mount_id);
+            keys.includes(&of)
+        };
+        let (device, mount_id) = (root.stx_dev_minor, root.stx_mnt_id);
+        assert!(with(root, device, mount_id) && with(file, device, mount_id));
+        assert!(!with(root, device ^ 1, mount_id));
+        assert!(with(file, device ^ 1, mount_id), "as on overlayfs");
+        assert!(!with(root, device, mount_id ^ 1) && !with(file, device, mount_id ^ 1));
     }
 
     /// Counts events.
