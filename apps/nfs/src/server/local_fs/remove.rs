@@ -1,7 +1,10 @@
+use super::files::find;
+use super::keys::KeyMode;
 use super::node::Node;
 use super::tree::Tree;
 use crate::protocol::{Nfsstat3, WccData};
 use crate::server::caller::Caller;
+use crate::server::errors::OrStatus;
 use crate::server::file_system::{Change, Outcome, Place, Renaming};
 use rustix::fs::{AtFlags, renameat, unlinkat};
 
@@ -45,10 +48,19 @@ impl Tree {
         let victim = self.victim(target, to.name);
         self.acting(caller, || renameat(&source.path, from.name, &target.path, to.name))
             .map_err(|status| if victim.is_some() { not_compatible(status) } else { status })?;
+        self.note_moved(target, to);
         self.forget_if_gone(victim);
         // The new name first: a crash in between leaves the file with two names, not without one.
         self.settle(target)?;
         if source.key == target.key { Ok(()) } else { self.settle(source) }
+    }
+
+    /// Without this, keys for a search would lead to the old name, and the next use of the file to a search.
+    fn note_moved(&self, directory: &Node, to: Place<'_>) {
+        if self.keys.mode() == KeyMode::Walk {
+            let found = find(&directory.path, to.name).or_status();
+            let _ = found.and_then(|path| self.found(to, path, false));
+        }
     }
 }
 

@@ -134,6 +134,28 @@ fn a_file_that_was_moved_after_a_search_waits_for_the_next_one() {
     export.directory.attributes(&moved).unwrap();
 }
 
+/// By its client, soon after a search. Expect that it is found at once, as is a file below.
+#[test]
+fn a_file_that_a_client_has_moved_is_known_there() {
+    let keys = KeyMode::Walk;
+    let export = Export::with(DirectoryOptions { keys, ..DirectoryOptions::default() });
+    let (root, directory, gone) =
+        (export.root(), export.make_directory("directory"), export.create("gone"));
+    let [moved, below] = ["moved", "below"].map(|name| export.create(name));
+    let tree = &export.directory.tree;
+    (0..10).for_each(|_| tree.tick_now());
+    fs::remove_file(export.local("gone")).unwrap();
+    assert_eq!(status(export.directory.attributes(&gone)), Nfsstat3::Nfs3errStale);
+    export.rename(at(&root, "moved"), at(&root, "elsewhere")).unwrap();
+    export.rename(at(&root, "below"), at(&directory, "below")).unwrap();
+    export.rename(at(&root, "directory"), at(&root, "other")).unwrap();
+    (0..10).for_each(|_| tree.tick_now());
+    assert_eq!(tree.nodes.held(), 0);
+    for file in [moved, directory, below] {
+        export.directory.attributes(&file).unwrap();
+    }
+}
+
 #[test]
 fn files_that_nobody_asks_for_are_let_go_and_found_again() {
     both(|export| {
