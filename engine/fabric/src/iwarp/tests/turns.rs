@@ -28,6 +28,18 @@ fn pair() -> (QueuePair, TcpStream) {
     (pair, listener.accept().unwrap().0)
 }
 
+/// A connection with more FPDUs in its ring than a turn acts on, its peer, and the bytes of each.
+fn flooded_pair() -> (QueuePair, RawPeer, usize) {
+    let (mut pair, far) = pair();
+    let mut peer = RawPeer::new(far, &pair.link.agreed, false);
+    let fpdu = peer.frame(EMPTY_WRITE, &[]);
+    std::io::Write::write_all(&mut peer.socket, &fpdu.repeat(2000)).unwrap();
+    while pair.ring.len() < 2000 * fpdu.len() {
+        pair.fill();
+    }
+    (pair, peer, fpdu.len())
+}
+
 fn post_write(pair: &mut QueuePair) {
     let length = 1 << 20;
     let mut bulk = pair.pool.take(length as usize).unwrap();
@@ -89,13 +101,7 @@ fn a_socket_with_room_ends_no_sleep() {
 #[test]
 fn a_turn_acts_on_a_limited_number_of_fpdus_also_of_one_that_ends() {
     for closes in [false, true] {
-        let (mut pair, far) = pair();
-        let mut peer = RawPeer::new(far, &pair.link.agreed, false);
-        let fpdu = peer.frame(EMPTY_WRITE, &[]);
-        std::io::Write::write_all(&mut peer.socket, &fpdu.repeat(2000)).unwrap();
-        while pair.ring.len() < 2000 * fpdu.len() {
-            pair.fill();
-        }
+        let (mut pair, _peer, fpdu_bytes) = flooded_pair();
         if closes {
             pair.close();
         }
@@ -104,7 +110,7 @@ fn a_turn_acts_on_a_limited_number_of_fpdus_also_of_one_that_ends() {
         while pair.ring.len() > 0 {
             let before = pair.ring.len();
             pair.poll(&mut out, &mut Budget::of_a_turn());
-            assert!(before - pair.ring.len() <= 512 * fpdu.len());
+            assert!(before - pair.ring.len() <= 512 * fpdu_bytes);
             assert!(pair.ring.len() == 0 || pair.is_runnable(Instant::now()));
             turns += 1;
         }
@@ -115,16 +121,10 @@ fn a_turn_acts_on_a_limited_number_of_fpdus_also_of_one_that_ends() {
 /// Close a connection whose peer goes on to send more than a turn acts on. Expect its end when the time is over, nevertheless.
 #[test]
 fn a_peer_that_never_stops_sending_does_not_keep_a_closed_connection() {
-    let (mut pair, far) = pair();
-    let mut peer = RawPeer::new(far, &pair.link.agreed, false);
-    let fpdu = peer.frame(EMPTY_WRITE, &[]);
+    let (mut pair, _peer, _) = flooded_pair();
     pair.close();
     let Phase::Draining(draining) = &mut pair.phase else { panic!("it is not ending") };
     draining.until = Instant::now();
-    std::io::Write::write_all(&mut peer.socket, &fpdu.repeat(2000)).unwrap();
-    while pair.ring.len() < 2000 * fpdu.len() {
-        pair.fill();
-    }
     let mut out = Completions::with_limit(16);
     assert!(pair.poll(&mut out, &mut Budget::of_a_turn()));
     assert!(pair.ring.len() > 0, "it has not read all");
@@ -133,13 +133,7 @@ fn a_peer_that_never_stops_sending_does_not_keep_a_closed_connection() {
 /// Have more FPDUs in the ring than a turn acts on, and the peer gone. Expect the core to go on before it sleeps.
 #[test]
 fn what_a_peer_has_sent_before_it_closed_is_acted_on_without_a_sleep() {
-    let (mut pair, far) = pair();
-    let mut peer = RawPeer::new(far, &pair.link.agreed, false);
-    let fpdu = peer.frame(EMPTY_WRITE, &[]);
-    std::io::Write::write_all(&mut peer.socket, &fpdu.repeat(2000)).unwrap();
-    while pair.ring.len() < 2000 * fpdu.len() {
-        pair.fill();
-    }
+    let (mut pair, peer, _) = flooded_pair();
     drop(peer);
     pair.on_event(EventFlags::IN | EventFlags::RDHUP);
     let mut out = Completions::with_limit(16);

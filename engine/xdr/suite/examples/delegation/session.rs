@@ -277,7 +277,7 @@ impl Session {
         Ok(self.call_in_slot(turns, &operations, |_| Some(()))??)
     }
 
-    /// So many calls in flight, when turns pump them.
+    /// Keeps `calls` in flight, when turns pump them.
     pub(crate) fn load(&self, calls: usize) -> Load {
         Load::new(self.client.clone(), self.session, Rc::clone(&self.arrived), calls)
     }
