@@ -236,7 +236,8 @@ groups! {
             effect: "Maximum outstanding calls of a server to its client on one connection (RFC \
                      8167). Connections that are opened with `take_reverse_calls` have room to \
                      answer them, and accepted ones room to make them. Each costs buffers of the \
-                     inline sizes on both sides.",
+                     inline sizes on both sides. A client that takes them leaves up to two credits \
+                     of each grant for its answers.",
             reason: "Few programs call back; with 0, connections pay nothing for it.",
             origin: "RFC 8167 section 4",
             related: ["rpc.credits", "rpc.inline_recv_bytes"],

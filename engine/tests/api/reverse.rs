@@ -7,9 +7,12 @@ use crate::common::prelude::*;
 const REVERSE: usize = 3;
 /// Calls forward at a time.
 const CREDITS: usize = 4;
+/// Of each grant, for answers.
+const HELD_BACK: usize = 2;
 
 fn config() -> RawConfig {
-    small_with(|raw| (raw.rpc.credits, raw.rpc.reverse_calls) = (CREDITS as u64, REVERSE as u64))
+    let granted = (CREDITS + HELD_BACK) as u64;
+    small_with(|raw| (raw.rpc.credits, raw.rpc.reverse_calls) = (granted, REVERSE as u64))
 }
 
 fn taking() -> ConnectOptions {

@@ -22,6 +22,13 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self
     }
 
+    /// Keeps so many credits of each grant free, for answers to calls in reverse.
+    #[must_use]
+    pub fn holding_back(mut self, credits: u32) -> Self {
+        self.credits = self.credits.holding_back(credits);
+        self
+    }
+
     /// The connection is gone, and the next one takes this requester over. `each` gets the slot of
     /// every call, and its token when the application still waits for it; such a call is held if
     /// `each` says so. All others end: their memory is not accessed any more.
@@ -37,7 +44,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
                 self.next_deadline = self.next_deadline.min(slot.deadline);
             }
         }
-        self.credits = Credits::new(self.credits.requested());
+        self.credits = self.credits.renewed();
         self.collect_free();
     }
 

@@ -82,6 +82,23 @@ fn receive_a_lower_grant_expect_no_call_until_fewer_are_in_flight() {
     assert_eq!(start_all(&mut caller).0, 1);
 }
 
+/// RFC 8167 section 4.2: an answer to a call in reverse takes no credit. It must find a receive of a peer that has as many as it
+/// grants, too.
+#[test]
+fn hold_credits_back_expect_as_many_calls_fewer_in_flight_of_any_grant() {
+    for (grant, calls) in [(32, 30), (1, 1), (2, 1), (3, 1), (4, 2), (0, 1), (u32::MAX, 32)] {
+        let mut caller = Caller::new(32);
+        caller.requester = caller.requester.holding_back(2);
+        for connection in 0..2 {
+            let first = caller.call(0);
+            caller.receive(&plain_reply(first.xid, grant));
+            let refused = (calls, CallRefused::NoCredit);
+            assert_eq!(start_all(&mut caller), refused, "of {grant} on connection {connection}");
+            caller.requester.suspend(|_, _| false);
+        }
+    }
+}
+
 #[test]
 fn the_next_xid_is_known_before_the_call() {
     // A long call has its XID in memory that the peer reads (RFC 5666 section 5.1).

@@ -52,6 +52,14 @@ impl Roles {
         }
     }
 
+    /// Credits of each grant that are not for calls.
+    pub(in crate::reactor) fn credits_held_back(&self) -> usize {
+        match self.side {
+            Side::Client => self.reverse_calls.min(CREDITS_FOR_ANSWERS),
+            Side::Server => 0,
+        }
+    }
+
     /// Credits to request.
     pub(in crate::reactor) fn credits(&self, config: &Config) -> usize {
         match self.side {
@@ -60,6 +68,10 @@ impl Roles {
         }
     }
 }
+
+/// Credits of a client's grant that are left for its answers to calls in reverse, if it takes any: as many as the NFS server of Linux
+/// calls at a time.
+pub(crate) const CREDITS_FOR_ANSWERS: usize = 2;
 
 /// Reason why reverse calls are not possible on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

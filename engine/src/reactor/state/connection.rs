@@ -102,7 +102,8 @@ impl Conn {
         let sends = config.send_budget(credits, serves).total();
         let first_xid = roles.first_xid(first_xid);
         let requester = Requester::new(vec![CallSlot::FREE; calls].into_boxed_slice(), first_xid);
-        let requester = requester.requesting(credits as u32);
+        let requester =
+            requester.requesting(credits as u32).holding_back(roles.credits_held_back() as u32);
         let responder = Responder::new(vec![ServeSlot::FREE; serves].into_boxed_slice())
             .with_exports(config.exports_max());
         let recvs = config.recv_budget_with(roles.reverse_receives()).total();
