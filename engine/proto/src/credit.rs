@@ -19,8 +19,8 @@ pub struct Credits {
     pub(crate) requested: u32,
     pub(crate) granted: u32,
     pub(crate) in_flight: u32,
-    /// Credits of every grant that no call takes.
-    held_back: u32,
+    /// The least that counts as granted: one call beside what is held back.
+    pub(crate) least: u32,
     pub(crate) dones: Dones,
     /// Credits of calls that are not sent yet. Counted as in flight.
     reserved: u32,
@@ -31,21 +31,28 @@ impl Credits {
     /// `requested` is the number that every call asks for; zero is raised to one.
     pub const fn new(requested: u32) -> Self {
         let requested = if requested == 0 { 1 } else { requested };
-        Self { requested, granted: 1, in_flight: 0, held_back: 0, dones: Dones::NONE, reserved: 0 }
+        Self { requested, granted: 1, in_flight: 0, least: 1, dones: Dones::NONE, reserved: 0 }
     }
 
     /// The same, with calls in one grant less `credits`, at least one. An answer to a call in reverse needs no credit (RFC 8167
     /// section 4.2), as whoever calls has a receive for it on top of its grant. The NFS server of Linux has none on top: it
-    /// posts receives again when fewer are left than it grants, and an answer beside as many calls breaks the connection.
+    /// posts receives again when fewer are left than it grants, and an answer beside as many calls breaks the connection. They
+    /// are in flight from the first, so that no reply costs more for it.
     #[must_use]
     pub(crate) const fn holding_back(mut self, credits: u32) -> Self {
-        self.held_back = credits;
+        self.least = 1 + credits;
+        self.granted = self.least;
+        self.in_flight = credits;
         self
+    }
+
+    const fn held_back(&self) -> u32 {
+        self.least - 1
     }
 
     /// Those of the next connection.
     pub(crate) const fn renewed(&self) -> Self {
-        Self::new(self.requested).holding_back(self.held_back)
+        Self::new(self.requested).holding_back(self.held_back())
     }
 
     /// The credit word of our calls.
@@ -57,13 +64,13 @@ impl Credits {
     /// The peer's newest grant, less what is held back, clamped to what was requested and never zero.
     #[inline]
     pub const fn granted(&self) -> u32 {
-        self.granted
+        self.granted - self.held_back()
     }
 
     /// Credits in use: calls sent whose reply has not arrived, and RDMA_DONEs, owed or sent.
     #[inline]
     pub const fn in_flight(&self) -> u32 {
-        self.in_flight
+        self.in_flight - self.held_back()
     }
 
     /// True if one more call may be sent: "The RPC client MUST NOT send unacknowledged requests in
@@ -96,8 +103,8 @@ impl Credits {
     /// it take all that there is.
     #[cold]
     pub(crate) const fn lets_reserved(&self) -> bool {
-        let sent = self.in_flight.saturating_sub(self.reserved);
-        sent < self.granted || sent == self.dones.sent
+        let sent = self.in_flight().saturating_sub(self.reserved);
+        sent < self.granted() || sent == self.dones.sent
     }
 
     /// Such a call leaves.
@@ -114,12 +121,11 @@ impl Credits {
     }
 
     /// A reply came with a new grant: a grant of zero counts as one (a peer's known bug), one above
-    /// our request as our request.
+    /// our request as our request. One call may always be sent.
     #[inline]
     pub fn replied(&mut self, granted: u32) {
-        // Not `clamp`, whose check of the bounds is a call from here. A signed difference saves a branch.
-        let for_calls = i64::from(granted) - i64::from(self.held_back);
-        self.granted = for_calls.min(i64::from(self.requested)).max(1) as u32;
+        // Not `clamp`, whose check of the bounds is a call from here.
+        self.granted = granted.min(self.requested).max(self.least);
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 

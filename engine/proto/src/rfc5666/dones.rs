@@ -32,13 +32,13 @@ impl Credits {
 
     #[cold]
     pub(crate) const fn has_only_sent_dones(&self) -> bool {
-        self.in_flight == self.dones.sent
+        self.in_flight() == self.dones.sent
     }
 
     /// A reply came that has to be fetched: its credit stays, for RDMA_DONE.
     #[cold]
     pub(crate) fn owe_done(&mut self, granted: u32) {
-        self.granted = granted.clamp(1, self.requested);
+        self.granted = granted.min(self.requested).max(self.least);
         self.dones.owed += 1;
     }
 

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Calls of A in flight, as many as the server grants credits.
+/// Calls of A in flight, as many as the server grants credits less two.
 const CALLS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time of a case without the leases that it waits for.
@@ -116,7 +116,8 @@ struct Scene<'c> {
 impl<'c> Scene<'c> {
     fn new(address: &str, case: &'c Case, file: &'c str) -> Result<Self, Failure> {
         let mut raw = RawConfig::default();
-        raw.rpc.reverse_calls = 2;
+        // Those of the calls, and those that are left for answers.
+        (raw.rpc.credits, raw.rpc.reverse_calls) = (CALLS as u64 + 2, 2);
         let engine = Engine::new(raw.validate()?.with_driver(driver_of(address)?)?)?;
         let recalls = SharedRecalls::new(Recalls::new(case.answer).into());
         let served = SharedRecalls::clone(&recalls);
