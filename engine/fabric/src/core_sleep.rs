@@ -2,9 +2,9 @@
 //! devices.
 
 use super::Wake;
-use crate::sync::CachePadded;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::cache_lines::assert_lines;
+use crate::sync::wake_request::WakeRequest;
 use rustix::buffer::Buffer;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use std::io;
@@ -21,13 +21,13 @@ pub(crate) struct CoreSleep {
     epoll: OwnedFd,
     /// The core sleeps, or is about to.
     parked: AtomicBool,
-    /// `wake` was called. On lines of its own: threads that make calls write it, and the core reads its neighbours.
-    wake_requested: CachePadded<AtomicBool>,
+    wake_request: WakeRequest,
     /// A fabric runs on it.
     pub(crate) taken: AtomicBool,
 }
 
-assert_lines!(CoreSleep: wake_requested);
+// Threads that make calls write it, and the core reads its neighbours.
+assert_lines!(CoreSleep: wake_request);
 
 impl CoreSleep {
     pub(crate) fn new() -> io::Result<Self> {
@@ -38,7 +38,7 @@ impl CoreSleep {
             event,
             epoll,
             parked: AtomicBool::new(false),
-            wake_requested: CachePadded::default(),
+            wake_request: WakeRequest::default(),
             taken: AtomicBool::new(false),
         })
     }
@@ -76,21 +76,24 @@ impl CoreSleep {
         // Pairs with the fence of `wake_parked`: either this core sees the work left for it, or its thread sees that the core
         // is parked.
         fence(Ordering::SeqCst);
-        !self.wake_requested.load(Ordering::Relaxed)
+        !self.wake_request.is_made()
     }
 
     pub(crate) fn unpark(&self) {
-        // Acquire: everything written before the request is seen in the next turn.
-        self.wake_requested.swap(false, Ordering::Acquire);
+        self.wake_request.take();
         self.parked.store(false, Ordering::Relaxed);
         // Each time: a thread that took the flag may write after this. That ends the next sleep early, and would end
         // all later ones if they did not take it either.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 
-    /// Ends a sleep, if there is one.
+    /// Ends a sleep, if there is one. What the caller wrote before is seen by a core that parks later.
     pub(crate) fn wake_parked(&self) -> bool {
         fence(Ordering::SeqCst);
+        self.end_sleep()
+    }
+
+    fn end_sleep(&self) -> bool {
         let was_parked = self.parked.swap(false, Ordering::Relaxed);
         if was_parked {
             // A full counter wakes, too.
@@ -102,9 +105,7 @@ impl CoreSleep {
 
 impl Wake for CoreSleep {
     fn wake(&self) -> bool {
-        // Release pairs with the Acquire of `unpark`: the next turn sees earlier writes.
-        self.wake_requested.store(true, Ordering::Release);
-        self.wake_parked()
+        self.wake_request.make() && self.end_sleep()
     }
 }
 

@@ -228,7 +228,8 @@ pub enum Revoked {
 
 /// Wakes a parked core.
 pub trait Wake: Send + Sync {
-    /// Cheap when the core is not parked; one system call when it is. Returns true if it was, as far as is known.
+    /// Cheap when the core is not parked; one system call when it is. Returns true if it was, as far as is known. A
+    /// `fence(SeqCst)` for its caller, too.
     fn wake(&self) -> bool;
 }
 

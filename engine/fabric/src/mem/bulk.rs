@@ -3,7 +3,7 @@
 use super::RegionHold;
 use super::share::Share;
 use super::{Bulk, LINE_BYTES, PoolError, Region, RegionId};
-use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::free_list::FreeList;
 use std::fmt;
 use std::process::abort;
@@ -79,7 +79,7 @@ impl BulkPool {
     #[inline]
     pub fn take(&self, bytes: usize) -> Option<Bulk> {
         let fitting = self.0.classes.iter().filter(|class| class.block_bytes >= bytes);
-        let index = fitting.filter_map(|class| class.free.take()).next()?;
+        let index = fitting.filter_map(Class::take).next()?;
         Some(Bulk::new(BlockRef::first(&self.0, index), bytes))
     }
 
@@ -87,7 +87,7 @@ impl BulkPool {
     #[inline]
     pub fn take_fitting(&self, bytes: usize) -> Option<Bulk> {
         let class = self.0.classes.iter().find(|class| class.block_bytes >= bytes)?;
-        Some(Bulk::new(BlockRef::first(&self.0, class.free.take()?), bytes))
+        Some(Bulk::new(BlockRef::first(&self.0, class.take()?), bytes))
     }
 
     /// True if a peer can write the blocks at any time ([`Region::is_exposed`]).
@@ -114,7 +114,7 @@ impl BulkPool {
     pub fn classes(&self) -> impl Iterator<Item = ClassStats> + '_ {
         self.0.classes.iter().map(|class| ClassStats {
             block_bytes: class.block_bytes,
-            free: class.free.free(),
+            free: class.count.load(Ordering::Relaxed),
             total: class.free.total(),
         })
     }
@@ -158,6 +158,29 @@ struct PoolCore {
 struct Class {
     block_bytes: usize,
     free: FreeList,
+    /// Number of free blocks, for statistics; may be slightly outdated.
+    count: AtomicUsize,
+}
+
+impl Class {
+    fn new(block_bytes: usize, first: u32, count: usize) -> Self {
+        let free = FreeList::full(first, count as u32);
+        Self { block_bytes, free, count: AtomicUsize::new(count) }
+    }
+
+    #[inline]
+    fn take(&self) -> Option<u32> {
+        let index = self.free.take()?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(index)
+    }
+
+    #[inline]
+    fn give(&self, index: u32) {
+        // Counted first, so that the count never passes zero from above.
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.free.give(index);
+    }
 }
 
 /// One block's state, on a separate cache line: different threads count references of neighbours.
@@ -211,9 +234,9 @@ impl PoolCore {
     fn carve(region: Region, lead_in: usize, classes: &[BulkClass]) -> Self {
         let mut blocks = 0;
         let carve = |class: &BulkClass| {
-            let free = FreeList::full(blocks, class.count as u32);
+            let first = blocks;
             blocks += class.count as u32;
-            Class { block_bytes: class.block_bytes, free }
+            Class::new(class.block_bytes, first, class.count)
         };
         let classes = classes.iter().map(carve).collect();
         Self { region, lead_in, classes, blocks: OnceLock::new() }
@@ -250,9 +273,8 @@ impl PoolCore {
         let block_bytes = region.len();
         let block: Box<[Block]> =
             [Block::new(&region, (0, 0), block_bytes, region.as_ptr())].into();
-        let free = FreeList::full(0, 1);
-        free.take();
-        let class = Class { block_bytes, free };
+        let class = Class::new(block_bytes, 0, 1);
+        class.take();
         Self { region, lead_in: 0, classes: Box::new([class]), blocks: block.into() }
     }
 }
@@ -406,7 +428,7 @@ impl Drop for BlockRef {
         }
         // SAFETY: takes back the strong count that `first` leaked; this was the last reference.
         let core = unsafe { Arc::from_raw(self.core.as_ptr()) };
-        core.classes[block.class as usize].free.give(block.index);
+        core.classes[block.class as usize].give(block.index);
     }
 }
 

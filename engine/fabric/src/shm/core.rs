@@ -3,11 +3,11 @@
 use super::super::Wake;
 use super::layout::Layout;
 use super::window::Window;
-use crate::sync::CachePadded;
+use crate::sync::atomic::AtomicBool;
 use crate::sync::atomic::mapped::AtomicU32;
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::cache_lines::assert_lines;
 use crate::sync::doorbell::{BELL_BITS, BELL_PARKED_WORD, BELL_WORDS, Doorbell};
+use crate::sync::wake_request::WakeRequest;
 use crate::sync::words::{HeapWords, WORD_BYTES};
 use crate::sys::mmap::{AddressPool, SharedMemory};
 use crate::sys::topology::Topology;
@@ -35,15 +35,14 @@ pub(super) struct CoreShared {
     pub(super) notices: Doorbell<HeapWords>,
     pub(super) free: ArrayQueue<u32>,
     pub(super) rings: Arc<AddressPool>,
-    /// On lines of its own: threads that make calls write it, and the core reads its neighbours.
-    wake_requested: CachePadded<AtomicBool>,
+    wake_request: WakeRequest,
     pub(super) taken: AtomicBool,
     /// NUMA node of its CPU, if there are several and memory is to be near it; known when it has started.
     node: OnceLock<u32>,
 }
 
-// The first is written by threads that make calls, the second one by the control thread.
-assert_lines!(CoreShared: wake_requested, free);
+// The first is written by threads that make calls, the second one by the control thread, and the core reads their neighbours.
+assert_lines!(CoreShared: wake_request, free);
 
 impl CoreShared {
     pub(super) fn new(places: u32, layout: Layout) -> io::Result<Self> {
@@ -60,7 +59,7 @@ impl CoreShared {
                 .ok_or(io::ErrorKind::InvalidInput)?,
             free,
             rings: AddressPool::new(layout.bytes(), places as usize),
-            wake_requested: CachePadded::default(),
+            wake_request: WakeRequest::default(),
             taken: AtomicBool::new(false),
             node: OnceLock::new(),
         })
@@ -97,18 +96,13 @@ impl CoreShared {
         let mut is_over = false;
         // The shared word first: a thread that sees the private one sees this one, too, and can end the
         // sleep by changing it.
-        if self.bell.bell.park() && self.notices.park() && !self.take_wake_request() {
+        if self.bell.bell.park() && self.notices.park() && !self.wake_request.take() {
             let slept = self.bell.sleep(at_most);
-            is_over = !self.take_wake_request() && slept;
+            is_over = !self.wake_request.take() && slept;
         }
         self.notices.awake();
         self.bell.bell.awake();
         is_over
-    }
-
-    fn take_wake_request(&self) -> bool {
-        // Acquire: what was written before the request is seen in the next turn.
-        self.wake_requested.swap(false, Ordering::Acquire)
     }
 
     /// The core is parked by its private word, which no peer can touch.
@@ -120,12 +114,7 @@ impl CoreShared {
 
 impl Wake for CoreShared {
     fn wake(&self) -> bool {
-        // Release pairs with the Acquire of `take_wake_request`: the next turn sees what was written before.
-        self.wake_requested.store(true, Ordering::Release);
-        // Pairs with the fence of `notices.park`: either the core sees the request, or we see that
-        // it is parked.
-        fence(Ordering::SeqCst);
-        let was_parked = self.notices.unpark();
+        let was_parked = self.wake_request.make() && self.notices.unpark();
         if was_parked {
             self.wake_parked();
         }

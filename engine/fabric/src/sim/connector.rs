@@ -13,7 +13,7 @@ use super::trace::{SideId, What};
 use super::world::Shared;
 use crate::connector_common::{Attempt, PrivateData};
 use crate::mem::{BulkPool, KeyGenerator, PoolError, Region};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::lock;
 use crate::sys::mmap::{Mapping, PageRequest};
 use crate::sys::random::Random;
@@ -52,6 +52,7 @@ impl Waker {
 impl Wake for Waker {
     fn wake(&self) -> bool {
         self.set();
+        fence(Ordering::SeqCst);
         false
     }
 }

@@ -4,7 +4,7 @@
 //! A stack of indices with a tag next to its head, raised at every change: a head that looks the
 //! same after others have taken and given has another tag (the ABA problem).
 
-use super::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use super::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const NONE: u32 = u32::MAX;
 
@@ -16,8 +16,6 @@ pub struct FreeList {
     head: AtomicU64,
     /// The place below each place in the list.
     below: Box<[AtomicU32]>,
-    /// Number of free places, for statistics; may be slightly outdated.
-    free: AtomicUsize,
 }
 
 impl FreeList {
@@ -28,7 +26,6 @@ impl FreeList {
             first,
             head: AtomicU64::new(u64::from(if count == 0 { NONE } else { 0 })),
             below: (0..count).map(below).collect(),
-            free: AtomicUsize::new(count as usize),
         }
     }
 
@@ -41,10 +38,7 @@ impl FreeList {
             let top = head as u32;
             let below = self.below.get(top as usize)?.load(Ordering::Relaxed);
             match self.exchange(head, below) {
-                Ok(()) => {
-                    self.free.fetch_sub(1, Ordering::Relaxed);
-                    return Some(self.first + top);
-                }
+                Ok(()) => return Some(self.first + top),
                 Err(changed) => head = changed,
             }
         }
@@ -54,8 +48,6 @@ impl FreeList {
     #[inline]
     pub fn give(&self, place: u32) {
         let place = place - self.first;
-        // Counted first, so that the count never passes zero from above.
-        self.free.fetch_add(1, Ordering::Relaxed);
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             self.below[place as usize].store(head as u32, Ordering::Relaxed);
@@ -74,11 +66,6 @@ impl FreeList {
         self.head.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 
-    /// Number of free places; may be slightly outdated.
-    pub fn free(&self) -> usize {
-        self.free.load(Ordering::Relaxed)
-    }
-
     pub fn total(&self) -> usize {
         self.below.len()
     }
@@ -94,7 +81,6 @@ mod tests {
         let list = FreeList::full(10, 3);
         assert_eq!([list.take(), list.take()], [Some(10), Some(11)]);
         list.give(10);
-        assert_eq!(list.free(), 2);
         assert_eq!([list.take(), list.take(), list.take()], [Some(10), Some(12), None]);
         list.give(11);
         assert_eq!(list.take(), Some(11));
@@ -124,6 +110,6 @@ mod tests {
             // scope.
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        assert_eq!(list.free(), 4);
+        assert_eq!(std::iter::from_fn(|| list.take()).count(), 4);
     }
 }

@@ -14,6 +14,7 @@ pub mod free_list;
 pub mod handoff;
 mod lock;
 pub mod ring;
+pub mod wake_request;
 pub mod words;
 
 #[cfg(all(test, loom))]

@@ -17,6 +17,7 @@ use super::ring::{
     CONTROL_WORDS, Consumer, Look, ORDER_BYTES, Producer, PushError, RingPlace, SLOT_MESSAGE_AT,
     SLOT_WORDS, SlotImage,
 };
+use super::wake_request::WakeRequest;
 use super::words::{
     CheckedSlots, HeapWords, LINE_REST_WORDS, LINE_WORDS, PADDED_WORDS, Words, head_of,
 };
@@ -305,18 +306,38 @@ fn loom_a_wake_request_is_seen_or_ends_the_sleep() {
         // waking thread goes by the second one, which they cannot write.
         let shared = bell();
         let private = bell();
-        let request = Arc::new(AtomicBool::new(false));
+        let request = Arc::new(WakeRequest::default());
         let waker = {
             let (shared, private, request) = (shared.clone(), private.clone(), request.clone());
-            thread::spawn(move || {
-                request.store(true, Ordering::Relaxed);
-                fence(Ordering::SeqCst);
-                private.unpark() && shared.unpark()
-            })
+            thread::spawn(move || request.make() && private.unpark() && shared.unpark())
         };
-        let sleeps = shared.park() && private.park() && !request.load(Ordering::Relaxed);
+        let sleeps = shared.park() && private.park() && !request.is_made();
         let changed = waker.join().unwrap();
         assert!(!sleeps || changed, "the sleeper is not woken");
+    });
+}
+
+/// A thread that finds a request of another one writes none: its work is seen all the same, in the turn that takes that request
+/// or in a later one, before the core sleeps.
+#[test]
+fn loom_work_of_a_thread_that_finds_a_request_is_seen_or_ends_the_sleep() {
+    bounded(|| {
+        let bell = bell();
+        let request = Arc::new(WakeRequest::default());
+        assert!(request.make());
+        let work = Arc::new(AtomicBool::new(false));
+        let worker = {
+            let (bell, request, work) = (bell.clone(), request.clone(), work.clone());
+            thread::spawn(move || {
+                work.store(true, Ordering::Relaxed);
+                request.make() && bell.unpark()
+            })
+        };
+        request.take();
+        let is_seen = work.load(Ordering::Relaxed);
+        let sleeps = bell.park() && !request.is_made();
+        let changed = worker.join().unwrap();
+        assert!(is_seen || !sleeps || changed, "the sleeper is not woken");
     });
 }
 
@@ -343,7 +364,10 @@ fn loom_a_place_is_held_by_one_thread_at_a_time() {
         };
         use_one(&list, &held);
         other.join().unwrap();
-        assert_eq!(list.free(), 2);
+        assert_eq!(
+            [list.take(), list.take(), list.take()].map(|it| it.is_some()),
+            [true, true, false]
+        );
     });
 }
 

@@ -191,6 +191,7 @@ impl Pool {
     pub(super) fn give_back(&self, call: Box<HandleCall>) {
         let Some(queues) = self.queues.get() else { return };
         queues.give(call);
+        fence(Ordering::SeqCst);
         self.go_on_closing();
     }
 
@@ -281,14 +282,13 @@ impl Pool {
         if is_refuser {
             self.refuser.store(None);
         }
+        fence(Ordering::SeqCst);
         self.go_on_closing();
     }
 
-    /// Refuses all orders and frees memory, if the core has ended.
+    /// Refuses all orders and frees memory, if the core has ended. Each caller puts a fence before it, which is the one of
+    /// [`Inbox::wake`] for what it pushes: either a thread that closes finds what this one gave, or this one finds the pool closed.
     fn go_on_closing(&self) {
-        // Pairs with the fence of another thread in `close` or here: either that thread finds the
-        // pushed item, or this one finds the pool closed.
-        fence(Ordering::SeqCst);
         if !self.is_closed.load(Ordering::Relaxed) {
             return;
         }

@@ -167,7 +167,6 @@ impl<E> Inbox<E> {
     fn push(&self, mail: Mail<E>) -> Result<(), Mail<E>> {
         self.queue.push(mail)?;
         self.wake();
-        fence(Ordering::SeqCst);
         if self.is_closed.load(Ordering::Relaxed) {
             self.empty();
         }
@@ -184,9 +183,15 @@ impl<E> Inbox<E> {
         }
     }
 
-    /// Lets a parked core look around. Returns true if it was parked.
+    /// Lets a parked core look around. Returns true if it was parked. A fence in any case, for what the caller reads next.
     pub(crate) fn wake(&self) -> bool {
-        self.waker.get().is_some_and(|waker| waker.wake())
+        match self.waker.get() {
+            Some(waker) => waker.wake(),
+            None => {
+                fence(Ordering::SeqCst);
+                false
+            }
+        }
     }
 
     fn empty(&self) {
