@@ -42,7 +42,8 @@ impl ConnectOptions {
     /// this engine ([`Engine::serve`](crate::Engine::serve)), all of them, which hear of the
     /// connection as of one that was accepted. Of another connection it knows nothing before; the
     /// upper layer has to tell the server that it may call, and should keep the
-    /// connection as long as it may. Takes as many calls at a time as `rpc.reverse_calls` says.
+    /// connection as long as it may. Takes as many calls at a time as `rpc.reverse_calls` says,
+    /// and leaves up to two credits of each grant for the answers.
     ///
     /// Without this calls in reverse are dropped in version one, and refused in version two, which asks
     /// for an answer.
