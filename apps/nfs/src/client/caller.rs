@@ -14,7 +14,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Attempts after the time limit of a call that waits for others.
 const LATE_ATTEMPTS: u32 = 4;
 
-pub(super) type Decode<T> = fn(&mut Decoder<'_>) -> Result<T, DecodeError>;
+/// Decodes the results of a call.
+pub type Decode<T> = fn(&mut Decoder<'_>) -> Result<T, DecodeError>;
 
 type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
 

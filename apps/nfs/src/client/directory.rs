@@ -1,6 +1,6 @@
 //! Listings: READDIRPLUS page by page, or READDIR if the server does not support it.
 
-use super::{Error, Nfs};
+use super::{Error, Files, Nfs};
 use crate::nfs3;
 use crate::protocol::{
     Cookieverf3, Fattr3, FileHandle, Nfsstat3, ProcedureId, Readdir3args, Readdir3resok,

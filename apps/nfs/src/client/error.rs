@@ -38,6 +38,11 @@ pub enum Error {
     /// The server violated RFC 1813, in the reply to the procedure with this name.
     #[error("the server violates the protocol in {0}: {1}")]
     Misbehaved(String, String),
+    /// The server has restarted since data were written that were not on stable storage.
+    #[error(
+        "data may be lost: the server's write verifier has changed since they were written; write them again"
+    )]
+    DataLost,
     /// The path is invalid.
     #[error("{0}")]
     Path(String),
@@ -93,6 +98,7 @@ impl Error {
             Self::Unreachable(_) => 3,
             Self::MountRefused(..) | Self::Status(..) | Self::Path(_) => 4,
             Self::Call(_, source) => code_of_call(source),
+            Self::DataLost => 5,
             Self::Misbehaved(..) => 6,
             Self::Interrupted => 130,
             Self::At(_, source) => source.exit_code(),

@@ -1,11 +1,18 @@
-use super::{Error, Found, Nfs, failed};
+//! Operations on files that both kinds of sessions have.
+
+use super::caller::Caller;
+use super::connection::Connection;
+use super::jukebox_retry::Patience;
+use super::walk::Walk;
+use super::{Error, Found, Nfs, Outcome, Root, add, failed};
 use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READLINK_RESULT_BYTES_MAX};
 use crate::protocol::{
     self, Commit3args, Commit3resok, Create3args, Create3resok, Createhow3, Diropargs3, Fattr3,
     FileHandle, Fsinfo3args, Fsinfo3resok, Getattr3args, Getattr3resok, Lookup3args, Lookup3resok,
-    PostOpAttr, ProcedureId, Readlink3args, Readlink3resok, Sattr3, Writeverf3,
+    Nfsstat3, PostOpAttr, ProcedureId, Readlink3args, Readlink3resok, Sattr3, Writeverf3,
 };
-use spinrpc::{CallError, CallSpec};
+use spinrpc::{CallError, CallSpec, Encoder};
+use spinrpc_xdr::{Decode, Encode};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -35,17 +42,82 @@ impl Nfs {
         };
         ended.map(Some).map_err(failed(operation))
     }
+}
+
+impl Files for Nfs {
+    type Connection = Caller;
+
+    fn connection(&self) -> &Caller {
+        &self.caller
+    }
+
+    fn patience(&self) -> Duration {
+        self.options.timeout
+    }
+
+    fn count(&self, operation: ProcedureId) {
+        add(&self.counts.calls[operation as usize], 1);
+    }
+}
+
+/// Operations on files, by handle and by path: one call after the other.
+///
+/// # Errors
+/// [`Error::Status`], and errors of any call.
+pub trait Files: Sized {
+    /// What they are called by.
+    type Connection: Connection;
+
+    /// The connection to the server.
+    fn connection(&self) -> &Self::Connection;
+
+    /// Time for retries with a server that needs longer.
+    fn patience(&self) -> Duration;
+
+    /// Counts a call that is about to be made.
+    fn count(&self, operation: ProcedureId) {
+        let _ = operation;
+    }
+
+    /// Calls, again as long as the server asks for more time.
+    fn call<T: 'static>(
+        &self,
+        operation: ProcedureId,
+        reply_bytes_max: usize,
+        args: &impl Encode,
+        outcome: Outcome<T>,
+    ) -> Result<T, Error> {
+        let mut patience = Patience::new(self.patience());
+        loop {
+            self.count(operation);
+            let (procedure, encode) =
+                (nfs3::procedure(operation), |to: &mut Encoder<'_>| args.encode(to));
+            let spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+            let called = self.connection().call(procedure, spec, encode, outcome);
+            match called.map_err(|source| Error::call(operation, source))? {
+                Ok(results) => return Ok(results),
+                Err(Nfsstat3::Nfs3errJukebox) if patience.pause(self.connection()) => {}
+                Err(status) => return Err(Error::Status(operation, status)),
+            }
+        }
+    }
+
+    /// Calls a procedure whose results are short, and do not borrow from the message.
+    fn plain_call<T>(&self, operation: ProcedureId, args: &impl Encode) -> Result<T, Error>
+    where
+        T: for<'a> Decode<'a> + 'static,
+    {
+        self.call(operation, nfs3::PLAIN_RESULT_BYTES_MAX, args, nfs3::owned_outcome)
+    }
 
     /// Attributes of a file.
-    ///
-    /// # Errors
-    /// [`Error::Status`], and errors of any call.
-    pub fn attributes(&self, file: &FileHandle) -> Result<Fattr3, Error> {
+    fn attributes(&self, file: &FileHandle) -> Result<Fattr3, Error> {
         let args = Getattr3args { object: file.wire() };
         let results: Getattr3resok = self.plain_call(ProcedureId::Nfsproc3Getattr, &args)?;
         Ok(results.obj_attributes)
     }
 
+    /// Handle of a name in a directory, and its attributes if the server returns them.
     fn lookup(
         &self,
         directory: &FileHandle,
@@ -58,7 +130,8 @@ impl Nfs {
         })
     }
 
-    pub(super) fn look(&self, directory: &FileHandle, name: &[u8]) -> Result<Found, Error> {
+    /// As [`Files::lookup`], with the attributes in any case.
+    fn look(&self, directory: &FileHandle, name: &[u8]) -> Result<Found, Error> {
         let (handle, attributes) = self.lookup(directory, name)?;
         let attributes = attributes.map_or_else(|| self.attributes(&handle), Ok)?;
         Ok(Found { handle, attributes })
@@ -66,32 +139,28 @@ impl Nfs {
 
     /// Target of a symbolic link. The path is requested through a Reply chunk: a Write chunk would
     /// need a known length, too.
-    ///
-    /// # Errors
-    /// [`Error::Status`], and errors of any call.
-    pub fn link_target(&self, link: &FileHandle) -> Result<Vec<u8>, Error> {
+    fn link_target(&self, link: &FileHandle) -> Result<Vec<u8>, Error> {
         let args = Readlink3args { symlink: link.wire() };
         self.call(ProcedureId::Nfsproc3Readlink, READLINK_RESULT_BYTES_MAX, &args, |from| {
             Ok(nfs3::outcome::<Readlink3resok<'_>>(from)?.map(|found| found.data.to_vec()))
         })
     }
 
-    pub(super) fn server_limits(&self, root: &FileHandle) -> Result<Fsinfo3resok, Error> {
+    /// Limits of the server (FSINFO).
+    fn server_limits(&self, root: &FileHandle) -> Result<Fsinfo3resok, Error> {
         let args = Fsinfo3args { fsroot: root.wire() };
         self.plain_call(ProcedureId::Nfsproc3Fsinfo, &args)
     }
 
-    /// Creates an empty file, or truncates an existing one (UNCHECKED, size 0).
-    ///
-    /// # Errors
-    /// [`Error::Status`], and errors of any call.
-    pub fn create(
+    /// Creates an empty file, or sets attributes of an existing one, such as a size of 0 (UNCHECKED).
+    fn create(
         &self,
         directory: &FileHandle,
         name: &[u8],
         mode: u32,
+        size: Option<u64>,
     ) -> Result<FileHandle, Error> {
-        let attributes = Sattr3 { mode: Some(mode), size: Some(0), ..Sattr3::default() };
+        let attributes = Sattr3 { mode: Some(mode), size, ..Sattr3::default() };
         let how = Createhow3::Unchecked(attributes);
         let args = Create3args { r#where: at(directory, name)?, how };
         let operation = ProcedureId::Nfsproc3Create;
@@ -106,10 +175,32 @@ impl Nfs {
         }
     }
 
-    pub(super) fn commit(&self, file: &FileHandle) -> Result<Writeverf3, Error> {
+    /// Has the server put all data of a file on stable storage. Returns its write verifier.
+    fn commit(&self, file: &FileHandle) -> Result<Writeverf3, Error> {
         let args = Commit3args { file: file.wire(), offset: 0, count: 0 };
         let results: Commit3resok = self.plain_call(ProcedureId::Nfsproc3Commit, &args)?;
         Ok(results.verf)
+    }
+
+    /// Finds the file at `path` below `root`; follows a symbolic link at the end only with
+    /// `follow`.
+    ///
+    /// # Errors
+    /// [`Error::Status`] for the name that is not found, with the path up to it.
+    fn find(&self, root: &Root, path: &str, follow: bool) -> Result<Found, Error> {
+        Walk::new(self, root, path).run(follow)
+    }
+
+    /// Finds the directory that contains `path`, and returns the last name.
+    ///
+    /// # Errors
+    /// [`Error::Path`] if the path does not end with a name, and those of [`Files::find`].
+    fn find_parent<'p>(&self, root: &Root, path: &'p str) -> Result<(Found, &'p [u8]), Error> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if matches!(name, "" | "." | "..") {
+            return Err(Error::Path(format!("\"{path}\" does not end with the name of a file")));
+        }
+        Ok((self.find(root, parent, true)?, name.as_bytes()))
     }
 }
 

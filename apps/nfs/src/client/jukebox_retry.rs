@@ -1,6 +1,6 @@
 //! Retries after NFS3ERR_JUKEBOX: "wait, and then try again" (RFC 1813 section 2.6).
 
-use super::caller::Caller;
+use super::connection::Connection;
 use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -17,12 +17,12 @@ impl Patience {
     }
 
     /// Waits before another attempt; returns `false` without waiting when the time is used up.
-    pub(super) fn pause(&mut self, caller: &Caller) -> bool {
+    pub(super) fn pause(&mut self, connection: &impl Connection) -> bool {
         if self.left.is_zero() {
             return false;
         }
         let pause = self.next.min(self.left);
-        caller.pause(pause, || false);
+        connection.pause(pause);
         self.left -= pause;
         self.next = (self.next * 2).min(LONGEST_PAUSE);
         true

@@ -4,7 +4,7 @@
 //! [`Caller`]: super::Caller
 
 use super::round_trips::RoundTrips;
-use super::{Error, Nfs, Root, add, connect};
+use super::{Error, Files, Nfs, Root, add, connect};
 use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES};
 use crate::protocol::{
     FileHandle, Getattr3args, Getattr3resok, ProcedureId, Read3args, Read3resok, StableHow,

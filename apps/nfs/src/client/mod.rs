@@ -4,10 +4,12 @@
 //! A server is not trusted: its replies are bounded and validated, and never make the client run forever.
 
 mod caller;
+mod connection;
 mod directory;
 mod engine;
 mod error;
 mod files;
+mod handle;
 mod jukebox_retry;
 mod load;
 mod mount;
@@ -20,9 +22,12 @@ mod user;
 mod walk;
 mod write;
 
-pub use caller::{Caller, Waiting};
+pub use caller::{Caller, Decode, Waiting};
+pub use connection::Connection;
 pub use directory::Entry;
 pub use error::Error;
+pub use files::Files;
+pub use handle::{NfsHandle, OpenFile, Read, Written};
 pub use load::{Load, Loaded, Work};
 pub use mount::{Mount, MountBy, Root};
 pub use round_trips::RoundTrips;
@@ -34,14 +39,12 @@ pub use write::Source;
 
 use crate::nfs3::{self, PROCEDURES};
 use crate::protocol::{Nfsstat3, ProcedureId};
-use jukebox_retry::Patience;
 use spinrpc::fabric::Address;
 use spinrpc::{
-    CallError, CallSpec, Client, ConnectError, Core, DecodeError, Decoder, Encoder, Engine,
-    EngineError, Program, ReplyHandler, StatsSnapshot, Version,
+    CallError, Client, ConnectError, Core, DecodeError, Decoder, Engine, EngineError, Program,
+    ReplyHandler, StatsSnapshot, Version,
 };
 use spinrpc_tuning::ProfileArgs;
-use spinrpc_xdr::{Decode, Encode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -134,39 +137,6 @@ impl Nfs {
     /// The caller of the connection.
     pub fn caller(&self) -> &Caller {
         &self.caller
-    }
-
-    fn call<T: 'static>(
-        &self,
-        operation: ProcedureId,
-        reply_bytes_max: usize,
-        args: &impl Encode,
-        outcome: Outcome<T>,
-    ) -> Result<T, Error> {
-        let mut patience = Patience::new(self.options.timeout);
-        loop {
-            self.count(operation);
-            let (procedure, encode) =
-                (nfs3::procedure(operation), |to: &mut Encoder<'_>| args.encode(to));
-            let mut spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
-            let called = self.caller.call(procedure, &mut spec, encode, outcome);
-            match called.map_err(|source| Error::call(operation, source))? {
-                Ok(results) => return Ok(results),
-                Err(Nfsstat3::Nfs3errJukebox) if patience.pause(&self.caller) => {}
-                Err(status) => return Err(Error::Status(operation, status)),
-            }
-        }
-    }
-
-    fn plain_call<T>(&self, operation: ProcedureId, args: &impl Encode) -> Result<T, Error>
-    where
-        T: for<'a> Decode<'a> + 'static,
-    {
-        self.call(operation, nfs3::PLAIN_RESULT_BYTES_MAX, args, nfs3::owned_outcome)
-    }
-
-    fn count(&self, operation: ProcedureId) {
-        add(&self.counts.calls[operation as usize], 1);
     }
 
     /// Statistics of the engine. Runs idle turns first, in which the engine publishes them.

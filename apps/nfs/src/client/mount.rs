@@ -3,6 +3,7 @@
 mod tcp;
 
 use super::caller::Caller;
+use super::connection::Connection;
 use super::error::Error;
 use super::{Nfs, Options, connect, connect_timeout};
 use crate::mount3::{self, EXPORT, Exports, MNT, Mounted, Mountstat3, UMNT};
@@ -55,14 +56,14 @@ impl Root {
 }
 
 /// The connection to a MOUNT service, and the mounted path.
-pub struct Mount {
-    service: Service,
+pub struct Mount<C = Caller> {
+    service: Service<C>,
     mounted: Option<String>,
 }
 
-enum Service {
+enum Service<C> {
     Tcp(Box<TcpCaller>),
-    Fabric(Box<Caller>),
+    Fabric(Box<C>),
 }
 
 impl Mount {
@@ -71,13 +72,29 @@ impl Mount {
     /// # Errors
     /// [`Error::Unreachable`] names the places that were tried.
     pub fn connect(nfs: &Nfs, by: MountBy) -> Result<Self, Error> {
-        let service = match (&nfs.server, by) {
-            (Address::Shm(_), _) | (_, MountBy::Fabric) => on_fabric(nfs)?,
-            (Address::Rdma(server), MountBy::Port(port)) => by_tcp(nfs, server.host(), Some(port))?,
-            (Address::Rdma(server), MountBy::Auto) => match by_tcp(nfs, server.host(), None) {
-                Ok(service) => service,
+        Self::new(&nfs.server, &nfs.options, by, || on_fabric(nfs))
+    }
+}
+
+impl<C: Connection> Mount<C> {
+    /// `on_fabric` connects to the service at the server's own address.
+    pub(super) fn new(
+        server: &Address,
+        options: &Options,
+        by: MountBy,
+        on_fabric: impl Fn() -> Result<C, Error>,
+    ) -> Result<Self, Error> {
+        let on_fabric = || Ok(Service::Fabric(Box::new(on_fabric().map_err(unreachable)?)));
+        let by_tcp = |host, port| TcpCaller::connect(host, port, options).map(Box::new);
+        let service = match (server, by) {
+            (Address::Shm(_), _) | (_, MountBy::Fabric) => on_fabric()?,
+            (Address::Rdma(server), MountBy::Port(port)) => {
+                Service::Tcp(by_tcp(server.host(), Some(port))?)
+            }
+            (Address::Rdma(server), MountBy::Auto) => match by_tcp(server.host(), None) {
+                Ok(service) => Service::Tcp(service),
                 // This reason is more likely: servers without MOUNT over TCP are rare.
-                Err(error) => on_fabric(nfs).map_err(|_| error)?,
+                Err(error) => on_fabric().map_err(|_| error)?,
             },
         };
         Ok(Self { service, mounted: None })
@@ -163,32 +180,26 @@ impl Mount {
         match &mut self.service {
             Service::Tcp(tcp) => tcp.call(name, procedure, encode, decode),
             Service::Fabric(caller) => {
-                let mut spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
-                let called = caller.call(procedure, &mut spec, encode, decode);
+                let spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+                let called = Connection::call(&**caller, procedure, spec, encode, decode);
                 called.map_err(|source| Error::Call(name.to_owned(), source))
             }
         }
     }
 }
 
-fn on_fabric(nfs: &Nfs) -> Result<Service, Error> {
+fn on_fabric(nfs: &Nfs) -> Result<Caller, Error> {
     let program = (mount3::PROGRAM, mount3::VERSION);
     let options = Options { security: None, ..nfs.options.clone() };
-    let caller = Caller::connect(&nfs.core, connect_timeout(&options), |replies| {
+    Caller::connect(&nfs.core, connect_timeout(&options), |replies| {
         connect(&nfs.core, &nfs.server, program, &options, replies)
-    });
-    Ok(Service::Fabric(Box::new(caller.map_err(unreachable)?)))
+    })
 }
 
 fn unreachable(problem: impl Display) -> Error {
     Error::Unreachable(format!(
         "cannot reach the MOUNT service: {problem}; set its port (--mount-port), or the handle of the directory (--handle)"
     ))
-}
-
-fn by_tcp(nfs: &Nfs, host: &str, port: Option<u16>) -> Result<Service, Error> {
-    let caller = TcpCaller::connect(host, port, &nfs.options)?;
-    Ok(Service::Tcp(Box::new(caller)))
 }
 
 fn path_of(path: &str) -> Result<mount3::Dirpath<'_>, Error> {

@@ -1,7 +1,7 @@
 //! Several calls in flight, handled in order of completion.
 
 use super::jukebox_retry::Patience;
-use super::{Error, Nfs, Root, caller, failed};
+use super::{Error, Files, Nfs, Root, caller, failed};
 use crate::nfs3;
 use crate::protocol::{Nfsstat3, ProcedureId};
 use spinrpc::{Bulk, CallError, CallSpec, DecodeError, Decoder, Encoder};

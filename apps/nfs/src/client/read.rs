@@ -2,20 +2,20 @@
 //! each, RFC 8267 section 2), delivered in order.
 
 use super::pipeline::{Piece, Window};
-use super::{Error, Found, Nfs, Root, add};
+use super::{Error, Files, Found, Nfs, Root, add};
 use crate::nfs3::{READ_RESULT_HEAD_BYTES, outcome};
 use crate::protocol::{FileHandle, Nfsstat3, ProcedureId, Read3args, Read3resok};
 use spinrpc::{Bulk, CallSpec, DecodeError, Decoder};
 use spinrpc_xdr::{Encode, Placed};
 use std::collections::BTreeMap;
 
-struct Part {
-    count: u32,
-    eof: bool,
-    data: PartData,
+pub(super) struct Part {
+    pub(super) count: u32,
+    pub(super) eof: bool,
+    pub(super) data: PartData,
 }
 
-enum PartData {
+pub(super) enum PartData {
     /// In the memory where the server placed them.
     Placed(Bulk),
     /// From a message, if the server did not use the chunk.
@@ -174,7 +174,10 @@ impl Reading<'_> {
     }
 }
 
-fn part(from: &mut Decoder<'_>, bytes_max: usize) -> Result<Result<Part, Nfsstat3>, DecodeError> {
+pub(super) fn part(
+    from: &mut Decoder<'_>,
+    bytes_max: usize,
+) -> Result<Result<Part, Nfsstat3>, DecodeError> {
     let Read3resok { count, eof, data, .. } = match outcome(from)? {
         Ok(results) => results,
         Err(status) => return Ok(Err(status)),

@@ -1,7 +1,7 @@
 //! From a path to a file: a sequence of LOOKUPs, with symbolic links.
 
 use super::mount::Root;
-use super::{Error, Nfs};
+use super::{Error, Files};
 use crate::protocol::{Fattr3, FileHandle, Ftype3};
 use std::collections::VecDeque;
 
@@ -17,8 +17,8 @@ pub struct Found {
     pub attributes: Fattr3,
 }
 
-struct Walk<'a> {
-    nfs: &'a Nfs,
+pub(super) struct Walk<'a, F> {
+    nfs: &'a F,
     root: &'a Root,
     /// Names and handles from below the root to here.
     trail: Vec<(Vec<u8>, FileHandle)>,
@@ -26,41 +26,25 @@ struct Walk<'a> {
     links: usize,
 }
 
-impl Nfs {
-    /// Finds the file at `path` below `root`; follows a symbolic link at the end only with
-    /// `follow`.
-    ///
-    /// # Errors
-    /// [`Error::Status`] for the name that is not found, with the path up to it.
-    pub fn find(&self, root: &Root, path: &str, follow: bool) -> Result<Found, Error> {
+impl<'a, F: Files> Walk<'a, F> {
+    pub(super) fn new(nfs: &'a F, root: &'a Root, path: &str) -> Self {
         let ahead = names(path.as_bytes()).collect();
-        let mut walk = Walk { nfs: self, root, trail: Vec::new(), ahead, links: 0 };
+        Self { nfs, root, trail: Vec::new(), ahead, links: 0 }
+    }
+
+    pub(super) fn run(mut self, follow: bool) -> Result<Found, Error> {
         let mut attributes = None;
-        while let Some(name) = walk.ahead.pop_front() {
-            attributes = walk.step(name, follow)?;
+        while let Some(name) = self.ahead.pop_front() {
+            attributes = self.step(name, follow)?;
         }
-        let handle = *walk.here();
+        let handle = *self.here();
         let attributes = match attributes {
             Some(attributes) => attributes,
-            None => self.attributes(&handle).map_err(|error| error.at(&walk.shown(b"")))?,
+            None => self.nfs.attributes(&handle).map_err(|error| error.at(&self.shown(b"")))?,
         };
         Ok(Found { handle, attributes })
     }
 
-    /// Finds the directory that contains `path`, and returns the last name.
-    ///
-    /// # Errors
-    /// [`Error::Path`] if the path does not end with a name, and those of [`Nfs::find`].
-    pub fn find_parent<'p>(&self, root: &Root, path: &'p str) -> Result<(Found, &'p [u8]), Error> {
-        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        if matches!(name, "" | "." | "..") {
-            return Err(Error::Path(format!("\"{path}\" does not end with the name of a file")));
-        }
-        Ok((self.find(root, parent, true)?, name.as_bytes()))
-    }
-}
-
-impl Walk<'_> {
     fn here(&self) -> &FileHandle {
         self.trail.last().map_or(&self.root.handle, |(_, handle)| handle)
     }

@@ -2,7 +2,7 @@
 //! between are written again (RFC 1813 sections 3.3.7 and 3.3.21).
 
 use super::pipeline::{Piece, Window};
-use super::{Error, Nfs, Root, add};
+use super::{Error, Files, Nfs, Root, add};
 use crate::nfs3::{PLAIN_RESULT_BYTES_MAX, owned_outcome};
 use crate::protocol::{FileHandle, ProcedureId, StableHow, Write3args, Write3resok, Writeverf3};
 use spinrpc::{Bulk, CallSpec};
@@ -60,7 +60,7 @@ impl Nfs {
         let operation = ProcedureId::Nfsproc3Write;
         let block_bytes = self.block_bytes(root, operation)?;
         let depth = self.depth_for(operation, block_bytes)?;
-        let file = self.create(directory, name, mode)?;
+        let file = self.create(directory, name, mode, Some(0))?;
         let mut writing = Writing {
             nfs: self,
             file: &file,

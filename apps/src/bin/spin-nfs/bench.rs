@@ -3,7 +3,7 @@
 use crate::cli::{BenchOptions, Operation, Stable};
 use crate::{Opened, interruption, print, show};
 use serde_json::{Value, json};
-use spinrpc_nfs::client::{Error, Load, Loaded, Nfs, Work};
+use spinrpc_nfs::client::{Error, Files, Load, Loaded, Nfs, Work};
 use spinrpc_nfs::nfs3;
 use spinrpc_nfs::protocol::{FileHandle, Ftype3, Nfsstat3, StableHow};
 use std::sync::atomic::Ordering;
@@ -79,7 +79,7 @@ fn file_for(
 
 fn new_file(nfs: &Nfs, opened: &Opened<'_>) -> Result<FileHandle, Error> {
     let (parent, name) = nfs.find_parent(&opened.root, &opened.below)?;
-    nfs.create(&parent.handle, name, NEW_MODE).map_err(|error| error.at(opened.path))
+    nfs.create(&parent.handle, name, NEW_MODE, Some(0)).map_err(|error| error.at(opened.path))
 }
 
 fn bytes_per_call(load: &Load) -> u32 {

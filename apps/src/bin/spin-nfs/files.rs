@@ -3,7 +3,7 @@
 use crate::progress::Progress;
 use crate::{Opened, print, show, written};
 use rustix::fs::OFlags;
-use spinrpc_nfs::client::{Error, Nfs, Source};
+use spinrpc_nfs::client::{Error, Files, Nfs, Source};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;

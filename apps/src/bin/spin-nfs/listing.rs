@@ -1,7 +1,7 @@
 //! A directory listing, page by page: only one page is in memory at a time.
 
 use crate::{Opened, show, written};
-use spinrpc_nfs::client::{Entry, Error, Nfs};
+use spinrpc_nfs::client::{Entry, Error, Files, Nfs};
 use spinrpc_nfs::protocol::Ftype3;
 use std::io::{self, Write};
 
