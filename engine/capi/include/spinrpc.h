@@ -10,8 +10,8 @@
 // * Pointers. An object comes from the function that makes it and is valid until the one that frees it. Null and misaligned
 //   pointers, and text that is not UTF-8, are errors; other pointers that are wrong are undefined behaviour. Text ends with a
 //   zero byte. Bytes and text that are passed are only read, while the function runs, unless it says otherwise.
-// * Threads. An engine, a client, a slab and a queue may be used by any thread at any time; requests and what callbacks are given,
-//   on the thread of the callback; all other objects, by one thread at a time. Callbacks run on the threads of cores, except
+// * Threads. An engine, a client, a slab, a queue, a mounted directory and a file of it may be used by any thread at any time;
+//   requests and what callbacks are given, on the thread of the callback; all other objects, by one thread at a time. Callbacks run on the threads of cores, except
 //   that of spinrpc_set_log(). They must not block, and functions that do fail in them with SPINRPC_STATUS_INVALID_STATE.
 // * Times are nanoseconds, lengths are bytes.
 // * Arguments and results are XDR (RFC 4506): big-endian, in units of four bytes.
@@ -41,6 +41,19 @@
 
 // The longest results, in bytes, whose reply fits into any message: see spinrpc_call_options.
 #define SPINRPC_SHORT_RESULTS_BYTES 572
+
+// Flag of spinrpc_nfs_options: calls are made as its uid and gid, without other groups. Else they are made as the user of
+// the process.
+#define SPINRPC_NFS_USER 1
+
+// Flag of spinrpc_nfs_open(): the file is created if it is missing.
+#define SPINRPC_NFS_CREATE 1
+
+// Flag of spinrpc_nfs_open(), with SPINRPC_NFS_CREATE: a file that is there becomes empty.
+#define SPINRPC_NFS_TRUNCATE 2
+
+// Flag of spinrpc_nfs_write(): the answer comes when the data are on stable storage.
+#define SPINRPC_NFS_STABLE 1
 
 // Result of a function, and outcome of a call. SPINRPC_STATUS_OK is 0; every other value is an error, whose text
 // spinrpc_last_error_message() returns. Later versions may add values.
@@ -93,6 +106,10 @@ typedef enum spinrpc_status {
     SPINRPC_STATUS_EMPTY = 21,
     // A panic inside of the library was caught: a bug in it. The objects that were passed can only be freed.
     SPINRPC_STATUS_PANIC = 22,
+    // The NFS server answered with an error, whose number spinrpc_nfs_last_error() returns.
+    SPINRPC_STATUS_NFS = 23,
+    // An NFS server has restarted before it had written data to stable storage. They may be lost: write them again.
+    SPINRPC_STATUS_DATA_LOST = 24,
 } spinrpc_status;
 
 // How much a line of the log matters.
@@ -148,6 +165,13 @@ typedef struct spinrpc_engine spinrpc_engine;
 // A block that is passed with a call or a reply belongs to the library from then on, whatever the function
 // returns. All others are freed with spinrpc_memory_free(), before or after their client and engine.
 typedef struct spinrpc_memory spinrpc_memory;
+
+// A mounted directory of an NFS server, by a connection of one core of an engine. A lost connection is established again,
+// and reads, writes and commits that were in flight are sent again.
+typedef struct spinrpc_nfs spinrpc_nfs;
+
+// A file of an NFS server. It remembers whether data that were written can still be lost.
+typedef struct spinrpc_nfs_file spinrpc_nfs_file;
 
 // A queue of answers with a descriptor that poll(), epoll and io_uring can watch. Calls of several clients may have the
 // same queue. Any thread may take answers; one thread at a time may wait.
@@ -267,6 +291,59 @@ typedef void (*spinrpc_answer_callback)(void *user_data,
                                         enum spinrpc_status status,
                                         struct spinrpc_decoder *results);
 
+// Options of a mount. Fill it with zeros, then set what is needed: `spinrpc_nfs_options options = {0};`. It is read while
+// the function runs.
+typedef struct spinrpc_nfs_options {
+    // Number of the engine's core that the connections belong to, counted from 0.
+    size_t core;
+    // Nanoseconds for a read, write or commit, and for retries with a server that needs longer. 0: 30 seconds. Other calls
+    // have the configured time (rpc.timeout_ms).
+    uint64_t timeout_ns;
+    // Slabs that the server is lent, `slab_count` of them, at most four: as in spinrpc_connect_options.
+    const struct spinrpc_slab *const *slabs;
+    // Number of `slabs`.
+    size_t slab_count;
+    // User of the calls (AUTH_SYS), with SPINRPC_NFS_USER.
+    uint32_t uid;
+    // Group of the calls, with SPINRPC_NFS_USER.
+    uint32_t gid;
+    // TCP port of the server's MOUNT service. 0: rpcbind on the server knows it, or the service is at the server's own
+    // address, as it is over shared memory in any case.
+    uint16_t mount_port;
+    // 0 or SPINRPC_NFS_USER.
+    uint32_t flags;
+    // For later versions: zeros.
+    uint64_t reserved[4];
+} spinrpc_nfs_options;
+
+// Attributes of a file (RFC 1813 section 2.5). Times are nanoseconds since 1970.
+typedef struct spinrpc_nfs_attributes {
+    // 1: a regular file, 2: a directory, 3: a block device, 4: a character device, 5: a symbolic link, 6: a socket, 7: a FIFO.
+    uint32_t kind;
+    // Permissions.
+    uint32_t mode;
+    // Number of names.
+    uint32_t links;
+    // Its user.
+    uint32_t uid;
+    // Its group.
+    uint32_t gid;
+    // Size.
+    uint64_t size;
+    // Bytes of the disk that it takes.
+    uint64_t used;
+    // Its file system.
+    uint64_t fsid;
+    // Its number there.
+    uint64_t fileid;
+    // Time of the last access.
+    uint64_t atime_ns;
+    // Time of the last change of its data.
+    uint64_t mtime_ns;
+    // Time of the last change of its data or attributes.
+    uint64_t ctime_ns;
+} spinrpc_nfs_attributes;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -276,6 +353,11 @@ extern "C" {
 //
 // The text is valid until the next error on this thread; do not free it.
 const char *spinrpc_last_error_message(void);
+
+// Returns the number of this thread's last error, if that was an error that an NFS server answered with
+// (SPINRPC_STATUS_NFS): as in RFC 1813, such as 2 for NFS3ERR_NOENT, 28 for NFS3ERR_NOSPC, 70 for NFS3ERR_STALE, whose file is
+// gone, and 10008 for NFS3ERR_JUKEBOX, after which the call is repeated later. 0 for all other errors.
+uint32_t spinrpc_nfs_last_error(void);
 
 // Returns the name of a status, such as "timed out"; "unknown" for a number that is not one. The text is constant.
 const char *spinrpc_status_name(uint32_t status);
@@ -627,6 +709,125 @@ enum spinrpc_status spinrpc_call_queued(const struct spinrpc_client *client,
 
 // Frees a queue. NULL is allowed. Answers in it, and those that come later, are dropped.
 void spinrpc_queue_free(struct spinrpc_queue *queue);
+
+// Mounts a directory of an NFS server: "rdma://HOST:PORT/EXPORT/PATH", where the port may be missing, the same with "iwarp://",
+// or "shm:NAME//EXPORT/PATH" with two slashes before the path. The driver of the engine has to be that of the address
+// (spinrpc_engine_new()), and the engine must have been started. `options` may be NULL. Blocks; not in a callback.
+//
+// On success `*nfs` is a mounted directory, to be freed with spinrpc_nfs_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
+// connection to the server or its MOUNT service; SPINRPC_STATUS_NFS if the server refuses the directory;
+// SPINRPC_STATUS_INVALID_ARGUMENT for an address that cannot be one; all those of a call.
+enum spinrpc_status spinrpc_nfs_mount(const struct spinrpc_engine *engine,
+                                      const char *address,
+                                      const struct spinrpc_nfs_options *options,
+                                      struct spinrpc_nfs **nfs);
+
+// Returns the most bytes that one read and one write may have. The limits of the engine may be lower
+// (rpc.max_read_bytes, rpc.max_write_bytes).
+enum spinrpc_status spinrpc_nfs_limits(const struct spinrpc_nfs *nfs,
+                                       size_t *read_bytes_max,
+                                       size_t *write_bytes_max);
+
+// Lends registered memory of the connection's core, for reads and writes: as spinrpc_client_memory(). Blocks of a slab
+// will do as well.
+//
+// Errors: SPINRPC_STATUS_NO_MEMORY.
+enum spinrpc_status spinrpc_nfs_memory(const struct spinrpc_nfs *nfs,
+                                       size_t bytes,
+                                       struct spinrpc_memory **memory);
+
+// Unmounts the directory: tells the server, which may take as long as a call, and frees it. NULL is allowed. Files that are
+// open stay usable. In a callback the server is not told.
+void spinrpc_nfs_free(struct spinrpc_nfs *nfs);
+
+// Opens the file at `path`, from the mounted directory on; symbolic links are followed. `flags` are 0,
+// SPINRPC_NFS_CREATE, or SPINRPC_NFS_CREATE | SPINRPC_NFS_TRUNCATE; then the last name is not followed, and `mode` has the
+// permissions of a file that is created. Blocks; not in a callback.
+//
+// On success `*file` is a file, to be freed with spinrpc_nfs_file_free(). The server is not told of it, and permissions are
+// checked by each read and write. Errors: SPINRPC_STATUS_NFS; SPINRPC_STATUS_INVALID_ARGUMENT for a path that cannot be one; all
+// those of a call.
+enum spinrpc_status spinrpc_nfs_open(const struct spinrpc_nfs *nfs,
+                                     const char *path,
+                                     uint32_t flags,
+                                     uint32_t mode,
+                                     struct spinrpc_nfs_file **file);
+
+// Asks the server for the attributes of a file. Blocks; not in a callback.
+//
+// Errors: SPINRPC_STATUS_NFS; all those of a call.
+enum spinrpc_status spinrpc_nfs_file_attributes(const struct spinrpc_nfs_file *file,
+                                                struct spinrpc_nfs_attributes *attributes);
+
+// Starts to read from `offset` on, as many bytes as `memory` has in use (spinrpc_memory_set_length()), and returns at once.
+// The answer comes to `queue`, with `token`, exactly once; spinrpc_nfs_read_result() reads it. `memory` belongs to the
+// library from now on, whatever is returned, and comes back by the result. If this function does not return
+// SPINRPC_STATUS_OK, nothing was sent and no answer comes.
+//
+// Errors: SPINRPC_STATUS_TOO_LARGE for more bytes than spinrpc_nfs_limits() tells, which are not divided; those of
+// spinrpc_call_queued().
+enum spinrpc_status spinrpc_nfs_read(const struct spinrpc_nfs_file *file,
+                                     uint64_t offset,
+                                     struct spinrpc_memory *memory,
+                                     const struct spinrpc_queue *queue,
+                                     uint64_t token);
+
+// Starts to write the bytes in use of `memory` at `offset`, and returns at once. The answer comes to `queue`, with `token`,
+// exactly once; spinrpc_nfs_write_result() reads it. `flags` are 0 or SPINRPC_NFS_STABLE. `memory` belongs to the library from
+// now on, whatever is returned. It is free again when the answer has been taken. If this function does not return
+// SPINRPC_STATUS_OK, nothing was sent and no answer comes.
+//
+// Errors: as for spinrpc_nfs_read().
+enum spinrpc_status spinrpc_nfs_write(const struct spinrpc_nfs_file *file,
+                                      uint64_t offset,
+                                      struct spinrpc_memory *memory,
+                                      uint32_t flags,
+                                      const struct spinrpc_queue *queue,
+                                      uint64_t token);
+
+// Starts to put all data of the file on stable storage that were written without SPINRPC_NFS_STABLE and whose results have
+// been read, and returns at once. The answer comes to `queue`, with `token`, exactly once; spinrpc_nfs_commit_result()
+// reads it. If this function does not return SPINRPC_STATUS_OK, nothing was sent and no answer comes.
+//
+// Errors: those of spinrpc_call_queued().
+enum spinrpc_status spinrpc_nfs_commit(const struct spinrpc_nfs_file *file,
+                                       const struct spinrpc_queue *queue,
+                                       uint64_t token);
+
+// Reads the result of a read of `length` bytes. `answer`, which the queue returned with SPINRPC_STATUS_OK, is freed,
+// whatever is returned.
+//
+// On success `*memory` has the data: it is the block of the call, and the bytes in use are those that were read, which may be
+// fewer than were asked for. Free it, or pass it on. `*is_end` is true if the file ends behind them. Errors:
+// SPINRPC_STATUS_NFS; SPINRPC_STATUS_PROTOCOL for an answer that cannot be one. The memory is freed then.
+enum spinrpc_status spinrpc_nfs_read_result(struct spinrpc_answer *answer,
+                                            size_t length,
+                                            struct spinrpc_memory **memory,
+                                            bool *is_end);
+
+// Reads the result of a write of `length` bytes to `file`. `answer`, which the queue returned with SPINRPC_STATUS_OK, is
+// freed, whatever is returned.
+//
+// On success `*written` is the number of bytes that the server has taken, at least one: if it is fewer than `length`, write the
+// rest. `*is_stable` is true if they are on stable storage; else they may be lost until spinrpc_nfs_commit(). Errors: as for spinrpc_nfs_read_result().
+enum spinrpc_status spinrpc_nfs_write_result(const struct spinrpc_nfs_file *file,
+                                             struct spinrpc_answer *answer,
+                                             size_t length,
+                                             size_t *written,
+                                             bool *is_stable);
+
+// Reads the result of a commit of `file`. `answer`, which the queue returned with SPINRPC_STATUS_OK, is freed, whatever is
+// returned. On success all data are on stable storage whose results had been read before the commit was started.
+//
+// Errors: SPINRPC_STATUS_DATA_LOST if the server has restarted since data were written (its write verifier has changed): all
+// that was written since the last commit that succeeded may be lost, and has to be written again. That is told once. If commits of
+// a file overlap or have failed, a restart may be told although nothing was lost. Others as for spinrpc_nfs_read_result().
+enum spinrpc_status spinrpc_nfs_commit_result(const struct spinrpc_nfs_file *file,
+                                              struct spinrpc_answer *answer);
+
+// Frees a file. NULL is allowed. The server is not told, and nothing is committed. Reads and writes in flight go on, but the
+// results of writes and commits need the file.
+void spinrpc_nfs_file_free(struct spinrpc_nfs_file *file);
 
 #ifdef __cplusplus
 }  // extern "C"

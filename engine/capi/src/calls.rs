@@ -10,6 +10,7 @@ use spinrpc::{
 };
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null, null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,6 +222,14 @@ impl RpcAnswer {
         // SAFETY: the answer stays where it is until the decoder is gone, and only the decoder uses it.
         let decoder = RpcDecoder(unsafe { &mut *answer.as_ptr() }.results());
         Self { decoder, answer }
+    }
+
+    /// The answer, to be read from the beginning again.
+    pub(crate) fn into_inner(self) -> Answer {
+        let mut own = ManuallyDrop::new(self);
+        own.decoder = RpcDecoder(Decoder::plain(&[]));
+        // SAFETY: `new` made it by a box, the decoder that borrowed from it is gone, and `drop` does not run.
+        *unsafe { Box::from_raw(own.answer.as_ptr()) }
     }
 }
 

@@ -4,6 +4,7 @@ use spinrpc::{
     AcceptStatus, Backpressure, CallError, ConnectError, DecodeError, DownCause, EngineError,
     RejectStatus,
 };
+use spinrpc_nfs::client::Error as NfsError;
 use spinrpc_tuning::ProfileError;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -64,9 +65,13 @@ pub enum Status {
     Empty = 21,
     /// A panic inside of the library was caught: a bug in it. The objects that were passed can only be freed.
     Panic = 22,
+    /// The NFS server answered with an error, whose number spinrpc_nfs_last_error() returns.
+    Nfs = 23,
+    /// An NFS server has restarted before it had written data to stable storage. They may be lost: write them again.
+    DataLost = 24,
 }
 
-const NAMES: [&CStr; 23] = [
+const NAMES: [&CStr; 25] = [
     c"ok",
     c"invalid argument",
     c"invalid state",
@@ -90,17 +95,21 @@ const NAMES: [&CStr; 23] = [
     c"protocol error",
     c"empty",
     c"panic",
+    c"nfs error",
+    c"data lost",
 ];
 
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
     pub(crate) text: String,
+    /// Of an answer of an NFS server; else 0.
+    nfs: u32,
 }
 
 impl Failure {
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
+        Self { status, text: text.into(), nfs: 0 }
     }
 
     pub(crate) fn argument(text: impl Into<String>) -> Self {
@@ -119,8 +128,30 @@ impl Failure {
             }
             next = source.source();
         }
-        Self { status, text }
+        Self::new(status, text)
     }
+}
+
+impl From<NfsError> for Failure {
+    fn from(error: NfsError) -> Self {
+        let (status, nfs) = of_nfs(&error);
+        Self { nfs, ..Self::of(status, &error) }
+    }
+}
+
+fn of_nfs(error: &NfsError) -> (Status, u32) {
+    let status = match error {
+        NfsError::At(_, inner) => return of_nfs(inner),
+        NfsError::Status(_, number) => return (Status::Nfs, *number as u32),
+        NfsError::MountRefused(_, number, _) => return (Status::Nfs, *number as u32),
+        NfsError::Call(_, source) => of_call(source),
+        NfsError::Unreachable(_) => Status::Connect,
+        NfsError::Path(_) => Status::InvalidArgument,
+        NfsError::DataLost => Status::DataLost,
+        NfsError::Misbehaved(..) => Status::Protocol,
+        _ => Status::Engine,
+    };
+    (status, 0)
 }
 
 impl From<EngineError> for Failure {
@@ -166,22 +197,25 @@ impl From<Backpressure> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        let status = match &error {
-            CallError::Accepted(status) => of_accepted(status),
-            CallError::Rejected(RejectStatus::RpcMismatch { .. } | RejectStatus::AuthError(_)) => {
-                Status::Denied
-            }
-            CallError::TimedOut => Status::TimedOut,
-            CallError::Cancelled => Status::Cancelled,
-            CallError::NotExecuted(DownCause::Security(_)) => Status::Denied,
-            CallError::NotExecuted(_) => Status::NotExecuted,
-            CallError::Disconnected(_) => Status::Disconnected,
-            CallError::NoMemory => Status::NoMemory,
-            CallError::Decode(_) => Status::Decode,
-            CallError::NotStarted(why) => of_backpressure(why),
-            _ => Status::Protocol,
-        };
-        Self::of(status, &error)
+        Self::of(of_call(&error), &error)
+    }
+}
+
+fn of_call(error: &CallError) -> Status {
+    match error {
+        CallError::Accepted(status) => of_accepted(status),
+        CallError::Rejected(RejectStatus::RpcMismatch { .. } | RejectStatus::AuthError(_)) => {
+            Status::Denied
+        }
+        CallError::TimedOut => Status::TimedOut,
+        CallError::Cancelled => Status::Cancelled,
+        CallError::NotExecuted(DownCause::Security(_)) => Status::Denied,
+        CallError::NotExecuted(_) => Status::NotExecuted,
+        CallError::Disconnected(_) => Status::Disconnected,
+        CallError::NoMemory => Status::NoMemory,
+        CallError::Decode(_) => Status::Decode,
+        CallError::NotStarted(why) => of_backpressure(why),
+        _ => Status::Protocol,
     }
 }
 
@@ -207,6 +241,8 @@ fn of_backpressure(why: &Backpressure) -> Status {
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
+    /// Its number, if it was an answer of an NFS server.
+    static LAST_NFS_ERROR: Cell<u32> = const { Cell::new(0) };
     /// Callbacks of the application that this thread is in.
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
 }
@@ -216,6 +252,7 @@ pub(crate) fn remember(failure: &Failure) -> Status {
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
     // If the thread is ending, its storage is gone, and the text is not needed.
     let _ = LAST_ERROR.try_with(|last| last.replace(text));
+    LAST_NFS_ERROR.set(failure.nfs);
     failure.status
 }
 
@@ -283,6 +320,14 @@ pub extern "C" fn spinrpc_last_error_message() -> *const c_char {
     })
 }
 
+/// Returns the number of this thread's last error, if that was an error that an NFS server answered with
+/// (SPINRPC_STATUS_NFS): as in RFC 1813, such as 2 for NFS3ERR_NOENT, 28 for NFS3ERR_NOSPC, 70 for NFS3ERR_STALE, whose file is
+/// gone, and 10008 for NFS3ERR_JUKEBOX, after which the call is repeated later. 0 for all other errors.
+#[unsafe(no_mangle)]
+pub extern "C" fn spinrpc_nfs_last_error() -> u32 {
+    guard_or(0, || Ok(LAST_NFS_ERROR.get()))
+}
+
 /// Returns the name of a status, such as "timed out"; "unknown" for a number that is not one. The text is constant.
 #[unsafe(no_mangle)]
 pub extern "C" fn spinrpc_status_name(status: u32) -> *const c_char {
@@ -330,7 +375,8 @@ mod tests {
         assert_eq!(name(Status::Ok as u32), "ok");
         assert_eq!(name(Status::TimedOut as u32), "timed out");
         assert_eq!(name(Status::Panic as u32), "panic");
-        assert_eq!(name(Status::Panic as u32 + 1), "unknown");
+        assert_eq!(name(Status::DataLost as u32), "data lost");
+        assert_eq!(name(Status::DataLost as u32 + 1), "unknown");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! C interface of spinrpc: the functions of `include/spinrpc.h`.
 //!
 //! Each topic is a file: engines, programs that are served, clients and their calls, decoders, registered
-//! memory, and errors. Every exported function checks its pointers (`pointers`), catches panics and turns
+//! memory, files of NFS servers, and errors. Every exported function checks its pointers (`pointers`), catches panics and turns
 //! errors into a status (`error`). `tests/header.rs` writes the header from these sources, so that doc
 //! comments here are for readers of C.
 //!
@@ -23,6 +23,7 @@ mod engine;
 mod error;
 mod log;
 mod memory;
+mod nfs;
 mod pointers;
 mod queue;
 mod server;
@@ -35,6 +36,7 @@ pub use engine::*;
 pub use error::*;
 pub use log::*;
 pub use memory::*;
+pub use nfs::*;
 pub use queue::*;
 pub use server::*;
 pub use slab::*;
@@ -52,6 +54,8 @@ mod tests {
         shared::<RpcClient>();
         shared::<RpcQueue>();
         shared::<RpcSlab>();
+        shared::<RpcNfs>();
+        shared::<RpcNfsFile>();
         moved::<RpcMemory>();
         moved::<RpcDeferred>();
         // All that the decoder of an RpcAnswer borrows from.

@@ -14,7 +14,7 @@ use std::ptr::null_mut;
 ///
 /// A loop: take answers with spinrpc_queue_next() until it is SPINRPC_STATUS_EMPTY; then spinrpc_queue_arm(); if that
 /// says so, wait until the descriptor is readable; begin again.
-pub struct RpcQueue(AnswerQueue);
+pub struct RpcQueue(pub(crate) AnswerQueue);
 
 /// Makes a queue for at most `calls` calls at a time, at least one. Calls whose answers have not been taken count.
 ///

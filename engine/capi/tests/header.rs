@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Sources in the order of the header.
-const SOURCES: [&str; 10] =
-    ["error", "log", "engine", "memory", "slab", "decoder", "server", "client", "calls", "queue"];
+const SOURCES: [&str; 11] = [
+    "error", "log", "engine", "memory", "slab", "decoder", "server", "client", "calls", "queue",
+    "nfs",
+];
 const RENEW: &str = "SPINRPC_RENEW_HEADER=1 cargo test -p spinrpc-capi --test header";
 
 fn crate_path(file: &str) -> PathBuf {

@@ -7,9 +7,10 @@
 
 mod rust_server;
 
+use rust_server::nfs::serve_nfs;
 use rust_server::{DATA_MAX, ECHO, LATER, PROGRAM, QUIT, REVERSE, SUM, VERSION, config};
 use spinrpc::{CallSpec, Data, Engine, Procedure, blocking};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::{env, fs};
@@ -184,6 +185,36 @@ fn place(client: &mut blocking::Client, length: usize) {
     assert_eq!(count as usize, length);
     assert!(is_placed, "the data came in the message");
     assert!(data == expected, "other data");
+}
+
+/// Files of a directory: written, committed, read, lost with a restart of the server, and gone.
+#[test]
+fn a_c_client_uses_files_of_an_nfs_server() {
+    let address = address("nfs");
+    let folder = env::temp_dir().join(format!("capi-nfs-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let mut server = serve_nfs(&folder, &address);
+    let mut client = command(&c_program("nfs", "nfs"));
+    client.arg(format!("{address}//data")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = Server(client.spawn().unwrap());
+    let (mut input, output) = (client.0.stdin.take().unwrap(), client.0.stdout.take().unwrap());
+    let mut asked = Vec::new();
+    for line in BufReader::new(output).lines().map(Result::unwrap) {
+        match &*line {
+            "restart" => {
+                server.end();
+                server = serve_nfs(&folder, &address);
+            }
+            _ => fs::remove_file(folder.join("data")).unwrap(),
+        }
+        input.write_all(b"\n").unwrap();
+        asked.push(line);
+    }
+    let status = client.wait();
+    server.end();
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(status.success(), "{status}");
+    assert_eq!(asked, ["restart", "remove"]);
 }
 
 /// Writes the program of the README.

@@ -69,6 +69,22 @@ fn objects_that_are_null_are_refused() {
         invalid(spinrpc_deferred_memory(null(), 1, null_mut()), "deferred is null");
         invalid(spinrpc_queue_new(1, null_mut()), "queue is null");
         invalid(spinrpc_queue_arm(null(), null_mut()), "queue is null");
+        let (mut nfs, mut file, mut memory) = (null_mut(), null_mut(), null_mut());
+        let (text, mut is_end) = (c"shm:x//y".as_ptr(), false);
+        invalid(spinrpc_nfs_mount(null(), text, null(), &raw mut nfs), "engine is null");
+        invalid(spinrpc_nfs_limits(null(), &raw mut size, &raw mut size), "nfs is null");
+        invalid(spinrpc_nfs_memory(null(), 1, &raw mut memory), "nfs is null");
+        invalid(spinrpc_nfs_open(null(), text, 0, 0, &raw mut file), "nfs is null");
+        invalid(spinrpc_nfs_file_attributes(null(), null_mut()), "file is null");
+        invalid(spinrpc_nfs_read(null(), 0, null_mut(), null(), 0), "file is null");
+        invalid(spinrpc_nfs_write(null(), 0, null_mut(), 0, null(), 0), "file is null");
+        invalid(spinrpc_nfs_commit(null(), null(), 0), "file is null");
+        let read = spinrpc_nfs_read_result(null_mut(), 1, &raw mut memory, &raw mut is_end);
+        invalid(read, "answer is null");
+        let place = (&raw mut size, &raw mut is_end);
+        let written = spinrpc_nfs_write_result(null(), null_mut(), 1, place.0, place.1);
+        invalid(written, "answer is null");
+        invalid(spinrpc_nfs_commit_result(null(), null_mut()), "answer is null");
     }
 }
 
@@ -91,6 +107,8 @@ fn getters_and_frees_accept_null() {
         spinrpc_memory_free(null_mut());
         spinrpc_slab_free(null_mut());
         spinrpc_deferred_free(null_mut());
+        spinrpc_nfs_free(null_mut());
+        spinrpc_nfs_file_free(null_mut());
         assert_eq!(last(), "queue is null", "frees are no errors");
     }
 }

@@ -1,5 +1,7 @@
 //! The program of `c/program.h`, served in Rust.
 
+pub(crate) mod nfs;
+
 use spinrpc::config::{IdlePolicy, RawConfig, Want};
 use spinrpc::{
     AcceptStatus, Call, Config, CoreContext, DecodeError, Engine, Procedure, Program, ReplyData,
@@ -23,6 +25,8 @@ pub(crate) fn config() -> Config {
     raw.cores.max = 1;
     raw.poll.mode = IdlePolicy::Sleep;
     raw.mem.arena_mib = 16;
+    // For NFS.
+    raw.rpc.reply_cache_mib = 8;
     raw.mem.lock = Want::Off;
     raw.mem.hugepages = Want::Off;
     raw.validate().unwrap()
