@@ -325,7 +325,9 @@ fn read(offset: u64, mut data: Bulk, bytes: usize, result: Outcome<()>, after: P
     match (result, after) {
         (Err(status), after) if bytes == 0 => failed(status, after),
         (_, Some(after)) => {
-            let is_end = offset.saturating_add(bytes as u64) >= after.size;
+            // The file may have become longer since there was nothing to read. Linux takes no data before the end for EIO.
+            let is_nothing = bytes == 0 && is_short;
+            let is_end = is_nothing || offset.saturating_add(bytes as u64) >= after.size;
             Done::Read { data, is_end, attributes: Some(after) }
         }
         (result, _) => Done::Read { data, is_end: is_short && result.is_ok(), attributes: None },
@@ -382,4 +384,28 @@ fn empty(file: &OwnedFd, offset: u64, data: Bulk, durability: Option<Durability>
         }
     };
     Ended { buffer: Some(data), bytes, result }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Fattr3;
+    use spinrpc::Decoder;
+    use spinrpc_xdr::Decode;
+
+    #[test]
+    fn nothing_read_is_the_end_of_a_file_that_has_become_longer_since() {
+        let zeros_and_type = [[0, 0, 0, 1]; 21].concat();
+        let after = Fattr3::decode(&mut Decoder::plain(&zeros_and_type)).unwrap();
+        let after = Fattr3 { size: 100, ..after };
+        let is_end = |bytes, asked| {
+            let into = Bulk::from_vec(vec![0; asked]);
+            let done = read(50, into, bytes, Ok(()), Some(after));
+            let Done::Read { is_end, .. } = done else { panic!("{done:?}") };
+            is_end
+        };
+        assert!(is_end(0, 10));
+        assert!(!is_end(5, 10) && !is_end(0, 0));
+        assert!(is_end(50, 60));
+    }
 }
