@@ -1,0 +1,323 @@
+/* An engine for fio: files of NFS servers, by the client in libspinrpc. README.md says how to build and to use it.
+ *
+ * Each job has an engine of spinrpc with one core, and a mount. Buffers of fio are blocks of registered memory: a call takes
+ * the block over, a read gives it back, and after a write the job takes another one. */
+#include "fio.h"
+#include "optgroup.h"
+
+#include <poll.h>
+#include <spinrpc.h>
+
+extern struct ioengine_ops ioengine;
+
+struct options {
+    void *pad; /* fio takes an option at offset 0 for a missing one */
+    char *url;
+    char *profile;
+    char *settings;
+};
+
+struct job {
+    spinrpc_engine *engine;
+    spinrpc_nfs *nfs;
+    spinrpc_queue *queue;
+    /* By the number of the io_u; NULL while a call has it. */
+    spinrpc_memory **blocks;
+    struct io_u **events;
+};
+
+static struct fio_option options[] = {
+    {
+        .name = "url",
+        .lname = "Server and directory",
+        .type = FIO_OPT_STR_STORE,
+        .off1 = offsetof(struct options, url),
+        .help = "rdma://HOST/EXPORT, iwarp://HOST/EXPORT or shm:NAME//EXPORT",
+        .category = FIO_OPT_C_ENGINE,
+        .group = FIO_OPT_G_INVALID,
+    },
+    {
+        .name = "profile_of_engine",
+        .lname = "Profile of the engine",
+        .type = FIO_OPT_STR_STORE,
+        .off1 = offsetof(struct options, profile),
+        .help = "Name or file of a profile, as for spintune",
+        .category = FIO_OPT_C_ENGINE,
+        .group = FIO_OPT_G_INVALID,
+    },
+    {
+        .name = "settings",
+        .lname = "Settings of the engine",
+        .type = FIO_OPT_STR_STORE,
+        .off1 = offsetof(struct options, settings),
+        .help = "KEY=VALUE;KEY=VALUE, over the profile",
+        .category = FIO_OPT_C_ENGINE,
+        .group = FIO_OPT_G_INVALID,
+    },
+    {
+        .name = NULL,
+    },
+};
+
+static int fail(struct thread_data *td, int error, const char *what) {
+    log_err("spinrpc: %s: %s\n", what, spinrpc_last_error_message());
+    td_verror(td, error, what);
+    return 1;
+}
+
+/* The driver of the address, and memory for all blocks twice: those of fio, and those in flight. */
+static void settings_of(struct thread_data *td, char *text, size_t bytes) {
+    const struct options *options = td->eo;
+    unsigned long long block = td_max_bs(td), depth = td->o.iodepth;
+    unsigned long long mib = (2 * depth * (block + 4096)) / (1 << 20) + 8;
+    const char *driver = strncmp(options->url, "rdma://", 7) == 0    ? "fabric.driver=verbs\n"
+                         : strncmp(options->url, "iwarp://", 8) == 0 ? "fabric.driver=iwarp\n"
+                                                                     : "";
+    unsigned long long most = max(block, 1ULL << 20);
+    snprintf(text, bytes,
+             "cores.max=1\ncores.list=any\nmem.arena_mib=%llu\nmem.conn_arena_mib=%llu\nrpc.credits=%llu\n"
+             "rpc.max_read_bytes=%llu\nrpc.max_write_bytes=%llu\n%s%s",
+             mib, mib, depth + 4, most, most, driver, options->settings ? options->settings : "");
+    for (char *at = text; *at != '\0'; at++) {
+        *at = *at == ';' ? '\n' : *at;
+    }
+}
+
+static int init(struct thread_data *td) {
+    const struct options *options = td->eo;
+    char settings[4096];
+    if (td->io_ops != &ioengine) {
+        fprintf(stderr, "spinrpc: this fio is not that whose headers the engine was built with\n");
+        return 1;
+    }
+    if (!options->url) {
+        log_err("spinrpc: option url is missing\n");
+        td_verror(td, EINVAL, "url");
+        return 1;
+    }
+    struct job *job = calloc(1, sizeof *job);
+    td->io_ops_data = job;
+    if (!job || !(job->events = calloc(td->o.iodepth, sizeof *job->events)) ||
+        !(job->blocks = calloc(td->o.iodepth, sizeof *job->blocks))) {
+        td_verror(td, ENOMEM, "calloc");
+        return 1;
+    }
+    settings_of(td, settings, sizeof settings);
+    if (spinrpc_engine_new(options->profile, settings, &job->engine) != SPINRPC_STATUS_OK ||
+        spinrpc_engine_start(job->engine) != SPINRPC_STATUS_OK ||
+        spinrpc_queue_new(td->o.iodepth + 1, &job->queue) != SPINRPC_STATUS_OK) {
+        return fail(td, EINVAL, "engine");
+    }
+    if (spinrpc_nfs_mount(job->engine, options->url, NULL, &job->nfs) != SPINRPC_STATUS_OK) {
+        return fail(td, ENOTCONN, options->url);
+    }
+    return 0;
+}
+
+/* Has the io_u's buffer in a block: another one if a call has kept the last. */
+static int own_block(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    spinrpc_memory **block = &job->blocks[io_u->index];
+    if (!*block && spinrpc_nfs_memory(job->nfs, td_max_bs(td), block) != SPINRPC_STATUS_OK) {
+        return fail(td, ENOMEM, "memory");
+    }
+    io_u->buf = spinrpc_memory_data(*block);
+    return 0;
+}
+
+/* fio has allocated and filled buffers; jobs without data have none. */
+static int post_init(struct thread_data *td) {
+    struct io_u *io_u;
+    int number;
+    io_u_qiter(&td->io_u_all, io_u, number) {
+        const void *filled = io_u->buf;
+        if (filled) {
+            if (own_block(td, io_u)) {
+                return 1;
+            }
+            memcpy(io_u->buf, filled, td_max_bs(td));
+        }
+    }
+    return 0;
+}
+
+/* The memory that a call is given: the block of the io_u, or another one for the rest of a read that was short, which fio
+ * asks for in the middle of the buffer. */
+static spinrpc_memory *passed(struct job *job, struct io_u *io_u) {
+    spinrpc_memory **block = &job->blocks[io_u->index], *memory = *block;
+    if (io_u->xfer_buf != spinrpc_memory_data(memory)) {
+        return spinrpc_nfs_memory(job->nfs, io_u->xfer_buflen, &memory) == SPINRPC_STATUS_OK ? memory : NULL;
+    }
+    *block = NULL;
+    spinrpc_memory_set_length(memory, io_u->xfer_buflen);
+    return memory;
+}
+
+static enum fio_q_status queue(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    spinrpc_nfs_file *file = FILE_ENG_DATA(io_u->file);
+    spinrpc_status status;
+    fio_ro_check(td, io_u);
+    if (io_u->ddir == DDIR_READ) {
+        status = spinrpc_nfs_read(file, io_u->offset, passed(job, io_u), job->queue, io_u->index);
+    } else if (io_u->ddir == DDIR_WRITE) {
+        uint32_t flags = td->o.sync_io ? SPINRPC_NFS_STABLE : 0;
+        status = spinrpc_nfs_write(file, io_u->offset, passed(job, io_u), flags, job->queue,
+                                   io_u->index);
+    } else if (ddir_sync(io_u->ddir)) {
+        status = spinrpc_nfs_commit(file, job->queue, io_u->index);
+    } else {
+        io_u->error = EOPNOTSUPP;
+        return FIO_Q_COMPLETED;
+    }
+    if (status != SPINRPC_STATUS_OK) {
+        io_u->error = EIO;
+        fail(td, io_u->error, "call");
+        return FIO_Q_COMPLETED;
+    }
+    return FIO_Q_QUEUED;
+}
+
+/* Numbers of NFS are those of Unix, as far as there are such. */
+static int error_of(spinrpc_status status) {
+    uint32_t number = spinrpc_nfs_last_error();
+    if (status != SPINRPC_STATUS_NFS) {
+        return status == SPINRPC_STATUS_TIMED_OUT ? ETIMEDOUT : EIO;
+    }
+    return number == 63   ? ENAMETOOLONG
+           : number == 69 ? EDQUOT
+           : number == 70 ? ESTALE
+           : number < 32  ? (int)number
+                          : EIO;
+}
+
+/* Takes what was read. */
+static void keep(struct job *job, struct io_u *io_u, spinrpc_memory *memory) {
+    spinrpc_memory **block = &job->blocks[io_u->index];
+    if (*block == NULL) {
+        *block = memory;
+    } else if (memory) {
+        memcpy(io_u->xfer_buf, spinrpc_memory_data(memory), spinrpc_memory_length(memory));
+        spinrpc_memory_free(memory);
+    }
+}
+
+static void end(struct thread_data *td, struct io_u *io_u, spinrpc_status status,
+                spinrpc_answer *answer) {
+    struct job *job = td->io_ops_data;
+    spinrpc_nfs_file *file = FILE_ENG_DATA(io_u->file);
+    size_t bytes = io_u->xfer_buflen;
+    bool flag;
+    io_u->error = 0;
+    io_u->resid = 0;
+    if (status != SPINRPC_STATUS_OK) {
+        /* There is no answer. */
+    } else if (io_u->ddir == DDIR_READ) {
+        spinrpc_memory *memory = NULL;
+        status = spinrpc_nfs_read_result(answer, bytes, &memory, &flag);
+        bytes = spinrpc_memory_length(memory);
+        keep(job, io_u, memory);
+    } else if (io_u->ddir == DDIR_WRITE) {
+        status = spinrpc_nfs_write_result(file, answer, io_u->xfer_buflen, &bytes, &flag);
+    } else {
+        status = spinrpc_nfs_commit_result(file, answer);
+    }
+    if (status != SPINRPC_STATUS_OK) {
+        io_u->error = error_of(status);
+        log_err("spinrpc: %s: %s\n", io_ddir_name(io_u->ddir), spinrpc_last_error_message());
+    } else if (io_u->ddir == DDIR_READ) {
+        io_u->resid = io_u->xfer_buflen - bytes;
+    } else if (io_u->ddir == DDIR_WRITE && bytes < io_u->xfer_buflen) {
+        /* The block with the rest has gone. */
+        io_u->error = EIO;
+        log_err("spinrpc: write: the server has taken %zu bytes of %llu\n", bytes, io_u->xfer_buflen);
+    }
+    if (io_u->buf && own_block(td, io_u)) {
+        io_u->error = ENOMEM;
+    }
+}
+
+static int getevents(struct thread_data *td, unsigned int min, unsigned int max,
+                     const struct timespec *at_most) {
+    struct job *job = td->io_ops_data;
+    int at_most_ms = at_most ? at_most->tv_sec * 1000 + at_most->tv_nsec / 1000000 : -1;
+    unsigned int count = 0;
+    for (;;) {
+        spinrpc_answer *answer;
+        spinrpc_status outcome;
+        uint64_t number;
+        bool must_wait;
+        while (count < max && spinrpc_queue_next(job->queue, &number, &outcome, &answer) ==
+                                  SPINRPC_STATUS_OK) {
+            struct io_u *io_u = td->io_u_all.io_us[number];
+            end(td, io_u, outcome, answer);
+            job->events[count++] = io_u;
+        }
+        if (count >= min || count >= max) {
+            return count;
+        }
+        if (spinrpc_queue_arm(job->queue, &must_wait) == SPINRPC_STATUS_OK && must_wait) {
+            struct pollfd watched = {.fd = spinrpc_queue_fd(job->queue), .events = POLLIN};
+            if (poll(&watched, 1, at_most_ms) <= 0) {
+                return count;
+            }
+        }
+    }
+}
+
+static struct io_u *event(struct thread_data *td, int number) {
+    struct job *job = td->io_ops_data;
+    return job->events[number];
+}
+
+static int open_file(struct thread_data *td, struct fio_file *f) {
+    struct job *job = td->io_ops_data;
+    uint32_t flags = td_write(td) && td->o.allow_create ? SPINRPC_NFS_CREATE : 0;
+    spinrpc_nfs_file *file;
+    if (spinrpc_nfs_open(job->nfs, f->file_name, flags, 0644, &file) != SPINRPC_STATUS_OK) {
+        return fail(td, EIO, f->file_name);
+    }
+    FILE_SET_ENG_DATA(f, file);
+    return 0;
+}
+
+static int close_file(struct thread_data *td, struct fio_file *f) {
+    (void)td;
+    spinrpc_nfs_file_free(FILE_ENG_DATA(f));
+    FILE_SET_ENG_DATA(f, NULL);
+    return 0;
+}
+
+static void cleanup(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    if (!job) {
+        return;
+    }
+    for (unsigned int number = 0; job->blocks && number < td->o.iodepth; number++) {
+        spinrpc_memory_free(job->blocks[number]);
+    }
+    spinrpc_nfs_free(job->nfs);
+    spinrpc_queue_free(job->queue);
+    spinrpc_engine_free(job->engine);
+    free(job->blocks);
+    free(job->events);
+    free(job);
+    td->io_ops_data = NULL;
+}
+
+/* fio finds it by this name. */
+struct ioengine_ops ioengine = {
+    .name = "spinrpc",
+    .version = FIO_IOOPS_VERSION,
+    .flags = FIO_DISKLESSIO | FIO_NOEXTEND | FIO_NODISKUTIL,
+    .init = init,
+    .post_init = post_init,
+    .queue = queue,
+    .getevents = getevents,
+    .event = event,
+    .cleanup = cleanup,
+    .open_file = open_file,
+    .close_file = close_file,
+    .options = options,
+    .option_struct_size = sizeof(struct options),
+};
