@@ -87,13 +87,8 @@ impl CoreSleep {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 
-    /// Ends a sleep, if there is one. What the caller wrote before is seen by a core that parks later.
+    /// Ends a sleep, if there is one. The caller has put a `fence(SeqCst)` behind what the core is to see.
     pub(crate) fn wake_parked(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.end_sleep()
-    }
-
-    fn end_sleep(&self) -> bool {
         let was_parked = self.parked.swap(false, Ordering::Relaxed);
         if was_parked {
             // A full counter wakes, too.
@@ -105,7 +100,7 @@ impl CoreSleep {
 
 impl Wake for CoreSleep {
     fn wake(&self) -> bool {
-        self.wake_request.make() && self.end_sleep()
+        self.wake_request.make() && self.wake_parked()
     }
 }
 

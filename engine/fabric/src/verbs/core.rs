@@ -7,7 +7,7 @@ use super::super::{FabricError, Wake};
 use super::objects::{CompletionChannel, CompletionQueue, ProtectionDomain, with_error};
 use crate::core_sleep::CoreSleep;
 use crate::mem::BulkPool;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::cache_lines::assert_lines;
 use crate::sync::{CachePadded, lock};
 use rdma_sys::ibv_context;
@@ -87,6 +87,8 @@ impl CoreShared {
     pub(super) fn notify(&self) {
         // Release pairs with the Acquire of `take_news`: the state that changed is seen.
         self.has_news.store(true, Ordering::Release);
+        // Pairs with that of `CoreSleep::park`.
+        fence(Ordering::SeqCst);
         self.sleep.wake_parked();
     }
 
