@@ -444,8 +444,12 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     /// answers, or the posted Reads of its reply have completed, or the connection goes; those of a
     /// held call are free at once.
     pub fn cancel(&mut self, slot: SlotId) -> Option<FailedCall> {
-        let known = self.state_of(slot).is_some_and(State::is_awaited);
-        known.then(|| self.give_up(slot.index, CallFailure::Cancelled))
+        self.is_awaited(slot).then(|| self.give_up(slot.index, CallFailure::Cancelled))
+    }
+
+    /// Returns true while the application awaits the answer of this call.
+    pub fn is_awaited(&self, slot: SlotId) -> bool {
+        self.state_of(slot).is_some_and(State::is_awaited)
     }
 
     fn state_of(&self, id: SlotId) -> Option<State> {

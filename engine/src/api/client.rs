@@ -2,6 +2,7 @@
 
 use super::codec::{Decoder, Encoder};
 use super::errors::{CallError, ConnectError};
+use super::group::Group;
 use super::service::ConnectionEvent;
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::{Bulk, ExposedBulk};
@@ -17,7 +18,7 @@ use spinrpc_proto::ids::Xid;
 use spinrpc_proto::ids::{Procedure, Program, Version};
 use spinrpc_proto::limits::ITEMS_MAX;
 use spinrpc_proto::rpc::{AUTH_BODY_MAX_BYTES, AuthFlavor, AuthSys, OpaqueAuth};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -85,6 +86,8 @@ pub(super) struct Link {
     reconnects: bool,
     program: Program,
     version: Version,
+    /// Some for a client with several connections: this link is none of them, and never up.
+    group: OnceCell<Rc<Group>>,
 }
 
 impl Link {
@@ -109,7 +112,24 @@ impl Link {
                 header: HeaderTemplate::new(program, version, OpaqueAuth::NONE),
                 lane: None,
             }),
+            group: OnceCell::new(),
         })
+    }
+
+    /// Its client has these connections.
+    pub(super) fn join(&self, group: Rc<Group>) {
+        // Once, when the client is made.
+        let _ = self.group.set(group);
+    }
+
+    /// Makes a link that is down ready for another connection.
+    pub(super) fn begin(&self) {
+        self.state.set(LinkState::Connecting);
+        self.is_closed.set(false);
+        self.was_up.set(false);
+        self.failure.take();
+        #[cfg(feature = "gss")]
+        self.destroying.take();
     }
 
     pub(super) fn up(
@@ -130,6 +150,15 @@ impl Link {
         if !self.was_up.replace(true) {
             self.failure.take();
         }
+    }
+
+    /// The connection that calls in flight belong to, or belonged to.
+    pub(super) fn conn_of_calls(&self) -> Option<ConnId> {
+        self.state.get().of_calls()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.conn_of_calls().and_then(|conn| self.ops.in_flight(conn)).unwrap_or(0)
     }
 
     /// The connection, while it is up.
@@ -188,9 +217,33 @@ impl Link {
         }
     }
 
+    /// The connection for the next call, and its link: this one, unless its client has several.
+    fn pick(&self) -> Option<(&Self, ConnId)> {
+        match self.group.get() {
+            None => Some((self, self.conn()?)),
+            Some(group) => group.pick().filter(|_| !self.is_closed.get()),
+        }
+    }
+
+    /// A call of a client with several connections. Apart from those with one, whose way is not to be longer, and compiled
+    /// once. `None` without one that is up.
+    #[inline(never)]
+    fn call_in_group(
+        &self,
+        (procedure, token): (Procedure, u64),
+        spec: &mut CallSpec,
+        encode: &mut dyn FnMut(&mut Encoder<'_>),
+    ) -> Option<Result<CallId, Backpressure>> {
+        self.group.get()?;
+        let (link, conn) = self.pick()?;
+        let call = (conn, procedure, token);
+        Some(link.call_in_lane(call, spec, encode, |outcome| link.explain(outcome)))
+    }
+
     #[cold]
     fn refusal(&self, state: LinkState) -> Backpressure {
         match state {
+            _ if self.group.get().is_some_and(|group| group.is_down()) => Backpressure::Down,
             LinkState::Down => Backpressure::Down,
             // The application has closed it.
             LinkState::Up(_) => Backpressure::Down,
@@ -227,10 +280,43 @@ impl Link {
         self.route.try_borrow_mut().map_err(|_| IN_AN_ENCODER)?.header = header;
         Ok(())
     }
+
+    fn is_in_encoder(&self) -> bool {
+        self.route.try_borrow_mut().is_err()
+    }
+
+    fn reconnect(&self) {
+        if let LinkState::Up(conn) | LinkState::Resending(conn) = self.state.get() {
+            if self.reconnects {
+                self.state.set(LinkState::Reconnecting(conn));
+            }
+            self.ops.close(conn);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.set(true);
+        match self.state.get() {
+            LinkState::Up(conn) | LinkState::Probing(conn) | LinkState::Resending(conn) => {
+                #[cfg(feature = "gss")]
+                self.destroying.set(self.ops.destroy_context(conn, self.called()));
+                self.ops.close(conn);
+            }
+            // Down, or going down.
+            LinkState::Reconnecting(lost) => self.ops.give_up(lost, DownCause::Local),
+            // A connection that a thread still delivers is closed on arrival.
+            LinkState::Connecting | LinkState::Pausing => {
+                self.state.set(LinkState::Down);
+                self.ops.set_alarm(Duration::ZERO);
+            }
+            LinkState::Down => {}
+        }
+    }
 }
 
-/// Makes calls to one program over one connection, or over successive connections
-/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)). A client belongs to its core's thread; clones
+/// Makes calls to one program over one connection, over successive connections
+/// ([`ConnectOptions::reconnect`](crate::ConnectOptions::reconnect)), or over several at a time
+/// ([`ConnectOptions::connections`](crate::ConnectOptions::connections)). A client belongs to its core's thread; clones
 /// are the same client. No method blocks.
 #[derive(Clone)]
 pub struct Client(pub(super) Rc<Link>);
@@ -253,9 +339,21 @@ impl Client {
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<CallId, Backpressure> {
-        let conn = self.0.conn_for_call()?;
-        let call = (conn, procedure, token.0);
-        self.0.call_in_lane(call, spec, encode, |outcome| self.0.explain(outcome))
+        let refused = match self.0.conn_for_call() {
+            Ok(conn) => {
+                let call = (conn, procedure, token.0);
+                return self.0.call_in_lane(call, spec, encode, |outcome| self.0.explain(outcome));
+            }
+            Err(refused) => refused,
+        };
+        let mut encode = Some(encode);
+        let mut encode = |to: &mut Encoder<'_>| {
+            if let Some(encode) = encode.take() {
+                encode(to);
+            }
+        };
+        let called = self.0.call_in_group((procedure, token.0), spec, &mut encode);
+        called.unwrap_or(Err(refused))
     }
 
     /// Sets the user of all later calls (AUTH_SYS, RFC 5531 appendix A); `None` selects AUTH_NONE.
@@ -268,11 +366,15 @@ impl Client {
     }
 
     pub(super) fn set_credential(&self, credential: OpaqueAuth<'_>) -> Result<(), Backpressure> {
-        self.0.set_credential(credential)
+        let Some(group) = self.0.group.get() else { return self.0.set_credential(credential) };
+        if group.links().any(Link::is_in_encoder) {
+            return Err(IN_AN_ENCODER);
+        }
+        group.links().try_for_each(|link| link.set_credential(credential))
     }
 
-    fn conn(&self) -> Option<ConnId> {
-        self.0.conn()
+    pub(super) fn is_group(&self) -> bool {
+        self.0.group.get().is_some()
     }
 
     /// Memory for arguments and results of this connection, `bytes` long. It is not cleared: it still contains the
@@ -281,13 +383,15 @@ impl Client {
     /// copied to and from the connection's memory; [`Client::exposed_bulk`] avoids that copy. Returns `None` while
     /// not connected, if `bytes` exceeds the longest block, or if all blocks are lent out.
     pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        self.0.ops.conn_bulk(self.conn()?, bytes)
+        let (_, conn) = self.0.pick()?;
+        self.0.ops.conn_bulk(conn, bytes)
     }
 
     /// As [`Client::bulk`], in memory of the connection, which the server can write at any time: there is no copy,
-    /// and no reference to the bytes. Also returns `None` if `mem.bulk` is not `lent`.
+    /// and no reference to the bytes. Also returns `None` if `mem.bulk` is not `lent`, and for a client with several
+    /// connections, whose calls may go by any of them.
     pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {
-        self.0.ops.exposed_bulk(self.conn()?, bytes)
+        self.0.ops.exposed_bulk(self.0.conn()?, bytes)
     }
 
     /// Cancels a call: its handler gets [`CallError::Cancelled`] within 16 turns, and in the next one if no message
@@ -298,17 +402,24 @@ impl Client {
     /// [`CallEnded`]: its handler was already notified, or is notified in this turn. A call whose deadline has
     /// expired, or that was cancelled, has ended.
     pub fn cancel(&self, call: CallId) -> Result<(), CallEnded> {
-        let conn = self.0.state.get().of_calls().ok_or(CallEnded)?;
-        if self.0.ops.cancel(conn, call) { Ok(()) } else { Err(CallEnded) }
+        let link = match self.0.group.get() {
+            None => &*self.0,
+            Some(group) => group.link_of(call).ok_or(CallEnded)?,
+        };
+        let conn = link.conn_of_calls().ok_or(CallEnded)?;
+        if link.ops.cancel(conn, call) { Ok(()) } else { Err(CallEnded) }
     }
 
     pub(super) fn is_connecting(&self) -> bool {
-        self.0.state.get() == LinkState::Connecting
+        match self.0.group.get() {
+            None => self.0.state.get() == LinkState::Connecting,
+            Some(group) => group.is_connecting(),
+        }
     }
 
-    /// Returns true if calls can be started.
+    /// Returns true if calls can be started: with several connections, if one is up.
     pub fn is_up(&self) -> bool {
-        self.conn().is_some()
+        self.0.group.get().map_or_else(|| self.0.conn().is_some(), |group| group.is_up())
     }
 
     /// Reason why the last attempt to make the first connection failed, also while further ones follow
@@ -319,38 +430,27 @@ impl Client {
 
     /// Number of calls sent whose replies have not arrived, including those that wait for another connection.
     pub fn in_flight(&self) -> usize {
-        let conn = self.0.state.get().of_calls();
-        conn.and_then(|conn| self.0.ops.in_flight(conn)).unwrap_or(0)
+        let of_group = |group: &Rc<Group>| group.links().map(Link::in_flight).sum();
+        self.0.group.get().map_or_else(|| self.0.in_flight(), of_group)
     }
 
-    /// Treats the connection as lost: a client with reconnect opens another one, any other client goes down. For
-    /// applications that detect an unresponsive server before the fabric does.
+    /// Treats the connection, or all of several, as lost: a client with reconnect opens another one, any other client goes
+    /// down. For applications that detect an unresponsive server before the fabric does.
     pub fn reconnect(&self) {
-        if let LinkState::Up(conn) | LinkState::Resending(conn) = self.0.state.get() {
-            if self.0.reconnects {
-                self.0.state.set(LinkState::Reconnecting(conn));
-            }
-            self.0.ops.close(conn);
+        match self.0.group.get() {
+            None => self.0.reconnect(),
+            Some(group) => group.links().for_each(Link::reconnect),
         }
     }
 
-    /// Closes the connection. The handler gets [`ConnectionEvent::Down`] in a later turn.
+    /// Closes the connection, or all of several. The handler gets [`ConnectionEvent::Down`] in a later turn.
     pub fn close(&self) {
-        self.0.is_closed.set(true);
-        match self.0.state.get() {
-            LinkState::Up(conn) | LinkState::Probing(conn) | LinkState::Resending(conn) => {
-                #[cfg(feature = "gss")]
-                self.0.destroying.set(self.0.ops.destroy_context(conn, self.0.called()));
-                self.0.ops.close(conn);
+        match self.0.group.get() {
+            None => self.0.close(),
+            Some(group) => {
+                self.0.is_closed.set(true);
+                group.close();
             }
-            // Down, or going down.
-            LinkState::Reconnecting(lost) => self.0.ops.give_up(lost, DownCause::Local),
-            // A connection that a thread still delivers is closed on arrival.
-            LinkState::Connecting | LinkState::Pausing => {
-                self.0.state.set(LinkState::Down);
-                self.0.ops.set_alarm(Duration::ZERO);
-            }
-            LinkState::Down => {}
         }
     }
 }

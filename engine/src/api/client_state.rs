@@ -5,6 +5,7 @@ use super::catch_panic::ContainedHandler;
 use super::client::{Link, LinkState, ReplyHandler};
 use super::dialing::Request;
 use super::errors::ConnectError;
+use super::group::Membership;
 #[cfg(feature = "gss")]
 use super::gss::GssClientState;
 use super::reconnect::{ConnectOptions, ReconnectState};
@@ -85,6 +86,8 @@ pub(super) struct ClientEntry {
     pub(super) takes_reverse: bool,
     /// Slabs that the server may read.
     pub(super) lent: Arc<[Slab]>,
+    /// Some if its client has several connections.
+    pub(super) membership: Option<Membership>,
     #[cfg(feature = "gss")]
     pub(super) securing: Option<Box<GssClientState>>,
 }
@@ -118,6 +121,7 @@ impl ClientEntry {
             is_in_reverse: false,
             takes_reverse: false,
             lent: Arc::default(),
+            membership: None,
             #[cfg(feature = "gss")]
             securing: None,
         }
@@ -236,13 +240,18 @@ impl ClientEntry {
     /// The first connection is tried again after this error. A security context counts: the server, or its key distribution
     /// center, may not be ready.
     pub(super) fn is_passing(&self, error: &ConnectError) -> bool {
-        let retries = self.comeback.as_ref().is_some_and(|comeback| comeback.policy.retries_first);
         let is_passing = match error {
             ConnectError::FirstCall(failure) => failure.is_retryable(),
             ConnectError::Security(_) => true,
             _ => false,
         };
-        retries && is_passing && !self.link.is_closed.get()
+        is_passing && self.retries_first() && !self.link.is_closed.get()
+    }
+
+    /// The first connection has failed, and is tried again: as the policy says, or while its client has others.
+    pub(super) fn retries_first(&self) -> bool {
+        let goes_on = self.membership.as_ref().is_some_and(Membership::goes_on_after_failure);
+        self.comeback.as_ref().is_some_and(|comeback| comeback.policy.retries_first || goes_on)
     }
 
     pub(super) fn fail(&mut self, error: ConnectError) {
@@ -252,6 +261,9 @@ impl ClientEntry {
         self.link.state.set(LinkState::Down);
         event!(INFO, address = %self.address, %error, "a connection cannot be made");
         *self.link.failure.borrow_mut() = Some(error.clone());
+        if let Some(membership) = &self.membership {
+            membership.fail();
+        }
         self.handler.on_event(&ConnectionEvent::ConnectFailed { error });
     }
 }

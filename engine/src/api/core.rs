@@ -82,8 +82,8 @@ impl Core {
     ///
     /// # Errors
     /// [`ConnectError::NoReverseCalls`] for a connection that takes reverse calls if `rpc.reverse_calls` is 0;
-    /// [`ConnectError::VersionNotConfigured`] for versions that the engine does not speak (`rpc.version`). Other
-    /// errors are reported to the handler, as with [`Core::connect`].
+    /// [`ConnectError::VersionNotConfigured`] for versions that the engine does not speak (`rpc.version`);
+    /// [`ConnectError::TooManyConnections`], and [`ConnectError::TooManySlabs`]. Other errors are reported to the handler, as with [`Core::connect`].
     pub fn connect_with<H: ReplyHandler + 'static>(
         &mut self,
         address: &str,
@@ -137,7 +137,7 @@ impl Core {
         let mut turns_late = 0;
         self.run_until(|| {
             turns_late += u32::from(Instant::now() >= end);
-            let is_decided = matches!(client.0.state.get(), LinkState::Up(_) | LinkState::Down);
+            let is_decided = client.is_up() || client.0.state.get() == LinkState::Down;
             is_decided || turns_late > LATE_TURNS
         });
         if client.is_up() {

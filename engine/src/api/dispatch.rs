@@ -18,7 +18,7 @@ use super::reverse::Reverse;
 use super::rfc5666::Asking;
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use super::version_cache::{Offer, Responders};
-use crate::fabric::{ConnId, DownCause, FabricError, Peer};
+use crate::fabric::{ConnId, Connector, DownCause, FabricError, Peer};
 use crate::mem::Bulk;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::serving::Serving;
@@ -73,7 +73,9 @@ pub(super) struct Dispatch {
     clients: Vec<Option<ClientEntry>>,
     /// Those without a connection.
     connecting: Vec<ClientEntry>,
-    random: Random,
+    pub(super) random: Random,
+    /// Source of numbers that no peer can guess.
+    pub(super) connector: Arc<dyn Connector>,
     /// Connection Configuration Protocol exchange that a new connection begins with, if configured.
     pub(super) asking: Option<Rc<Asking>>,
     responders: Arc<Responders>,
@@ -87,7 +89,7 @@ impl Dispatch {
         services: Vec<ServiceEntry>,
         asking: Option<Rc<Asking>>,
         handles: HandleCore,
-        (responders, random): (Arc<Responders>, Random),
+        (responders, random, connector): (Arc<Responders>, Random, Arc<dyn Connector>),
         requests: ConnectRequests,
         #[cfg(feature = "gss")] gss: Arc<GssCore>,
     ) -> Self {
@@ -114,6 +116,7 @@ impl Dispatch {
             clients,
             connecting,
             random,
+            connector,
             asking,
             responders,
             #[cfg(feature = "gss")]
@@ -135,6 +138,20 @@ impl Dispatch {
         address: &str,
         options: &ConnectOptions,
     ) {
+        if options.is_group() {
+            return self.connect_group(&link, handler, address, options);
+        }
+        let entry = self.entry(link, handler, address, options);
+        self.request_connection(entry);
+    }
+
+    pub(super) fn entry(
+        &mut self,
+        link: Rc<Link>,
+        handler: Box<dyn ReplyHandler>,
+        address: &str,
+        options: &ConnectOptions,
+    ) -> ClientEntry {
         let policy = options.reconnect;
         let comeback = policy.map(|policy| ReconnectState::new(policy, &mut self.random));
         let mut entry = ClientEntry::new(link, handler, address, comeback).with(options);
@@ -144,7 +161,7 @@ impl Dispatch {
             entry.securing = initiator.map(|initiator| GssClientState::new(initiator, &self.gss));
         }
         entry.offer = Offer::new(&self.responders, entry.versions);
-        self.request_connection(entry);
+        entry
     }
 
     fn place(&mut self, conn: ConnId, entry: ClientEntry) {
@@ -580,6 +597,7 @@ impl Dispatch {
         if !was_told {
             entry.end(connection, cause);
         }
+        self.restore(entry.membership);
     }
 
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {
@@ -595,7 +613,9 @@ impl Dispatch {
         if let Some(comeback) = &mut entry.comeback {
             comeback.cause = cause;
         }
+        let membership = entry.leave(conn);
         self.retry_or_give_up(entry);
+        self.restore(membership);
     }
 
     fn on_resent(&mut self, conn: ConnId) {
@@ -615,6 +635,7 @@ impl Dispatch {
         entry.link.lose(LinkState::Down);
         entry.conn = None;
         entry.end(ConnectionId(lost), cause);
+        self.restore(entry.membership.clone());
         // A requested connection may still arrive; it is then closed.
         if entry.request.is_some() {
             self.connecting.push(entry);

@@ -1,5 +1,6 @@
 //! Errors that tell their cause and the remedy.
 
+use super::group::CONNECTIONS_MAX;
 use crate::config::ConfigError;
 use crate::fabric::{AddressError, DownCause, FabricError};
 use crate::mem::SLABS_MAX;
@@ -129,6 +130,9 @@ pub enum ConnectError {
     /// The connection was to be lent more slabs than one can be lent.
     #[error("more slabs are lent than the {SLABS_MAX} that one connection can be lent")]
     TooManySlabs,
+    /// The client was to have more connections, or addresses, than one can have.
+    #[error("a client has at most {CONNECTIONS_MAX} connections, and as many addresses")]
+    TooManyConnections,
     /// The client's security context could not be established (RPCSEC_GSS); the text says why.
     #[error("no security context: {0}")]
     Security(String),

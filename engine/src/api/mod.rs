@@ -22,6 +22,7 @@ mod dialing;
 mod dispatch;
 mod engine;
 mod errors;
+mod group;
 #[cfg(feature = "gss")]
 pub mod gss;
 mod handle;

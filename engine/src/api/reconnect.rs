@@ -1,6 +1,7 @@
 //! Decides whether, and when, a client replaces a lost connection. Pure: the dispatch asks it, and threads connect.
 
 use super::errors::ConnectError;
+use super::group::CONNECTIONS_MAX;
 #[cfg(feature = "gss")]
 use super::gss::GssInitiator;
 use super::service::ConnectionEvent;
@@ -19,6 +20,10 @@ pub struct ConnectOptions {
     pub(super) takes_reverse: bool,
     pub(super) versions: Option<Versions>,
     pub(super) lent: Vec<Slab>,
+    /// Connections of the client; 0: one for each address.
+    connections: usize,
+    /// Further addresses of the server.
+    also: Vec<String>,
     pub(super) watcher: Option<Watcher>,
     #[cfg(feature = "gss")]
     pub(super) initiator: Option<GssInitiator>,
@@ -36,6 +41,53 @@ impl ConnectOptions {
     pub fn reconnect(mut self, policy: Reconnect) -> Self {
         self.reconnect = Some(policy);
         self
+    }
+
+    /// Makes a client of `connections` connections (at least one), all on its core: each call goes by the one with the
+    /// fewest calls in flight. A call does not wait for a connection that is lost, and one that was in flight and may be
+    /// sent again ([`CallSpec::resend`](crate::CallSpec::resend)) goes over at once, without a pause. At most 16. The
+    /// default is one for each address. The [guide](crate::guide::connections#several-connections) has the details and what
+    /// it promises of the order of calls.
+    ///
+    /// ```
+    /// use spinrpc::{ConnectOptions, Reconnect};
+    ///
+    /// // Two connections by each of two rails.
+    /// let options = ConnectOptions::new()
+    ///     .connections(4)
+    ///     .also("rdma://10.8.1.1")
+    ///     .reconnect(Reconnect::default());
+    /// # drop(options);
+    /// ```
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections.max(1);
+        self
+    }
+
+    /// Names a further address of the same server, at most 15 in all. The connections are spread over all addresses; each
+    /// has one of them as its own. Calls of one that is lost go over to another address, and to its own again when that can
+    /// be reached, which is tried as [`ConnectOptions::reconnect`] says. To a server of this crate the client is known by a
+    /// secret number then, whatever address it comes from; another server does not recognise a client that comes from
+    /// another address, so that calls of [`Resend::AtMostOnce`](crate::Resend::AtMostOnce) end with the connection.
+    #[must_use]
+    pub fn also(mut self, address: &str) -> Self {
+        self.also.push(address.to_owned());
+        self
+    }
+
+    /// Number of connections.
+    pub(super) fn links(&self) -> usize {
+        if self.connections == 0 { 1 + self.also.len() } else { self.connections }
+    }
+
+    pub(super) fn is_group(&self) -> bool {
+        self.links() > 1 || !self.also.is_empty()
+    }
+
+    /// All addresses of the server, of which `first` is the first one.
+    pub(super) fn addresses(&self, first: &str) -> Box<[String]> {
+        std::iter::once(first).chain(self.also.iter().map(String::as_str)).map(Into::into).collect()
     }
 
     /// Lets the server call in reverse by this connection (RFC 8167): its calls find the services of
@@ -101,6 +153,9 @@ impl ConnectOptions {
     pub(super) fn check(&self, config: &Config) -> Result<(), ConnectError> {
         if self.lent.len() > SLABS_MAX {
             return Err(ConnectError::TooManySlabs);
+        }
+        if self.links().max(1 + self.also.len()) > CONNECTIONS_MAX {
+            return Err(ConnectError::TooManyConnections);
         }
         #[cfg(feature = "gss")]
         if self.initiator.as_ref().is_some_and(|initiator| !initiator.is_valid()) {
@@ -237,6 +292,10 @@ pub(super) struct ReconnectState {
     /// Since it was up, and the time of the first failure since then.
     attempts: u32,
     lost_at: Option<Duration>,
+    /// The next attempt begins at once.
+    pub(super) begins_at_once: bool,
+    /// Attempts do not end.
+    pub(super) is_kept: bool,
 }
 
 impl ReconnectState {
@@ -247,6 +306,8 @@ impl ReconnectState {
             policy,
             attempts: 0,
             lost_at: None,
+            begins_at_once: false,
+            is_kept: false,
         }
     }
 
@@ -262,10 +323,13 @@ impl ReconnectState {
         let longest = policy.first_delay.saturating_mul(doubled).min(policy.max_delay);
         let spread = longest.mul_f64(f64::from(policy.jitter_percent) / 100.0);
         let spread_ns = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
-        let after = longest.saturating_sub(Duration::from_nanos(random.at_most(spread_ns)));
+        let pause = longest.saturating_sub(Duration::from_nanos(random.at_most(spread_ns)));
+        let at_once = std::mem::take(&mut self.begins_at_once);
+        let after = if at_once { Duration::ZERO } else { pause };
         let begins_at = now.saturating_sub(lost_at).saturating_add(after);
         self.attempts = self.attempts.saturating_add(1);
-        (begins_at <= policy.give_up_after).then_some(Attempt { number: self.attempts, after })
+        (self.is_kept || begins_at <= policy.give_up_after)
+            .then_some(Attempt { number: self.attempts, after })
     }
 }
 

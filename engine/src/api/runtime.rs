@@ -396,7 +396,8 @@ impl Runtime {
         // Runs once for each core: a core that was taken is not started again.
         let _ = place.served.set(served);
         let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
-        let varying = (Arc::clone(&self.responders), self.connector.random()?);
+        let connector = Arc::clone(&self.connector);
+        let varying = (Arc::clone(&self.responders), connector.random()?, connector);
         let calls = Arc::clone(&place.calls);
         let handles = HandleCore::new(calls, Rc::clone(&ops), context.pool.clone(), &self.config);
         #[cfg(feature = "gss")]

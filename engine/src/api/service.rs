@@ -123,7 +123,8 @@ pub enum ConnectionEvent {
         /// protocol, these parameters hold before a client asks.
         negotiated: Negotiated,
     },
-    /// The connection went down for good; every call in flight has ended with an error before this.
+    /// The connection went down for good; every call in flight has ended with an error before this. A client with several
+    /// connections hears it of the last one.
     Down {
         /// The connection.
         connection: ConnectionId,

@@ -10,7 +10,7 @@ use crate::reactor::in_flight::roles::NoReverse;
 use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::state::conn_fast_path::ConnFastPath;
 use crate::reactor::state::core::CoreCell;
-use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
+use crate::reactor::types::calls::{CallId, ReplyTarget, RpcRefusal};
 use crate::reactor::types::negotiate::Settled;
 use crate::reactor::types::stats::StatsSnapshot;
 use spinrpc_proto::ids::Instant;
@@ -35,6 +35,12 @@ impl CoreCell {
         self.reactor().with_calls(conn, |requester, _| {
             requester.credits().in_flight() as usize + requester.held().count()
         })
+    }
+
+    /// Returns true while the application awaits the answer of this call on `conn`.
+    pub(crate) fn is_awaited(&self, conn: ConnId, call: CallId) -> bool {
+        let mut reactor = self.reactor();
+        reactor.with_calls(conn, |requester, _| requester.is_awaited(call.slot())).unwrap_or(false)
     }
 
     /// The lane of a connection, which short messages use; `None` when it is down.

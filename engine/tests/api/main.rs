@@ -13,6 +13,7 @@ mod deferred;
 mod drain;
 mod drivers;
 mod fairness;
+mod groups;
 #[cfg(feature = "gss-test")]
 mod gss;
 mod handles;

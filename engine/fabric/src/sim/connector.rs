@@ -153,6 +153,7 @@ impl Connector for SimConnector {
                 return Err(attempt.failed("no answer", None));
             }
             let listener = state.listeners.get(address);
+            let listener = listener.filter(|_| !state.unreachable.contains(address));
             listener.map(|it| (Arc::clone(&it.device), it.private_data, Arc::clone(&it.accept)))
         };
         let Some((device, theirs, accept)) = found else {

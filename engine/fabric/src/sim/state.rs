@@ -11,7 +11,7 @@ use crate::mem::{Lease, Region};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::mmap::{Mapping, PageRequest};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub(super) struct State {
     /// Unused part of the last mapping for messages.
     messages: Option<Region>,
     pub(super) listeners: BTreeMap<String, Listener>,
+    /// Addresses that no connection reaches, whoever listens there.
+    pub(super) unreachable: BTreeSet<String>,
     pub(super) observed: Vec<Observed>,
     pub(super) violations: Vec<Violation>,
     /// Of everything that happened, in order: two runs with the same digest went the same way.
@@ -71,6 +73,7 @@ impl State {
             sides: Vec::new(),
             messages: None,
             listeners: BTreeMap::new(),
+            unreachable: BTreeSet::new(),
             observed: Vec::new(),
             violations: Vec::new(),
             digest: DefaultHasher::new(),

@@ -93,6 +93,15 @@ impl World {
         }
     }
 
+    /// Connections to this address fail from now on, or are possible again.
+    pub fn set_reachable(&self, address: &str, is_reachable: bool) {
+        let unreachable = &mut self.0.state().unreachable;
+        match is_reachable {
+            true => unreachable.remove(address),
+            false => unreachable.insert(address.to_owned()),
+        };
+    }
+
     /// Moves the observations since the last call to the end of `into`. Returns the rules broken
     /// since then between nodes that should keep them.
     pub fn take_observed(&self, into: &mut Vec<Observed>) -> Vec<Violation> {

@@ -5,13 +5,13 @@ use super::Dispatch;
 use crate::api::client::LinkState;
 use crate::api::client_state::ClientEntry;
 use crate::api::errors::ConnectError;
-use crate::api::reconnect::{Attempt, ReconnectState};
+use crate::api::reconnect::Attempt;
 use crate::api::service::{ConnectionEvent, ConnectionId};
 use crate::sys::journal::event;
 
 impl Dispatch {
     /// Requests a connection, in the place of the lost one if there was one.
-    pub(super) fn request_connection(&mut self, mut entry: ClientEntry) {
+    pub(in crate::api) fn request_connection(&mut self, mut entry: ClientEntry) {
         entry.asking = self.asking.clone().filter(|_| entry.bears_asking);
         entry.request = Some((self.requests)(&entry));
         self.connecting.push(entry);
@@ -19,6 +19,7 @@ impl Dispatch {
 
     /// The connection of a client is lost: schedules another attempt, or gives up.
     pub(super) fn retry_or_give_up(&mut self, mut entry: ClientEntry) {
+        entry.prepare_attempt();
         let (Some(lost), Some(comeback)) = (entry.conn, &mut entry.comeback) else { return };
         let cause = comeback.cause.clone();
         let Some(next) = comeback.next_attempt(self.ops.time(), &mut self.random) else {
@@ -33,9 +34,9 @@ impl Dispatch {
     /// The first connection of a client has failed: schedules another attempt, or notifies the handler.
     #[cold]
     pub(super) fn retry_or_fail(&mut self, mut entry: ClientEntry, error: ConnectError) {
-        let retries = |comeback: &&mut ReconnectState| comeback.policy.retries_first;
-        let comeback = entry.comeback.as_mut().filter(retries);
-        let comeback = comeback.filter(|_| entry.link.state.get() != LinkState::Down);
+        entry.prepare_attempt();
+        let retries = entry.link.state.get() != LinkState::Down && entry.retries_first();
+        let comeback = entry.comeback.as_mut().filter(|_| retries);
         let now = self.ops.time();
         let next = comeback.and_then(|comeback| comeback.next_attempt(now, &mut self.random));
         let Some(next) = next else { return entry.fail(error) };
@@ -48,8 +49,13 @@ impl Dispatch {
     }
 
     fn pause(&mut self, mut entry: ClientEntry, next: Attempt, event: &ConnectionEvent) {
-        entry.retry_at = Some(self.ops.time().saturating_add(next.after));
         entry.handler.on_event(event);
+        self.wait(entry, next);
+    }
+
+    /// Makes the attempt when it is due.
+    pub(in crate::api) fn wait(&mut self, mut entry: ClientEntry, next: Attempt) {
+        entry.retry_at = Some(self.ops.time().saturating_add(next.after));
         self.connecting.push(entry);
         self.ops.set_alarm(next.after);
     }

@@ -94,7 +94,8 @@ impl Connection {
 }
 
 /// A client for threads other than cores: calls go over one connection of a core
-/// ([`Engine::connect`](crate::Engine::connect)), from any thread at any time. Clones are the same
+/// ([`Engine::connect`](crate::Engine::connect)), or several
+/// ([`ConnectOptions::connections`](crate::ConnectOptions::connections)), from any thread at any time. Clones are the same
 /// client; when the last one is dropped the connection is closed, as soon as its calls have ended.
 ///
 /// A call is started by its core, in order of its thread's calls: at once, or when the connection
@@ -302,7 +303,7 @@ impl ClientHandle {
     }
 
     /// As [`Client::exposed_bulk`](crate::Client::exposed_bulk): memory of the connection itself, which the server can write
-    /// at any time, without the copy of [`ClientHandle::bulk`]. Also `None` while the connection is not up. Locks for the
+    /// at any time, without the copy of [`ClientHandle::bulk`]. Also `None` while the connection is not up, and with several. Locks for the
     /// time that it takes to find a block. [`Answer::take_exposed_result`](crate::Answer::take_exposed_result) gives a block
     /// back, for the next call.
     pub fn exposed_bulk(&self, bytes: usize) -> Option<ExposedBulk> {

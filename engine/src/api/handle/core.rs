@@ -20,7 +20,7 @@ use spinrpc_proto::rpc::{AuthFlavor, OpaqueAuth};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -253,6 +253,7 @@ impl HandleCore {
             answered: Rc::clone(&self.answered),
             started: Rc::clone(&started),
             connection: Arc::clone(&connection),
+            client: Rc::downgrade(link),
             watcher,
         });
         let place = number as usize;
@@ -500,7 +501,32 @@ struct Replies {
     answered: Rc<Answered>,
     started: Rc<Cell<usize>>,
     connection: Arc<Connection>,
+    client: Weak<Link>,
     watcher: Option<Watcher>,
+}
+
+impl Replies {
+    /// The state of its client after an event of one connection, of which it may have others.
+    fn state_after(&self, event: &ConnectionEvent) -> Option<State> {
+        let client = self.client.upgrade().map(Client);
+        let has_other = client.as_ref().is_some_and(Client::is_up);
+        Some(match event {
+            ConnectionEvent::Up { connection, .. } => {
+                let is_single = client.is_some_and(|client| !client.is_group());
+                let memory = is_single.then(|| self.ops.exposed_memory(connection.0));
+                State::Up(memory.flatten())
+            }
+            ConnectionEvent::Reconnecting { .. } | ConnectionEvent::Retrying { .. }
+                if has_other =>
+            {
+                return None;
+            }
+            ConnectionEvent::Reconnecting { .. } => State::Connecting,
+            ConnectionEvent::Retrying { error, .. } => State::Retrying(error.clone()),
+            ConnectionEvent::ConnectFailed { error } => State::Failed(error.clone()),
+            ConnectionEvent::Down { .. } => State::Down,
+        })
+    }
 }
 
 impl ReplyHandler for Replies {
@@ -519,18 +545,8 @@ impl ReplyHandler for Replies {
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
-        match event {
-            ConnectionEvent::Up { connection, .. } => {
-                self.connection.change(State::Up(self.ops.exposed_memory(connection.0)));
-            }
-            ConnectionEvent::Reconnecting { .. } => self.connection.change(State::Connecting),
-            ConnectionEvent::Retrying { error, .. } => {
-                self.connection.change(State::Retrying(error.clone()))
-            }
-            ConnectionEvent::ConnectFailed { error } => {
-                self.connection.change(State::Failed(error.clone()))
-            }
-            ConnectionEvent::Down { .. } => self.connection.change(State::Down),
+        if let Some(state) = self.state_after(event) {
+            self.connection.change(state);
         }
         if let Some(watcher) = &self.watcher {
             watcher.tell(event);

@@ -10,8 +10,9 @@
 //! that was away for long asks for it all the same.
 //!
 //! **Identity of clients.** Our own clients carry a unique number (module `peer_id`); other clients are identified
-//! by the driver, whatever the connection. Clients of ours that state that they will not reconnect need no cache, nor
-//! do clients that call other programs. The clients of one peer, that is a user of this host or the [`LimitScope`] of
+//! by the driver, whatever the connection. A client of ours is known from one host only, unless it has said that it comes
+//! from several addresses: then its number is its only secret. Clients of ours that state that they will not reconnect need
+//! no cache, nor do clients that call other programs. The clients of one peer, that is a user of this host or the [`LimitScope`] of
 //! another host, are kin, because they could state as many numbers as there are places: together their calls in
 //! progress have at most a quarter of the places, and their replies more only as long as no other kin needs it.
 //!
@@ -127,7 +128,7 @@ impl ReplyCache {
         if !client.may_return() {
             return None;
         }
-        let own = matches!(client.instance, Instance::Lasting(_)).then(|| {
+        let own = client.is_own_client().then(|| {
             // A client uses one connection after the other: one core has numbered the first before another one can
             // number the second.
             let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;

@@ -132,10 +132,10 @@ impl Terms {
             is_configured: false,
             alignment: Alignment::NONE,
             plain_bytes_max: [0; 2],
-            peer: PeerId {
-                identity: self.peer_identity,
-                instance: self.theirs.map_or(Instance::Unknown, |theirs| theirs.instance),
-            },
+            peer: PeerId::new(
+                self.peer_identity,
+                self.theirs.map_or(Instance::Unknown, |theirs| theirs.instance),
+            ),
         }
         .padded(self.alignment)
     }

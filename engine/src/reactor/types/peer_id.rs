@@ -8,6 +8,8 @@
 
 /// Opens our octets, so that a later format of others is not mistaken for them: "spin".
 const TAG: [u8; 4] = *b"spin";
+/// The same for a client that may come from several addresses.
+const ROAMING_TAG: [u8; 4] = *b"spir";
 
 /// Statement of an end about its identification on later connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,8 +18,11 @@ pub(crate) enum Instance {
     Unknown,
     /// A client that does not come back, or a server that keeps no replies.
     Passing,
-    /// It can be known by this number, which is not zero.
+    /// It can be known by this number, which is not zero, as long as it comes from the same host.
     Lasting(u64),
+    /// A client that comes from several addresses, and can be known by this number alone. Others cannot guess it: a
+    /// peer that knows it could ask for the client's replies.
+    Roaming(u64),
 }
 
 impl Instance {
@@ -26,23 +31,26 @@ impl Instance {
 
     pub(crate) fn encode(self) -> [u8; Self::BYTES] {
         let mut octets = [0; Self::BYTES];
-        let number = match self {
+        let (tag, number) = match self {
             Self::Unknown => return octets,
-            Self::Passing => 0,
-            Self::Lasting(number) => number,
+            Self::Passing => (TAG, 0),
+            Self::Lasting(number) => (TAG, number),
+            Self::Roaming(number) => (ROAMING_TAG, number),
         };
-        octets[..TAG.len()].copy_from_slice(&TAG);
+        octets[..TAG.len()].copy_from_slice(&tag);
         octets[TAG.len()..].copy_from_slice(&number.to_be_bytes());
         octets
     }
 
     /// Reads what stands behind the eight octets.
     pub(crate) fn decode(behind: &[u8]) -> Self {
-        let number = behind.strip_prefix(&TAG).and_then(|rest| rest.first_chunk::<8>());
-        match number.map(|number| u64::from_be_bytes(*number)) {
-            None => Self::Unknown,
-            Some(0) => Self::Passing,
-            Some(number) => Self::Lasting(number),
+        let Some((tag, rest)) = behind.split_first_chunk() else { return Self::Unknown };
+        let number = rest.first_chunk().map(|number| u64::from_be_bytes(*number));
+        match (*tag, number) {
+            (TAG, Some(0)) => Self::Passing,
+            (TAG, Some(number)) => Self::Lasting(number),
+            (ROAMING_TAG, Some(number)) if number > 0 => Self::Roaming(number),
+            _ => Self::Unknown,
         }
     }
 }
@@ -57,12 +65,23 @@ pub(crate) struct PeerId {
 }
 
 impl PeerId {
+    /// A peer with the driver's `identity`, which does not count for one that comes from several addresses.
+    pub(crate) fn new(identity: u64, instance: Instance) -> Self {
+        let is_roaming = matches!(instance, Instance::Roaming(_));
+        Self { identity: if is_roaming { 0 } else { identity }, instance }
+    }
+
+    /// Returns true for a client of ours that may come back.
+    pub(crate) fn is_own_client(self) -> bool {
+        matches!(self.instance, Instance::Lasting(_) | Instance::Roaming(_))
+    }
+
     /// Returns true if the peer may reconnect and would be recognised.
     pub(crate) fn may_return(self) -> bool {
         match self.instance {
             Instance::Unknown => self.identity != 0,
             Instance::Passing => false,
-            Instance::Lasting(_) => true,
+            Instance::Lasting(_) | Instance::Roaming(_) => true,
         }
     }
 
@@ -72,7 +91,7 @@ impl PeerId {
         match self.instance {
             Instance::Unknown => self == other,
             Instance::Passing => false,
-            Instance::Lasting(_) => self.instance == other.instance,
+            Instance::Lasting(_) | Instance::Roaming(_) => self.instance == other.instance,
         }
     }
 }
@@ -83,9 +102,20 @@ mod tests {
 
     #[test]
     fn instances_come_back_as_they_were() {
-        for instance in [Instance::Unknown, Instance::Passing, Instance::Lasting(u64::MAX - 1)] {
+        let numbered = [Instance::Lasting(u64::MAX - 1), Instance::Roaming(7)];
+        for instance in [Instance::Unknown, Instance::Passing].into_iter().chain(numbered) {
             assert_eq!(Instance::decode(&instance.encode()), instance);
         }
+    }
+
+    #[test]
+    fn the_host_counts_for_a_client_unless_it_roams() {
+        let [one, other] = [1, 2].map(|host| PeerId::new(host, Instance::Lasting(5)));
+        assert_ne!(one, other);
+        let [one, other] = [1, 2].map(|host| PeerId::new(host, Instance::Roaming(5)));
+        assert_eq!(one, other);
+        assert_ne!(one, PeerId::new(1, Instance::Roaming(6)));
+        assert_ne!(one, PeerId::new(0, Instance::Lasting(5)));
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn host(address: &str) -> Peer {
 }
 
 fn attach(cache: &Arc<ReplyCache>, identity: u64, instance: Instance, peer: &Peer) -> Attached {
-    cache.attach(PeerId { identity, instance }, peer).unwrap()
+    cache.attach(PeerId::new(identity, instance), peer).unwrap()
 }
 
 /// A connection of a client of ours.
@@ -83,6 +83,23 @@ fn receive_a_call_by_a_replaced_connection_expect_it_not_executed_behind_newer_o
     assert!(is_executed(&second, SLOTS), "has the place of the one before");
     assert!(!is_executed(&first, 0), "arrives late by the first connection");
     assert!(!first.pass(Procedure(2), Xid(0)));
+}
+
+/// Two rails of one client, and another host that has copied the number of one that does not roam.
+#[test]
+fn a_roaming_client_is_known_by_any_address_and_another_one_by_its_own() {
+    let cache = cache_of(PLACES);
+    let by = |address, identity, instance| attach(&cache, identity, instance, &host(address));
+    let roaming = Instance::Roaming(7);
+    let (one, other) = (by("10.8.0.1", 1, roaming), by("10.8.1.1", 2, roaming));
+    assert!(is_executed(&one, 0));
+    assert!(!is_executed(&other, 0), "sent again by the other rail");
+    assert!(is_executed(&other, SLOTS));
+    assert!(!is_executed(&one, 0), "arrives late by the first rail");
+    let lasting = Instance::Lasting(7);
+    let (own, copied) = (by("10.8.0.1", 1, lasting), by("10.8.0.9", 3, lasting));
+    assert!(is_executed(&own, 0) && is_executed(&copied, 0));
+    assert!(!is_executed(&own, 0), "not displaced by the other host");
 }
 
 #[test]

@@ -1,0 +1,348 @@
+//! A client with several connections: which of them a call goes by, and what becomes of one that is lost.
+//!
+//! Each connection is an entry of the dispatch with a link of its own, an identity by which the server knows it, and its own
+//! XIDs: calls that are sent again go over a later connection of the same entry, as those of any client that reconnects. So
+//! the server executes none twice, and two connections that are up at once do not displace each other's replies. The
+//! client that the application has is a link that is never up itself; its calls look for one here.
+//!
+//! A connection that is lost while there is another address leaves its home: it takes its calls to that address at once, and
+//! another link of its place tries its own address. When that is up, and the calls have ended, the one that left is
+//! closed. There are two links for each place, so that there are never more than twice as many connections. Used by the
+//! dispatch and the client.
+
+use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
+use super::client_state::ClientEntry;
+use super::dispatch::Dispatch;
+use super::errors::CallError;
+use super::reconnect::ConnectOptions;
+use super::service::ConnectionEvent;
+use crate::fabric::{ConnId, FabricError};
+use crate::reactor::types::calls::CallId;
+use crate::reactor::types::peer_id::Instance;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+/// Connections of a client, and addresses of its server.
+pub(super) const CONNECTIONS_MAX: usize = 16;
+
+/// Links of a place: one at home, and one that has left, or is not in use.
+const LINKS: usize = 2;
+
+type SharedHandler = RefCell<Box<dyn ReplyHandler>>;
+
+pub(super) struct Group {
+    members: Box<[Member]>,
+    addresses: Box<[String]>,
+    options: ConnectOptions,
+    front: Weak<Link>,
+    /// The entries own it, so that it goes with the last of them: it may own the client.
+    handler: Weak<SharedHandler>,
+    /// Where the search for the next call begins.
+    next: Cell<usize>,
+    was_up: Cell<bool>,
+    is_closed: Cell<bool>,
+    is_over: Cell<bool>,
+}
+
+struct Member {
+    link: Rc<Link>,
+    /// It has taken its calls to another address, or is about to.
+    has_left: Cell<bool>,
+    /// It could not be connected since it was up last.
+    has_failed: Cell<bool>,
+    /// Number of its address.
+    address: Cell<usize>,
+}
+
+impl Group {
+    fn new(
+        front: &Rc<Link>,
+        handler: &Rc<SharedHandler>,
+        address: &str,
+        options: &ConnectOptions,
+    ) -> Rc<Self> {
+        let (program, version) = front.called();
+        let member = |_| {
+            let ops = Rc::clone(&front.ops);
+            let link = Link::new(ops, program, version, options.reconnect.is_some());
+            link.state.set(LinkState::Down);
+            let (has_left, has_failed, address) = Default::default();
+            Member { link, has_left, has_failed, address }
+        };
+        Rc::new(Self {
+            members: (0..LINKS * options.links()).map(member).collect(),
+            addresses: options.addresses(address),
+            options: options.clone(),
+            front: Rc::downgrade(front),
+            handler: Rc::downgrade(handler),
+            next: Cell::default(),
+            was_up: Cell::default(),
+            is_closed: Cell::default(),
+            is_over: Cell::default(),
+        })
+    }
+
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.members.iter().map(|member| &*member.link)
+    }
+
+    /// The connection for the next call: of those at home the one with the fewest calls in flight, each in turn if they have
+    /// as many.
+    pub(super) fn pick(&self) -> Option<(&Link, ConnId)> {
+        let from = self.next.get();
+        self.next.set((from + 1) % self.members.len());
+        let (before, behind) = self.members.split_at(from);
+        let up = behind.iter().chain(before).filter_map(|member| {
+            let conn = member.link.conn().filter(|_| !member.link.is_closed.get())?;
+            Some((member, conn))
+        });
+        let load = |(member, conn): &(&Member, ConnId)| {
+            (member.has_left.get(), member.link.ops.in_flight(*conn))
+        };
+        up.min_by_key(load).map(|(member, conn)| (&*member.link, conn))
+    }
+
+    /// The link whose call this is. `None` also if two connections have calls with this number, which hardly happens.
+    pub(super) fn link_of(&self, call: CallId) -> Option<&Link> {
+        let awaits =
+            |link: &&Link| link.conn_of_calls().is_some_and(|conn| link.ops.is_awaited(conn, call));
+        let mut links = self.links().filter(awaits);
+        let found = links.next()?;
+        links.next().is_none().then_some(found)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.links().any(|link| link.conn().is_some())
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.links().all(|link| link.state.get() == LinkState::Down)
+    }
+
+    pub(super) fn is_connecting(&self) -> bool {
+        !self.is_up() && self.links().any(|link| link.state.get() == LinkState::Connecting)
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.set(true);
+        self.links().for_each(Link::close);
+    }
+
+    fn is_home_up(&self) -> bool {
+        self.members.iter().any(|member| !member.has_left.get() && member.link.conn().is_some())
+    }
+
+    /// Closes a connection that has left home, if it has no calls and others have come home.
+    fn end_if_unused(&self, member: &Member) {
+        let link = &member.link;
+        let is_unused = member.has_left.get()
+            && link.conn().is_some_and(|conn| link.ops.in_flight(conn) == Some(0));
+        if is_unused && self.is_home_up() {
+            link.close();
+        }
+    }
+
+    /// The address to go to from this one: one by which another connection is up, or the next one.
+    fn address_after(&self, address: usize) -> usize {
+        let count = self.addresses.len();
+        let is_in_use = |address: &usize| {
+            let at = |member: &&Member| member.address.get() == *address;
+            self.members.iter().filter(at).any(|member| member.link.conn().is_some())
+        };
+        let mut others = (1..count).map(|step| (address + step) % count);
+        others.find(is_in_use).unwrap_or((address + 1) % count)
+    }
+
+    /// Sets the state of the client that the application has. Returns false if the application has no use for the event.
+    fn note(&self, member: &Member, event: &ConnectionEvent) -> bool {
+        let front = self.front.upgrade();
+        match event {
+            ConnectionEvent::Up { .. } => {
+                member.has_failed.set(false);
+                self.was_up.set(true);
+                if let Some(front) = front {
+                    front.was_up.set(true);
+                    front.failure.take();
+                }
+                true
+            }
+            ConnectionEvent::Reconnecting { .. } => true,
+            ConnectionEvent::Retrying { error, .. } => {
+                if let Some(front) = front.filter(|_| !self.was_up.get()) {
+                    *front.failure.borrow_mut() = Some(error.clone());
+                }
+                !self.was_up.get()
+            }
+            ConnectionEvent::ConnectFailed { .. } | ConnectionEvent::Down { .. } => {
+                if !self.is_down() || self.is_over.replace(true) {
+                    return false;
+                }
+                if let Some(front) = front {
+                    let failure = member.link.failure.borrow().clone();
+                    *front.failure.borrow_mut() = failure.filter(|_| !self.was_up.get());
+                    front.state.set(LinkState::Down);
+                }
+                true
+            }
+        }
+    }
+}
+
+/// The place of a connection among those of its client.
+#[derive(Clone)]
+pub(super) struct Membership {
+    group: Rc<Group>,
+    index: usize,
+}
+
+impl Membership {
+    fn member(&self) -> &Member {
+        &self.group.members[self.index]
+    }
+
+    /// The connection could not be made. Returns true if it is tried again, because another one is up, or was, or may be
+    /// soon.
+    pub(super) fn goes_on_after_failure(&self) -> bool {
+        self.member().has_failed.set(true);
+        let members = self.group.members.iter();
+        let mut connecting = members.filter(|member| member.link.state.get() != LinkState::Down);
+        self.group.was_up.get() || connecting.any(|member| !member.has_failed.get())
+    }
+
+    /// This connection is not tried again. If none can be made, those that wait for their next attempt end.
+    pub(super) fn fail(&self) {
+        if self.goes_on_after_failure() {
+            return;
+        }
+        for link in self.group.links().filter(|link| link.state.get() == LinkState::Pausing) {
+            link.state.set(LinkState::Down);
+            link.ops.set_alarm(Duration::ZERO);
+        }
+    }
+}
+
+impl ClientEntry {
+    /// Its connection is lost: its calls need not wait for a pause if another address, or another connection, is there.
+    /// Returns its place if it leaves that.
+    pub(super) fn leave(&mut self, lost: ConnId) -> Option<Membership> {
+        let membership = self.membership.clone()?;
+        let (group, member) = (&membership.group, membership.member());
+        let (is_up, has_others) = (group.is_up(), group.addresses.len() > 1);
+        let has_calls = self.link.ops.in_flight(lost).is_some_and(|calls| calls > 0);
+        if has_others && (has_calls || !is_up) {
+            member.has_left.set(true);
+        }
+        if let Some(comeback) = &mut self.comeback {
+            comeback.begins_at_once = member.has_left.get() || is_up && !has_others;
+        }
+        Some(membership)
+    }
+
+    /// One that has left home goes to another address with each attempt. One at home is tried for as long as others are up.
+    pub(super) fn prepare_attempt(&mut self) {
+        let (Some(membership), Some(comeback)) = (&self.membership, &mut self.comeback) else {
+            return;
+        };
+        let (group, member) = (&membership.group, membership.member());
+        comeback.is_kept = !member.has_left.get() && group.is_up();
+        if member.has_left.get() {
+            member.address.set(group.address_after(member.address.get()));
+            self.address.clone_from(&group.addresses[member.address.get()]);
+        }
+    }
+}
+
+impl Dispatch {
+    pub(super) fn connect_group(
+        &mut self,
+        front: &Rc<Link>,
+        handler: Box<dyn ReplyHandler>,
+        address: &str,
+        options: &ConnectOptions,
+    ) {
+        let handler = Rc::new(RefCell::new(handler));
+        let group = Group::new(front, &handler, address, options);
+        front.join(Rc::clone(&group));
+        for index in (0..group.members.len()).step_by(LINKS) {
+            let entry = self.entry_at_home((&group, index), &handler);
+            self.request_connection(entry);
+        }
+    }
+
+    fn entry_at_home(
+        &mut self,
+        (group, index): (&Rc<Group>, usize),
+        handler: &Rc<SharedHandler>,
+    ) -> ClientEntry {
+        let member = &group.members[index];
+        let home = index / LINKS % group.addresses.len();
+        member.link.begin();
+        member.has_left.set(false);
+        member.has_failed.set(false);
+        member.address.set(home);
+        let membership = Membership { group: Rc::clone(group), index };
+        let made = MemberHandler { membership: membership.clone(), handler: Rc::clone(handler) };
+        let link = Rc::clone(&member.link);
+        let address = &group.addresses[home];
+        let mut entry = self.entry(link, Box::new(made), address, &group.options);
+        if let Some(comeback) = entry.comeback.as_mut().filter(|_| group.addresses.len() > 1) {
+            comeback.instance = self.roaming().unwrap_or(Instance::Passing);
+        }
+        entry.membership = Some(membership);
+        entry
+    }
+
+    /// An identity that no peer can guess. That of a client that is known from one host only follows from those of others.
+    fn roaming(&self) -> Result<Instance, FabricError> {
+        Ok(Instance::Roaming(self.connector.random()?.next_u64().max(1)))
+    }
+
+    /// Has the other link of a place try its own address, if one has left and the other is not in use.
+    pub(super) fn restore(&mut self, membership: Option<Membership>) {
+        let Some(Membership { group, index }) = membership else { return };
+        let (first, handler) = (index - index % LINKS, group.handler.upgrade());
+        let is_down = |index: &usize| group.members[*index].link.state.get() == LinkState::Down;
+        let free = (first..first + LINKS).find(is_down);
+        let has_left =
+            |member: &Member| member.has_left.get() && member.link.state.get() != LinkState::Down;
+        let is_left = group.members[first..first + LINKS].iter().any(has_left);
+        let (Some(index), Some(handler)) = (free.filter(|_| is_left), handler) else { return };
+        if group.is_closed.get() {
+            return;
+        }
+        let mut entry = self.entry_at_home((&group, index), &handler);
+        let now = self.ops.time();
+        let Some(comeback) = &mut entry.comeback else { return };
+        if let Some(next) = comeback.next_attempt(now, &mut self.random) {
+            entry.link.state.set(LinkState::Pausing);
+            self.wait(entry, next);
+        }
+    }
+}
+
+/// Passes on what the application's handler hears of one connection.
+struct MemberHandler {
+    membership: Membership,
+    handler: Rc<SharedHandler>,
+}
+
+impl ReplyHandler for MemberHandler {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        self.handler.borrow_mut().on_reply(token, reply);
+        let (group, member) = (&self.membership.group, self.membership.member());
+        if member.has_left.get() {
+            group.end_if_unused(member);
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        let (group, member) = (&self.membership.group, self.membership.member());
+        if group.note(member, event) {
+            self.handler.borrow_mut().on_event(event);
+        }
+        if matches!(event, ConnectionEvent::Up { .. }) {
+            group.members.iter().for_each(|member| group.end_if_unused(member));
+        }
+    }
+}
