@@ -33,7 +33,7 @@ pub(super) struct State {
     /// Unused part of the last mapping for messages.
     messages: Option<Region>,
     pub(super) listeners: BTreeMap<String, Listener>,
-    /// Addresses that no connection reaches, whoever listens there.
+    /// Addresses that no connection reaches, even if a node listens there.
     pub(super) unreachable: BTreeSet<String>,
     pub(super) observed: Vec<Observed>,
     pub(super) violations: Vec<Violation>,
