@@ -310,3 +310,24 @@ fn what_is_wrong_here_is_said_in_one_line() -> io::Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn several_connections_move_a_file_there_and_back() -> io::Result<()> {
+    let server = Server::start("several")?;
+    let (path, expected) = local_file("several", 3 << 20)?;
+    let (target, also) = (server.target("/new"), server.address().to_owned());
+    let several = ["--nconnect", "4", "--also", &also, "--block", "65536"];
+    answer(&[&["put", &target, &path.to_string_lossy()][..], &several].concat())?;
+    assert_eq!(answer(&[&["cat", &target][..], &several].concat())?, expected);
+    Ok(())
+}
+
+#[test]
+fn an_address_of_another_fabric_is_refused() -> io::Result<()> {
+    let server = Server::start("other-fabric")?;
+    let refused = spin_nfs(&["null", &server.target(""), "--also", "rdma://10.8.0.1"])?;
+    fails(&refused, 2, &["rdma://10.8.0.1", "same fabric"]);
+    let many = spin_nfs(&["null", &server.target(""), "--nconnect", "17"])?;
+    assert_eq!(many.status.code(), Some(2));
+    Ok(())
+}

@@ -11,7 +11,7 @@ use crate::protocol::{
     FileHandle, Fsinfo3args, Fsinfo3resok, Getattr3args, Getattr3resok, Lookup3args, Lookup3resok,
     Nfsstat3, PostOpAttr, ProcedureId, Readlink3args, Readlink3resok, Sattr3, Writeverf3,
 };
-use spinrpc::{CallError, CallSpec, Encoder};
+use spinrpc::{CallError, CallSpec, Encoder, Resend};
 use spinrpc_xdr::{Decode, Encode};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -55,6 +55,10 @@ impl Files for Nfs {
         self.options.timeout
     }
 
+    fn resend(&self, operation: ProcedureId) -> Resend {
+        self.options.resend(operation)
+    }
+
     fn count(&self, operation: ProcedureId) {
         add(&self.counts.calls[operation as usize], 1);
     }
@@ -73,6 +77,12 @@ pub trait Files: Sized {
 
     /// Time for retries with a server that needs longer.
     fn patience(&self) -> Duration;
+
+    /// If a call goes over from a lost connection to another one. By default none does.
+    fn resend(&self, operation: ProcedureId) -> Resend {
+        let _ = operation;
+        Resend::Never
+    }
 
     /// Counts a call that is about to be made.
     fn count(&self, operation: ProcedureId) {
@@ -93,6 +103,7 @@ pub trait Files: Sized {
             let (procedure, encode) =
                 (nfs3::procedure(operation), |to: &mut Encoder<'_>| args.encode(to));
             let spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+            let spec = spec.resend(self.resend(operation));
             let called = self.connection().call(procedure, spec, encode, outcome);
             match called.map_err(|source| Error::call(operation, source))? {
                 Ok(results) => return Ok(results),

@@ -13,7 +13,7 @@ use crate::protocol::{
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
     Backpressure, Bulk, CallError, CallSpec, Client, DecodeError, Decoder, Encoder, Reply,
-    ReplyHandler, Token,
+    ReplyHandler, Resend, Token,
 };
 use spinrpc_xdr::{Decode, Encode, Placed};
 use std::cell::RefCell;
@@ -92,7 +92,8 @@ impl Nfs {
         mut stop: impl FnMut() -> bool,
     ) -> Result<Loaded, Error> {
         self.check_size(root, load)?;
-        let driver = Driver::new(file, load)?;
+        let resend = self.options.resend(load.work.operation());
+        let driver = Driver::new(file, load, resend)?;
         let (program, handler) = ((nfs3::PROGRAM, nfs3::VERSION), Handler(Rc::clone(&driver)));
         let client = connect(&self.core, &self.server, program, &self.options, handler)?;
         driver.borrow_mut().start(client.clone());
@@ -185,7 +186,7 @@ struct Slot {
 }
 
 impl Driver {
-    fn new(file: &FileHandle, load: &Load) -> Result<Rc<RefCell<Self>>, Error> {
+    fn new(file: &FileHandle, load: &Load, resend: Resend) -> Result<Rc<RefCell<Self>>, Error> {
         let clock = Clock::shared();
         let block = u64::from(load.block_bytes);
         let window = Window {
@@ -204,7 +205,7 @@ impl Driver {
             clock,
             window,
             client: None,
-            slots: (0..load.depth).map(|_| Slot::new(load.work)).collect(),
+            slots: (0..load.depth).map(|_| Slot::new(load.work, resend)).collect(),
             stalled: VecDeque::with_capacity(load.depth),
             in_flight: 0,
             next_offset: 0,
@@ -329,12 +330,12 @@ impl Driver {
 }
 
 impl Slot {
-    fn new(work: Work) -> Self {
+    fn new(work: Work, resend: Resend) -> Self {
         let reply_bytes_max = match work {
             Work::Getattr | Work::Write(_) => PLAIN_RESULT_BYTES_MAX,
             Work::Read => READ_RESULT_HEAD_BYTES,
         };
-        let spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
+        let spec = CallSpec::new().reply_bytes_max(reply_bytes_max).resend(resend);
         Self { offset: 0, spec, memory: None, started: 0 }
     }
 

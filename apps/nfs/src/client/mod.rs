@@ -41,8 +41,8 @@ use crate::nfs3::{self, PROCEDURES};
 use crate::protocol::{Nfsstat3, ProcedureId};
 use spinrpc::fabric::Address;
 use spinrpc::{
-    CallError, Client, ConnectError, Core, DecodeError, Decoder, Engine, EngineError, Program,
-    ReplyHandler, StatsSnapshot, Version,
+    CallError, Client, ConnectError, ConnectOptions, Core, DecodeError, Decoder, Engine,
+    EngineError, Program, Reconnect, ReplyHandler, Resend, StatsSnapshot, Version, driver_of,
 };
 use spinrpc_tuning::ProfileArgs;
 use std::cell::{Cell, RefCell};
@@ -65,6 +65,11 @@ pub struct Options {
     pub user: Option<User>,
     /// Kerberos, which proves the user of NFS calls; `user` is then that of MOUNT alone.
     pub security: Option<Security>,
+    /// Connections for the calls; `None`: one for each address. With more than one, or several addresses, calls go by the
+    /// connection with the fewest in flight, and those of a lost one are sent again by another.
+    pub connections: Option<u16>,
+    /// Further addresses of the server, of the same fabric.
+    pub also: Vec<Address>,
     /// READs or WRITEs in flight that have memory: 0 for a session without any. A [`Load`] may have
     /// as many calls in flight, of any kind.
     pub depth: usize,
@@ -79,8 +84,54 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             user: Some(User::current()),
             security: None,
+            connections: None,
+            also: Vec::new(),
             depth: 8,
             block_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Options {
+    fn has_several(&self) -> bool {
+        !self.also.is_empty() || self.connections.is_some_and(|connections| connections > 1)
+    }
+
+    fn several(&self, to: ConnectOptions) -> ConnectOptions {
+        if !self.has_several() {
+            return to;
+        }
+        let to = self.also.iter().fold(to, |to, address| to.also(&address.to_string()));
+        let to = to.reconnect(Reconnect::default());
+        match self.connections {
+            Some(connections) => to.connections(connections.into()),
+            None => to,
+        }
+    }
+
+    /// A call goes over from a lost connection to another one if there are several. WRITE and COMMIT may be repeated, as every
+    /// NFS client does; what changes names or attributes may not.
+    fn resend(&self, operation: ProcedureId) -> Resend {
+        use ProcedureId::{
+            Nfsproc3Create, Nfsproc3Link, Nfsproc3Mkdir, Nfsproc3Mknod, Nfsproc3Remove,
+            Nfsproc3Rename, Nfsproc3Rmdir, Nfsproc3Setattr, Nfsproc3Symlink,
+        };
+        match operation {
+            _ if !self.has_several() => Resend::Never,
+            Nfsproc3Setattr | Nfsproc3Create | Nfsproc3Mkdir | Nfsproc3Symlink | Nfsproc3Mknod
+            | Nfsproc3Remove | Nfsproc3Rmdir | Nfsproc3Rename | Nfsproc3Link => Resend::AtMostOnce,
+            _ => Resend::AtLeastOnce,
+        }
+    }
+
+    fn check(&self, server: &Address) -> Result<(), Error> {
+        let driver = |address: &Address| driver_of(&address.to_string());
+        let is_other = |address: &&Address| driver(address) != driver(server);
+        match self.also.iter().find(is_other) {
+            None => Ok(()),
+            Some(other) => Err(Error::Usage(format!(
+                "{other} is not of the same fabric as {server}: one engine uses one fabric"
+            ))),
         }
     }
 }
@@ -117,6 +168,7 @@ impl Nfs {
     /// # Errors
     /// [`Error`] is the reason for the failure.
     pub fn connect(server: &Address, options: Options) -> Result<Self, Error> {
+        options.check(server)?;
         let failed = |error: EngineError| Error::Local(error.to_string());
         let engine = Engine::new(engine::config(server, &options)?).map_err(failed)?;
         let core = engine.core(0).map_err(failed)?;
@@ -173,7 +225,7 @@ fn connect(
     handler: impl ReplyHandler + 'static,
 ) -> Result<Client, Error> {
     let (address, timeout) = (server.to_string(), connect_timeout(options));
-    let secured = security::connect_options(server, options)?;
+    let secured = options.several(security::connect_options(server, options)?);
     let (mut core, make) = (core.borrow_mut(), |_| handler);
     let connected = core.connect_wait_with(&address, program, version, &secured, make, timeout);
     let client = connected.map_err(|source| {

@@ -190,7 +190,8 @@ impl<C: Connection> Mount<C> {
 
 fn on_fabric(nfs: &Nfs) -> Result<Caller, Error> {
     let program = (mount3::PROGRAM, mount3::VERSION);
-    let options = Options { security: None, ..nfs.options.clone() };
+    let (connections, also) = Default::default();
+    let options = Options { security: None, connections, also, ..nfs.options.clone() };
     Caller::connect(&nfs.core, connect_timeout(&options), |replies| {
         connect(&nfs.core, &nfs.server, program, &options, replies)
     })

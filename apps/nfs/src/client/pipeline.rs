@@ -46,7 +46,7 @@ impl<'a, T: 'static> Window<'a, T> {
     pub(super) fn start(
         &mut self,
         piece: Piece,
-        mut spec: CallSpec,
+        spec: CallSpec,
         encode: impl Fn(&mut Encoder<'_>),
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<Result<T, Nfsstat3>, DecodeError> + 'static,
     ) -> Result<(), Error> {
@@ -55,6 +55,7 @@ impl<'a, T: 'static> Window<'a, T> {
             ended.borrow_mut().push_back((piece, caller::decoded(reply, decode)));
         };
         let procedure = nfs3::procedure(self.operation);
+        let mut spec = spec.resend(self.nfs.options.resend(self.operation));
         let started = self.nfs.caller.start(procedure, &mut spec, encode, keep);
         started.map_err(failed(self.operation))?;
         self.nfs.count(self.operation);

@@ -1,6 +1,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spinrpc::GssService;
+use spinrpc::fabric::Address;
 use spinrpc_nfs::client::{ContextPort, MountBy, Options, Security, Target, User};
 use spinrpc_nfs::protocol::{FileHandle, HANDLE_BYTES_MAX};
 use spinrpc_nfs::server::exports;
@@ -187,6 +188,13 @@ pub(crate) enum Stable {
 pub(crate) struct Session {
     #[command(flatten)]
     profile: ProfileArgs,
+    /// Connections for the calls, at most 16 [default: one for each address]. Each call goes by the one with the fewest in
+    /// flight; calls of a lost one go over to another
+    #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u16).range(1..=16))]
+    nconnect: Option<u16>,
+    /// Further address of the server, such as that of a second rail: rdma://10.8.1.1. Can be given several times
+    #[arg(long, value_name = "ADDRESS", global = true, value_parser = Address::parse)]
+    also: Vec<Address>,
     /// Calls in flight [default: 8 for cat and put, 1 for bench]
     #[arg(long, value_name = "CALLS", global = true,
         value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -262,7 +270,8 @@ impl Session {
         };
         let profile = self.profile.clone();
         let (timeout, security) = (self.timeout, self.security());
-        Options { profile, timeout, user, security, depth, block_bytes }
+        let (connections, also) = (self.nconnect, self.also.clone());
+        Options { profile, timeout, user, security, connections, also, depth, block_bytes }
     }
 
     fn security(&self) -> Option<Security> {
