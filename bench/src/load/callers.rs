@@ -24,8 +24,7 @@ impl Session<'_> {
         rank: Rank,
     ) -> Result<Tally, Failure> {
         let workload = *workload;
-        let memory: Vec<_> =
-            (0..workload.threads).map(|_| Recorders::new(&workload)).collect::<Result<_, _>>()?;
+        let memory = std::mem::take(&mut self.memory);
         let drive = self.drive_at(limits, rank);
         let cpu = self.beside.as_ref().map(|(_, free_cpu)| *free_cpu);
         let left = Arc::new(AtomicUsize::new(workload.threads));

@@ -136,7 +136,7 @@ impl Fleet {
         let Some(workload) = self.workload else { return Ok(Vec::new()) };
         let before = self.server_status()?;
         let of = workload.cores;
-        // Time for every thread to wake up and make its memory for samples, so that all start together.
+        // Time for every thread to wake up, so that all start together.
         let lead = if of > 1 { LEAD } else { Duration::ZERO };
         let clock = Clock::shared();
         let begin = common.unwrap_or_else(|| clock.now().0 + clock.from_duration(lead));
@@ -203,8 +203,9 @@ impl Fleet {
         self.first(|session| session.server_holdings())
     }
 
-    /// Waits for the other ranks; returns the common start in ticks.
+    /// Waits for the other ranks, with memory for samples; returns the common start in ticks.
     pub(crate) fn join(&mut self) -> Result<Option<u64>, Failure> {
+        self.all(|_, session| session.prepare())?;
         let Some(party) = self.party.clone() else { return Ok(None) };
         self.round += 1;
         let round = self.round;

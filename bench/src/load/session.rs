@@ -76,6 +76,8 @@ pub(super) struct Session<'a> {
     /// A server's core that this thread polls as well, and the CPU that is left to callers.
     pub(super) beside: Option<(Core, usize)>,
     loaded: Option<Load>,
+    /// For the samples of the next drive: of the core, or of each thread that calls.
+    pub(super) memory: Vec<Recorders>,
 }
 
 /// A server whose core has no thread of its own: that of the client's core polls it as well.
@@ -139,8 +141,9 @@ impl<'a> Session<'a> {
         let core = core_of(engine, index)?;
         let polled = |one: &Beside| Ok::<_, Failure>((core_of(&one.server, 0)?, one.free_cpu));
         let beside = beside.map(polled).transpose()?;
-        let (engine, questions) = (engine.clone(), Vec::new());
-        let mut session = Self { engine, core, index, callees, questions, beside, loaded: None };
+        let (engine, questions, memory) = (engine.clone(), Vec::new(), Vec::new());
+        let loaded = None;
+        let mut session = Self { engine, core, index, callees, questions, beside, loaded, memory };
         for number in (0..callees.len()).filter(|number| callees[*number].is_asked) {
             let waiting = Waiting::default();
             let handler = QuestionHandler(waiting.clone());
@@ -185,6 +188,14 @@ impl<'a> Session<'a> {
         self.engine.slab(layout).map_err(failed)
     }
 
+    /// Makes the memory for samples, which takes longer than any lead: before the start is chosen.
+    pub(super) fn prepare(&mut self) -> Result<(), Failure> {
+        let Load { workload, .. } = self.loaded.as_ref().ok_or_else(server_lost)?;
+        let memory = (0..workload.threads.max(1)).map(|_| Recorders::new(workload));
+        self.memory = memory.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
     pub(super) fn drive(&mut self, limits: &Limits, rank: Rank) -> Result<Driven, Failure> {
         let load = self.loaded.take().ok_or_else(server_lost)?;
         let driven = self.drive_load(&load, limits, rank);
@@ -214,8 +225,8 @@ impl<'a> Session<'a> {
     }
 
     fn run_loop(&mut self, load: &Load, limits: &Limits, rank: Rank) -> Result<Tally, Failure> {
-        let Load { driver, workload, .. } = load;
-        let memory = Recorders::new(workload)?;
+        let Load { driver, .. } = load;
+        let memory = self.memory.pop().ok_or_else(not_prepared)?;
         let drive = self.drive_at(limits, rank);
         driver.borrow_mut().start(&drive, memory)?;
         self.turn_until(|| driver.borrow_mut().turn());
@@ -544,6 +555,10 @@ impl ReplyHandler for BothHandler {
     fn on_event(&mut self, event: &ConnectionEvent) {
         self.lane.on_event(event);
     }
+}
+
+fn not_prepared() -> Failure {
+    Failure::Measurement("no memory was made for samples".to_owned())
 }
 
 fn server_lost() -> Failure {
