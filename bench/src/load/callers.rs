@@ -12,8 +12,10 @@ use spinrpc::{
     Answer, AnswerQueue, Backpressure, CallError, CallSpec, ClientHandle, PendingCall, Token,
     spawn_helper,
 };
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 impl Session<'_> {
     pub(super) fn run_callers(
@@ -23,17 +25,21 @@ impl Session<'_> {
         limits: &Limits,
         rank: Rank,
     ) -> Result<Tally, Failure> {
-        let workload = *workload;
+        let (workload, limits) = (*workload, *limits);
         let memory = std::mem::take(&mut self.memory);
-        let drive = self.drive_at(limits, rank);
+        let ready = Arc::new(Barrier::new(memory.len()));
         let cpu = self.beside.as_ref().map(|(_, free_cpu)| *free_cpu);
-        let left = Arc::new(AtomicUsize::new(workload.threads));
+        let left = Arc::new(AtomicUsize::new(memory.len()));
         let start = |memory| {
             let end = End { left: Arc::clone(&left), handle: handle.clone() };
+            let ready = Arc::clone(&ready);
             let run = move || {
                 let end = end;
-                cpu.map_or(Ok(()), pin)?;
-                drive_by(&end.handle, workload, (&drive, memory))
+                let pinned = cpu.map_or(Ok(()), pin);
+                let driver = pinned.and_then(|()| driver_by(&end.handle, workload));
+                ready.wait();
+                // Not before the last of them is there to call.
+                drive_by(&mut driver?.borrow_mut(), &rank.drive(&limits), memory)
             };
             spawn_helper("caller", run).map_err(|error| Failure::system("starting a thread", error))
         };
@@ -48,14 +54,14 @@ impl Session<'_> {
     }
 }
 
-fn drive_by(
-    handle: &ClientHandle,
-    workload: Workload,
-    (drive, memory): (&Drive, Recorders),
-) -> Result<Tally, Failure> {
+fn driver_by(handle: &ClientHandle, workload: Workload) -> Result<Rc<RefCell<Driver>>, Failure> {
     let driver = Driver::new(workload);
-    let mut driver = driver.borrow_mut();
-    driver.add(Calls::Thread(Caller::new(handle, workload.depth)?), None)?;
+    let caller = Caller::new(handle, workload.depth)?;
+    driver.borrow_mut().add(Calls::Thread(caller), None)?;
+    Ok(driver)
+}
+
+fn drive_by(driver: &mut Driver, drive: &Drive, memory: Recorders) -> Result<Tally, Failure> {
     driver.start(drive, memory)?;
     while !driver.turn() {
         if !driver.take_answer() {

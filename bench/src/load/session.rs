@@ -126,6 +126,23 @@ pub(super) struct Rank {
     pub(super) begin: u64,
 }
 
+impl Rank {
+    /// A drive that begins now.
+    pub(super) fn drive(self, limits: &Limits) -> Drive {
+        let clock = Clock::shared();
+        let ticks = |time| clock.from_duration(time);
+        Drive {
+            begin: clock.now().0,
+            warmup: ticks(limits.warmup),
+            measured: ticks(limits.duration),
+            calls_max: limits.calls,
+            grace: ticks(limits.grace),
+            can_be_interrupted: limits.can_be_interrupted,
+            core: limits.core_of_all(self.index, self.of),
+        }
+    }
+}
+
 impl<'a> Session<'a> {
     /// Makes the calling thread core `index` of the engine and connects it.
     pub(super) fn open(
@@ -211,6 +228,8 @@ impl<'a> Session<'a> {
         if let Some(both) = &load.both {
             self.begin_reverse(load, both, limits)?;
         }
+        let clock = Clock::shared();
+        self.turn_until(|| clock.now().0 >= rank.begin);
         let before = self.own_status();
         let tally = match &load.handle {
             None => self.run_loop(load, limits, rank),
@@ -227,25 +246,9 @@ impl<'a> Session<'a> {
     fn run_loop(&mut self, load: &Load, limits: &Limits, rank: Rank) -> Result<Tally, Failure> {
         let Load { driver, .. } = load;
         let memory = self.memory.pop().ok_or_else(not_prepared)?;
-        let drive = self.drive_at(limits, rank);
-        driver.borrow_mut().start(&drive, memory)?;
+        driver.borrow_mut().start(&rank.drive(limits), memory)?;
         self.turn_until(|| driver.borrow_mut().turn());
         driver.borrow_mut().finish()
-    }
-
-    pub(super) fn drive_at(&mut self, limits: &Limits, rank: Rank) -> Drive {
-        let clock = Clock::shared();
-        self.turn_until(|| clock.now().0 >= rank.begin);
-        let ticks = |time| clock.from_duration(time);
-        Drive {
-            begin: clock.now().0,
-            warmup: ticks(limits.warmup),
-            measured: ticks(limits.duration),
-            calls_max: limits.calls,
-            grace: ticks(limits.grace),
-            can_be_interrupted: limits.can_be_interrupted,
-            core: limits.core_of_all(rank.index, rank.of),
-        }
     }
 
     /// Runs turns until `done` returns true: of the server as well, if no other thread does.
