@@ -72,10 +72,16 @@ pub(crate) struct Share {
 
 impl Share {
     pub(crate) fn payload_bytes(&self) -> usize {
+        self.directions().iter().sum()
+    }
+
+    /// Payload towards the server, and back.
+    fn directions(&self) -> [usize; 2] {
         match self.op {
-            Operation::Null => 0,
-            Operation::Echo => self.call_bytes + self.reply_bytes,
-            Operation::Read | Operation::Write => self.call_bytes,
+            Operation::Null => [0, 0],
+            Operation::Echo => [self.call_bytes, self.reply_bytes],
+            Operation::Read => [0, self.call_bytes],
+            Operation::Write => [self.call_bytes, 0],
         }
     }
 
@@ -227,6 +233,20 @@ impl Workload {
     pub(crate) fn payload_bytes(&self) -> usize {
         let [share] = *self.shares() else { return 0 };
         share.payload_bytes()
+    }
+
+    /// Part of the payload in the direction of a link that has more of it. Calls in reverse add as much to each direction
+    /// as these calls have in the other one.
+    pub(crate) fn larger_direction(&self) -> f64 {
+        if self.both {
+            return 1.0;
+        }
+        let bytes = self.shares().into_iter().map(|share| {
+            let weight = share.weight as usize;
+            share.directions().map(|bytes| bytes * weight)
+        });
+        let [there, back] = bytes.fold([0; 2], |[a, b], [there, back]| [a + there, b + back]);
+        there.max(back) as f64 / (there + back).max(1) as f64
     }
 
     pub(crate) fn probes(&self) -> Vec<Probe> {
@@ -400,6 +420,23 @@ mod tests {
         let echo = Workload::ping_pong(Operation::Echo, 64);
         assert_eq!(echo.shares()[0].message_bytes(), (144, 124));
         assert_eq!(echo.payload_bytes(), 128);
+    }
+
+    #[test]
+    fn a_link_carries_calls_and_replies_in_directions_of_its_own() {
+        let echo = Workload::ping_pong(Operation::Echo, 64);
+        let read = Workload::ping_pong(Operation::Read, 64);
+        let share = |op, weight| Share { op, weight, call_bytes: 64, reply_bytes: 64 };
+        let mix = [share(Operation::Read, 3), share(Operation::Write, 1)];
+        let larger = [
+            echo,
+            Workload { reply_bytes: 192, ..echo },
+            read,
+            Workload { mix: Mix::new(&mix), ..read },
+            Workload { both: true, ..echo },
+        ];
+        let larger = larger.map(|workload| workload.larger_direction());
+        assert_eq!(larger, [0.5, 0.75, 1.0, 0.75, 1.0]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) enum Limit {
     Queue,
     /// Copying the payload takes all the time.
     Memory,
-    /// The device's link is at its capacity.
+    /// The device's link is at its capacity in one direction.
     Wire,
     ClientCore,
     ServerCore,
@@ -49,7 +49,8 @@ impl Limit {
 impl Bound {
     pub(crate) fn of(row: &Row, wire_bytes_per_second: Option<f64>) -> Self {
         let median = &row.median;
-        let link_percent = wire_bytes_per_second.map(|wire| median.bytes_per_second / wire * 100.0);
+        let carried = median.bytes_per_second * row.workload.larger_direction();
+        let link_percent = wire_bytes_per_second.map(|wire| carried / wire * 100.0);
         let limit = match () {
             () if kept_up(row) => Limit::OfferedRate,
             () if median.credit_stalls_per_call > STALLS_NOTICED => Limit::Credits,
@@ -165,7 +166,9 @@ mod tests {
         let copy = Probe::Copy { block_bytes: 1 << 20, blocks: 2 };
         let fast = repeat(100, 1.0, &[(copy, 100.0 * 128.0)]);
         assert_eq!(bound(fast.clone(), None).limit, Limit::Memory);
-        assert_eq!(bound(fast, Some(100.0 * 128.0)).limit, Limit::Wire);
+        assert_eq!(bound(fast.clone(), Some(100.0 * 64.0)).limit, Limit::Wire);
+        // Half of the bytes are calls, and half are replies.
+        assert_eq!(bound(fast, Some(100.0 * 128.0)).limit, Limit::Memory);
     }
 
     #[test]
