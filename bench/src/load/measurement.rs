@@ -158,11 +158,14 @@ impl CoreUse {
         Self { cpu: self.cpu, ..Self::joined(&[*self, *next], &seconds) }
     }
 
-    /// Sum of the activity of cores: counts and rates add up, busy shares are averaged.
+    /// Sum of the activity of cores: counts and rates add up. One core that is busy all the time, or waits, limits the
+    /// others: they count as busy as the busiest.
     pub(crate) fn sum(cores: &[Self]) -> Self {
+        let most = |of: fn(&Self) -> Option<f64>| cores.iter().filter_map(of).reduce(f64::max);
         Self {
             calls_per_second: cores.iter().map(|core| core.calls_per_second).sum(),
-            waited_percent: cores.iter().filter_map(|core| core.waited_percent).reduce(f64::max),
+            busy_percent: most(|core| core.busy_percent),
+            waited_percent: most(|core| core.waited_percent),
             ..Self::joined(cores, &vec![1.0; cores.len()])
         }
     }
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_add_up_and_are_as_busy_as_their_mean_over_their_number_or_time() {
+    fn cores_add_up_and_are_as_busy_as_the_busiest_or_their_mean_over_time() {
         let of = |calls: u64, calls_per_second: f64, busy_percent: f64| CoreUse {
             cpu: Some(3),
             calls,
@@ -227,7 +230,7 @@ mod tests {
         assert_eq!((all.calls_per_second, all.busy_percent), (250.0, Some(40.0)));
         let both = CoreUse::sum(&[of(100, 1.0, 50.0), of(300, 1.0, 100.0)]);
         assert_eq!((both.cpu, both.calls, both.switches), (None, 400, Some(400)));
-        assert_eq!((both.busy_ticks_per_call, both.busy_percent), (Some(25.0), Some(75.0)));
+        assert_eq!((both.busy_ticks_per_call, both.busy_percent), (Some(25.0), Some(100.0)));
         assert_eq!((both.cpu_percent, both.waited_percent), (Some(37.5), Some(10.0)));
         let unknown = CoreUse { cpu_percent: None, busy_ticks_per_call: None, ..both };
         for cores in [&[both, unknown][..], &[]] {

@@ -2,6 +2,7 @@ use super::{FloorRow, Goal, Report, Row, Trend, TrendUnit, spread};
 use crate::latency::{LatencySummary, PERCENTILES, is_supported, median, upper_median};
 use crate::load::CoreUse;
 use crate::units::{joined, show_count, show_us};
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
 pub(crate) fn render(report: &Report) -> String {
@@ -222,9 +223,19 @@ fn core_rows(
     side: &str,
     of: fn(&crate::load::Measurement) -> &Vec<CoreUse>,
 ) -> Vec<Vec<String>> {
-    let count = row.repeats.iter().map(|repeat| of(&repeat.measurement).len()).max().unwrap_or(0);
-    let cells = |index: usize| {
-        let uses = || row.repeats.iter().filter_map(move |r| of(&r.measurement).get(index));
+    // A core without calls is not among those of a server: in each repeat, others may be.
+    let mut cores: BTreeMap<_, Vec<&CoreUse>> = BTreeMap::new();
+    for repeat in &row.repeats {
+        let mut known: BTreeMap<Option<usize>, usize> = BTreeMap::new();
+        for core in of(&repeat.measurement) {
+            // Of several servers, or of cores without a CPU of their own.
+            let same = known.entry(core.cpu).or_default();
+            cores.entry((core.cpu, *same)).or_default().push(core);
+            *same += 1;
+        }
+    }
+    let cells = |((cpu, _), uses): (&(Option<usize>, usize), &Vec<&CoreUse>)| {
+        let uses = || uses.iter().copied();
         let middle = |value: fn(&CoreUse) -> f64| median(uses().map(value));
         let cost = |value: fn(&CoreUse) -> f64| upper_median(uses().map(value));
         let if_known = |value: fn(&CoreUse) -> Option<f64>, show: fn(f64) -> String| {
@@ -232,7 +243,6 @@ fn core_rows(
             if known.is_empty() { "-".to_owned() } else { show(upper_median(known)) }
         };
         let percent = |value: f64| format!("{value:.1}");
-        let cpu = uses().find_map(|core| core.cpu);
         let useful = middle(|core| core.polls.saturating_sub(core.empty_polls) as f64);
         vec![
             row.name.clone(),
@@ -250,7 +260,7 @@ fn core_rows(
             uses().map(|core| core.steal_ms).sum::<u64>().to_string(),
         ]
     };
-    (0..count).map(cells).collect()
+    cores.iter().map(cells).collect()
 }
 
 fn bounds(text: &mut String, report: &Report) {
@@ -355,6 +365,26 @@ mod tests {
         assert_eq!(line.matches("(0.300)").count(), 3, "{line}");
         assert!(text.contains("3.00 x cache-line RTT (3.00 to 3.00)"), "{text}");
         assert!(text.contains("client core  client 95% busy; server 40% busy"), "{text}");
+    }
+
+    /// The core of CPU 2 has no calls in the first repeat, and that of CPU 3 none in the second.
+    #[test]
+    fn cores_are_those_of_one_cpu_in_all_repeats() {
+        let core = |cpu, busy_percent| CoreUse {
+            cpu: Some(cpu),
+            busy_percent: Some(busy_percent),
+            ..CoreUse::default()
+        };
+        let with = |cores: &[CoreUse]| {
+            let mut one = repeat(1000, 300.0, &[]);
+            one.measurement.server_cores = cores.to_vec();
+            one
+        };
+        let repeats = vec![with(&[core(3, 10.0)]), with(&[core(2, 90.0), core(2, 50.0)])];
+        let row = Row::new(Workload::ping_pong(Operation::Echo, 64), repeats);
+        let rows = core_rows(&row, "server", |m| &m.server_cores);
+        let shown: Vec<_> = rows.iter().map(|cells| (&*cells[2], &*cells[8])).collect();
+        assert_eq!(shown, [("2", "90.0"), ("2", "50.0"), ("3", "10.0")]);
     }
 
     #[test]
