@@ -172,6 +172,7 @@ impl BackPlan {
 pub(super) struct Figures {
     pub(super) elapsed_ns: u64,
     pub(super) lost: u64,
+    pub(super) carried_in_ns: u64,
     /// In nanoseconds.
     pub(super) latency: Histogram<u64>,
 }
@@ -180,11 +181,13 @@ impl Figures {
     pub(super) fn of(tally: &Tally) -> Result<Self, Failure> {
         let ns_per_tick = 1e9 / Clock::shared().ticks_per_second() as f64;
         let [start, end] = tally.span;
+        let ns = |ticks: u64| (ticks as f64 * ns_per_tick) as u64;
         let latency =
             tally.recorded.first().map(|one| to_nanoseconds(one.histogram(), ns_per_tick));
         Ok(Self {
-            elapsed_ns: ((end - start) as f64 * ns_per_tick) as u64,
+            elapsed_ns: ns(end - start),
             lost: tally.lost.iter().sum(),
+            carried_in_ns: ns(tally.carried_in),
             latency: latency.unwrap_or_else(nanoseconds)?,
         })
     }
@@ -192,21 +195,22 @@ impl Figures {
     pub(super) fn encode(&self, results: &mut Encoder<'_>) {
         results.u64(self.elapsed_ns);
         results.u64(self.lost);
+        results.u64(self.carried_in_ns);
         results.opaque(&hdr_encoding::to_bytes(&self.latency));
     }
 
     pub(super) fn decode(mut results: Decoder<'_>) -> Result<Self, DecodeError> {
-        let (elapsed_ns, lost) = (results.u64()?, results.u64()?);
+        let [elapsed_ns, lost, carried_in_ns] = [results.u64()?, results.u64()?, results.u64()?];
         let latency = hdr_encoding::from_bytes(results.opaque(HISTOGRAM_BYTES_MAX)?);
         let latency =
             latency.ok_or(DecodeError::LimitExceeded { what: "a histogram of spinperf" })?;
-        Ok(Self { elapsed_ns, lost, latency })
+        Ok(Self { elapsed_ns, lost, carried_in_ns, latency })
     }
 }
 
 /// More than a histogram up to an hour takes, of which every bucket has a million calls.
 const HISTOGRAM_BYTES_MAX: usize = 128 << 10;
-pub(super) const FIGURES_BYTES_MAX: usize = 24 + HISTOGRAM_BYTES_MAX;
+pub(super) const FIGURES_BYTES_MAX: usize = 32 + HISTOGRAM_BYTES_MAX;
 const DEPTH_MAX: u32 = 4096;
 
 #[cfg(test)]

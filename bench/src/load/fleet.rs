@@ -122,7 +122,7 @@ impl Fleet {
 
     /// Drives the load once. A load in both directions returns two results.
     pub(crate) fn measure(&mut self, limits: &Limits) -> Result<Vec<Measured>, Failure> {
-        let common = self.join()?;
+        let common = self.join(limits)?;
         self.measure_from(limits, common)
     }
 
@@ -204,8 +204,9 @@ impl Fleet {
     }
 
     /// Waits for the other ranks, with memory for samples; returns the common start in ticks.
-    pub(crate) fn join(&mut self) -> Result<Option<u64>, Failure> {
-        self.all(|_, session| session.prepare())?;
+    pub(crate) fn join(&mut self, limits: &Limits) -> Result<Option<u64>, Failure> {
+        let limits = *limits;
+        self.all(move |_, session| session.prepare(&limits))?;
         let Some(party) = self.party.clone() else { return Ok(None) };
         self.round += 1;
         let round = self.round;

@@ -65,10 +65,11 @@ pub(super) fn reversed(
     figures: &[Figures],
 ) -> Result<Measurement, Failure> {
     let mut latency = nanoseconds()?;
-    let (mut elapsed_s, mut lost) = (0.0, 0_u64);
+    let (mut elapsed_s, mut lost, mut carried_in_ns) = (0.0, 0_u64, 0);
     for one in figures {
         elapsed_s = f64::max(elapsed_s, one.elapsed_ns as f64 / 1e9);
         lost = lost.saturating_add(one.lost);
+        carried_in_ns = carried_in_ns.max(one.carried_in_ns);
         // Cannot fail: the histogram grows as needed.
         let _ = latency.add(&one.latency);
     }
@@ -81,7 +82,7 @@ pub(super) fn reversed(
         bytes_per_second: calls_per_second * workload.payload_bytes() as f64,
         latency: LatencySummary::of(&latency, 1.0, lost),
         start_unix_s: forward.start_unix_s,
-        carried_in_ns: 0.0,
+        carried_in_ns: carried_in_ns as f64,
         cut_short: forward.cut_short,
         service: None,
         open: None,
@@ -221,8 +222,10 @@ const QUESTIONS: u64 = 3;
 mod tests {
     use super::*;
     use crate::latency::Recorder;
+    use crate::load::control::FIGURES_BYTES_MAX;
     use crate::load::measurement::Arrivals;
     use crate::load::{Operation, Rate};
+    use spinrpc::{Decoder, Encoder};
 
     fn ticks_of(ns: f64) -> u64 {
         (ns * Clock::shared().ticks_per_second() as f64 / 1e9) as u64
@@ -300,6 +303,22 @@ mod tests {
         assert_eq!(calls, [3, 1, 2]);
         assert_rate(measured[0].1.bytes_per_second, 128.0 + 2000.0);
         assert!(measured[2].0.name().starts_with("read 1000 B, of the mix"));
+    }
+
+    /// What a client has of a server's drive is what came over the wire.
+    #[test]
+    fn a_call_of_the_warm_up_in_reverse_is_told_of_too() {
+        let mut one = driven(&[&[1e3, 2e3]], None);
+        (one.tally.carried_in, one.tally.lost) = (ticks_of(5e8), vec![3]);
+        let mut room = vec![0; FIGURES_BYTES_MAX];
+        let mut to = Encoder::new(&mut room, &[]);
+        Figures::of(&one.tally).unwrap().encode(&mut to);
+        let bytes = to.finish().stream_bytes;
+        let figures = Figures::decode(Decoder::plain(&room[..bytes])).unwrap();
+        let forward = combine(&echo(), &Limits::default(), vec![one], None).unwrap().remove(0).1;
+        let reverse = reversed(&echo(), &forward, &[figures]).unwrap();
+        assert_eq!((reverse.calls, reverse.lost), (2, 3));
+        assert!((reverse.carried_in_ns - 5e8).abs() < 1e3, "{reverse:?}");
     }
 
     fn open([sent, overran, never_sent]: [u64; 3], force: bool) -> Measurement {

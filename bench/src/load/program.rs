@@ -4,8 +4,8 @@
 //! data, in the others. `wrong_at` is the index of the first wrong byte, or all ones. A reply to an
 //! echo is the start of the data sent; a longer one is the start of the data that READ serves, whose
 //! seed is [`SERVED_SEED`]. INTENT announces a client's load, so that a server without enough memory
-//! can reject it; an empty `refusal` accepts it. BACK makes the server call this very program in
-//! reverse, over the same connection (RFC 8167). BACK_END is answered with the results at the end of
+//! can reject it; an empty `refusal` accepts it. BACK makes the server prepare to call this very program in
+//! reverse, over the same connection (RFC 8167), and BACK_BEGIN makes it call. BACK_END is answered with the results at the end of
 //! that load, or at once if its argument is true. A `calls_max` of zero means no limit. JOIN says that a
 //! rank of a job is ready for its next repeat, until all are.
 
@@ -16,7 +16,7 @@ use spinrpc_xdr::Discriminant;
 
 /// In the user-defined range of RFC 5531 section 13.
 pub(super) const PROGRAM: Program = Program(0x2000_5350);
-pub(super) const VERSION: Version = Version(5);
+pub(super) const VERSION: Version = Version(6);
 
 pub(super) const NULL: Procedure = Procedure(0);
 pub(super) const ECHO: Procedure = Procedure(1);
@@ -28,6 +28,7 @@ pub(super) const BACK_END: Procedure = Procedure(6);
 pub(super) const INTENT: Procedure = Procedure(7);
 pub(super) const HOLDINGS: Procedure = Procedure(8);
 pub(super) const JOIN: Procedure = Procedure(9);
+pub(super) const BACK_BEGIN: Procedure = Procedure(10);
 
 pub(super) const SHARES_MAX: u32 = SHARES as u32;
 pub(super) const RANKS_SHOWN: usize = 16;

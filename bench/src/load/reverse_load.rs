@@ -6,7 +6,6 @@ use super::driver::{Driver, LaneHandler, Recorders};
 use super::program::{PROGRAM, VERSION};
 use super::schedule::Drive;
 use super::workload::{Limits, Workload};
-use crate::failure::Failure;
 use spinrpc::sys::clock::Clock;
 use spinrpc::{
     AcceptStatus, Call, CallError, Client, ConnectionEvent, ConnectionId, Deferred, Reply,
@@ -23,24 +22,24 @@ struct Back {
     connection: ConnectionId,
     workload: Workload,
     driver: Rc<RefCell<Driver>>,
+    /// The next drive, until it begins.
+    next: Option<(Drive, Recorders)>,
     end: Rc<RefCell<End>>,
 }
 
 #[derive(Default)]
 struct End {
     waiting: Option<Deferred>,
-    figures: Option<Result<Figures, ()>>,
+    is_over: bool,
 }
 
 impl End {
-    fn settle(&mut self) {
-        if self.figures.is_none() {
-            return;
-        }
-        let Some(waiting) = self.waiting.take() else { return };
-        match self.figures.take() {
-            Some(Ok(figures)) => waiting.reply(|results| figures.encode(results)),
-            _ => waiting.reject(AcceptStatus::SystemErr),
+    /// Figures are not computed before the client asks for them: until then its own calls are measured.
+    fn settle(&mut self, driver: &mut Driver) {
+        let Some(waiting) = self.waiting.take_if(|_| self.is_over) else { return };
+        match driver.finish().and_then(|tally| Figures::of(&tally)) {
+            Ok(figures) => waiting.reply(|results| figures.encode(results)),
+            Err(_) => waiting.reject(AcceptStatus::SystemErr),
         }
     }
 }
@@ -62,26 +61,19 @@ impl ReplyHandler for BackHandler {
 }
 
 fn look(driver: &RefCell<Driver>, end: &RefCell<End>) {
-    let mut driver = driver.borrow_mut();
-    if !driver.turn() {
-        return;
-    }
-    let mut end = end.borrow_mut();
-    end.figures = Some(driver.finish().and_then(|tally| Figures::of(&tally)).map_err(drop));
-    end.settle();
+    let (mut driver, mut end) = (driver.borrow_mut(), end.borrow_mut());
+    end.is_over |= driver.turn();
+    end.settle(&mut driver);
 }
 
 impl Backs {
     /// Fails with the reason for rejecting the request.
-    pub(super) fn start(&mut self, call: &Call<'_>, plan: &BackPlan) -> Result<(), String> {
+    pub(super) fn prepare(&mut self, call: &Call<'_>, plan: &BackPlan) -> Result<(), String> {
         let back = self.back(call, plan.workload())?;
-        let failed = |failure: Failure| failure.to_string();
-        let memory = Recorders::new(&back.workload).map_err(failed)?;
+        let memory = Recorders::new(&back.workload).map_err(|failure| failure.to_string())?;
         let clock = Clock::shared();
-        back.end.borrow_mut().figures = None;
         let ticks = |ns| clock.from_duration(Duration::from_nanos(ns));
         let drive = Drive {
-            begin: clock.now().0,
             warmup: ticks(plan.warmup_ns),
             measured: ticks(plan.duration_ns),
             calls_max: Some(plan.calls_max).filter(|calls| *calls > 0),
@@ -89,9 +81,25 @@ impl Backs {
             core: (0, 1),
             ..Drive::default()
         };
-        back.driver.borrow_mut().start(&drive, memory).map_err(failed)?;
-        look(&back.driver, &back.end);
+        back.next = Some((drive, memory));
         Ok(())
+    }
+
+    pub(super) fn begin(&mut self, call: Call<'_>) {
+        let connection = call.connection();
+        let Some(back) = self.0.iter_mut().find(|back| back.connection == connection) else {
+            return call.reject(AcceptStatus::ProcUnavail);
+        };
+        let Some((drive, memory)) = back.next.take() else {
+            return call.reject(AcceptStatus::SystemErr);
+        };
+        let drive = Drive { begin: Clock::shared().now().0, ..drive };
+        if back.driver.borrow_mut().start(&drive, memory).is_err() {
+            return call.reject(AcceptStatus::SystemErr);
+        }
+        *back.end.borrow_mut() = End::default();
+        look(&back.driver, &back.end);
+        call.reply(|_| {});
     }
 
     /// Answers with the figures when the drive is over; ends it first if the call says so.
@@ -101,14 +109,11 @@ impl Backs {
         let Some(back) = self.0.iter().find(|back| back.connection == connection) else {
             return call.reject(AcceptStatus::ProcUnavail);
         };
-        let is_over = back.end.borrow().figures.is_some();
-        if at_once && !is_over {
+        if at_once && !back.end.borrow().is_over {
             back.driver.borrow_mut().interrupt(Clock::shared().now().0);
-            look(&back.driver, &back.end);
         }
-        let mut end = back.end.borrow_mut();
-        end.waiting = call.defer();
-        end.settle();
+        back.end.borrow_mut().waiting = call.defer();
+        look(&back.driver, &back.end);
     }
 
     pub(super) fn forget(&mut self, connection: ConnectionId) {
@@ -116,14 +121,14 @@ impl Backs {
     }
 
     /// The loop of this connection: there is one, with one workload.
-    fn back(&mut self, call: &Call<'_>, workload: Workload) -> Result<&Back, String> {
+    fn back(&mut self, call: &Call<'_>, workload: Workload) -> Result<&mut Back, String> {
         let connection = call.connection();
         let known = self.0.iter().position(|back| back.connection == connection);
         let index = match known {
             Some(index) => index,
             None => self.add(call, workload)?,
         };
-        let back = self.0.get(index).filter(|back| back.workload == workload);
+        let back = self.0.get_mut(index).filter(|back| back.workload == workload);
         back.ok_or_else(|| "this connection already has another loop".to_owned())
     }
 
@@ -137,7 +142,7 @@ impl Backs {
             .reverse_client(PROGRAM, VERSION, &options, |_| handler)
             .map_err(|error| error.to_string())?;
         driver.borrow_mut().add_lane(client, None).map_err(|failure| failure.to_string())?;
-        self.0.push(Back { connection: call.connection(), workload, driver, end });
+        self.0.push(Back { connection: call.connection(), workload, driver, next: None, end });
         Ok(self.0.len() - 1)
     }
 }

@@ -2,8 +2,8 @@
 
 use super::control::{BackPlan, Intent, Welcome};
 use super::program::{
-    BACK, BACK_END, Check, ECHO, HOLDINGS, INTENT, JOIN, NONE_WRONG, NULL, PROGRAM, READ,
-    READ_WINDOW_BYTES, SERVED_SEED, STATUS, VERSION, WRITE,
+    BACK, BACK_BEGIN, BACK_END, Check, ECHO, HOLDINGS, INTENT, JOIN, NONE_WRONG, NULL, PROGRAM,
+    READ, READ_WINDOW_BYTES, SERVED_SEED, STATUS, VERSION, WRITE,
 };
 use super::rendezvous::{Join, Rendezvous};
 use super::reverse_load::Backs;
@@ -92,6 +92,7 @@ impl Service for PerfService {
             WRITE => self.write(call),
             STATUS => self.status(call),
             BACK => self.back(call),
+            BACK_BEGIN => self.backs.begin(call),
             BACK_END => self.backs.finish(call),
             INTENT => self.intent(call),
             JOIN => self.join(call),
@@ -159,7 +160,7 @@ impl PerfService {
             return call.reject(AcceptStatus::GarbageArgs);
         };
         let config = self.engine.config();
-        let refusal = plan.refusal(config).or_else(|| self.backs.start(&call, &plan).err());
+        let refusal = plan.refusal(config).or_else(|| self.backs.prepare(&call, &plan).err());
         let refusal = refusal.unwrap_or_default();
         call.reply(|results| Welcome::new(&refusal, config).encode(results));
     }

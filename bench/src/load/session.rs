@@ -6,7 +6,7 @@ use super::driver::{Driver, LaneHandler, Recorders, Tally};
 use super::fleet::Party;
 use super::outcome::Driven;
 use super::program::{
-    BACK, BACK_END, HOLDINGS, INTENT, JOIN, PROGRAM, STATUS, STATUS_BYTES_MAX, VERSION,
+    BACK, BACK_BEGIN, BACK_END, HOLDINGS, INTENT, JOIN, PROGRAM, STATUS, STATUS_BYTES_MAX, VERSION,
 };
 use super::rendezvous::{Join, Joined, pause};
 use super::schedule::Drive;
@@ -206,11 +206,12 @@ impl<'a> Session<'a> {
     }
 
     /// Makes the memory for samples, which takes longer than any lead: before the start is chosen.
-    pub(super) fn prepare(&mut self) -> Result<(), Failure> {
-        let Load { workload, .. } = self.loaded.as_ref().ok_or_else(server_lost)?;
+    pub(super) fn prepare(&mut self, limits: &Limits) -> Result<(), Failure> {
+        let Load { workload, both, .. } = self.loaded.as_ref().ok_or_else(server_lost)?;
         let memory = (0..workload.threads.max(1)).map(|_| Recorders::new(workload));
         self.memory = memory.collect::<Result<_, _>>()?;
-        Ok(())
+        let plan = both.clone().map(|both| (both, BackPlan::new(workload, limits)));
+        plan.map_or(Ok(()), |(both, plan)| self.prepare_reverse(&both, &plan))
     }
 
     pub(super) fn drive(&mut self, limits: &Limits, rank: Rank) -> Result<Driven, Failure> {
@@ -225,12 +226,12 @@ impl<'a> Session<'a> {
         if load.workload.rate.is_some() {
             self.core.set_idle(IdlePolicy::Busy);
         }
-        if let Some(both) = &load.both {
-            self.begin_reverse(load, both, limits)?;
-        }
         let clock = Clock::shared();
         self.turn_until(|| clock.now().0 >= rank.begin);
         let before = self.own_status();
+        if let Some(both) = &load.both {
+            self.ask(both, BACK_BEGIN, CallSpec::short(), |_| {}, |_| Ok(()))?;
+        }
         let tally = match &load.handle {
             None => self.run_loop(load, limits, rank),
             Some(handle) => self.run_callers(handle, &load.workload, limits, rank),
@@ -499,13 +500,7 @@ impl Session<'_> {
         Ok(Load { workload, driver, idle: Vec::new(), handle: None, both })
     }
 
-    fn begin_reverse(
-        &mut self,
-        load: &Load,
-        both: &Questions,
-        limits: &Limits,
-    ) -> Result<(), Failure> {
-        let plan = BackPlan::new(&load.workload, limits);
+    fn prepare_reverse(&mut self, both: &Questions, plan: &BackPlan) -> Result<(), Failure> {
         let answer = |mut from: Decoder<'_>| Welcome::decode(&mut from).map(Welcome::answer);
         let answer = self.ask(both, BACK, CallSpec::short(), |args| plan.encode(args), answer)?;
         answer.map(drop).map_err(|refusal| both.failed(&refusal))

@@ -68,7 +68,7 @@ fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<(Vec<Vec<Done>>, Option<Fa
                 fleet.unload()?;
                 fleet.load(&workloads[index])?;
             }
-            let begin = match fleet.join() {
+            let begin = match fleet.join(&plan.limits) {
                 Err(failure) if measured.iter().any(|repeats| !repeats.is_empty()) => {
                     return Ok((measured, Some(failure)));
                 }
