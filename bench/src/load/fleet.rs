@@ -249,4 +249,4 @@ impl Fleet {
     }
 }
 
-const LEAD: Duration = Duration::from_millis(150);
+const LEAD: Duration = Duration::from_millis(20);

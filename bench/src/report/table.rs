@@ -208,8 +208,9 @@ fn cores(text: &mut String, report: &Report) {
         let server = core_rows(row, "server", |m| &m.server_cores);
         client.into_iter().chain(server)
     });
-    let lead = "from the first call to the last, warm-up included; a server's calls are \
-                those of all its clients; ticks/call: of the time-stamp counter, not cycles of the \
+    let lead = "from the first call to the last, with the warm-up and the wait for calls in flight at \
+                the end; a server's also with what passes before and after (some 20 ms with several \
+                cores or ranks), and its calls are those of all its clients; ticks/call: of the time-stamp counter, not cycles of the \
                 CPU, in turns that found work; it and busy include other work that ran on the core \
                 during such a turn, and leave out sleeping and waking; CPU: time of the thread on a \
                 CPU, by the scheduler, of which system is in the kernel; switches: context switches \
