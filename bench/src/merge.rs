@@ -369,7 +369,10 @@ fn measurement(
         server: seen.and_then(|one| one.server),
         server_cores: seen.map(|one| one.server_cores.clone()).unwrap_or_default(),
         samples: latency,
-        cut_short: CutShort::default(),
+        cut_short: CutShort {
+            is_stuck: repeats().any(|one| one.cut_short.is_stuck),
+            ..CutShort::default()
+        },
     })
 }
 
@@ -414,6 +417,21 @@ mod tests {
         assert!((1.009..1.011).contains(&one.elapsed_s), "{}", one.elapsed_s);
         assert!(report.notes.iter().any(|note| note.contains("at least 99.0 %")), "{report:?}");
         assert!(!report.notes.iter().any(|note| note.contains("DIFFERS")));
+    }
+
+    #[test]
+    fn a_server_that_stopped_answering_one_client_fails_the_sum() {
+        let one = part("a", "6.1", 5.0, &[100]);
+        let mut report = empty();
+        let echo = Workload::ping_pong(Operation::Echo, 64);
+        report.rows.push(Row::new(echo, vec![sampled_at(5.0, &[100])]));
+        report.rows[0].repeats[0].measurement.cut_short.is_stuck = true;
+        let stuck = Part::of("b", serde_json::to_value(&report).unwrap()).unwrap();
+        assert!(
+            merged(&[one.clone(), part("c", "6.1", 5.0, &[100])]).unwrap().report.verdict().is_ok()
+        );
+        let failure = merged(&[one, stuck]).unwrap().report.verdict().unwrap_err().to_string();
+        assert!(failure.contains("stopped answering"), "{failure}");
     }
 
     #[test]

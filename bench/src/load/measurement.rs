@@ -32,7 +32,7 @@ pub(crate) struct Measurement {
     /// In nanoseconds.
     pub(crate) samples: Histogram<u64>,
     /// Reason why the measurement is incomplete and the last one.
-    #[serde(skip)]
+    #[serde(flatten)]
     pub(crate) cut_short: CutShort,
 }
 
@@ -60,9 +60,12 @@ fn refused<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Reason>, D::Erro
     Option::<String>::deserialize(from).map(|reason| reason.map(|_| REFUSED))
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct CutShort {
+    #[serde(rename = "stuck", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_stuck: bool,
+    #[serde(skip)]
     pub(crate) is_interrupted: bool,
 }
 

@@ -235,8 +235,6 @@ pub(crate) struct Repeat {
     pub(crate) measurement: Measurement,
     pub(crate) floor: Vec<FloorValue>,
     pub(crate) ratios: Vec<Ratio>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    stuck: bool,
     #[serde(flatten)]
     pub(crate) placed: Option<Placed>,
 }
@@ -244,8 +242,7 @@ pub(crate) struct Repeat {
 impl Repeat {
     pub(crate) fn new(measurement: Measurement, floor: Vec<FloorValue>) -> Self {
         let ratios = floor.iter().map(|value| value.ratio(&measurement)).collect();
-        let stuck = measurement.cut_short.is_stuck;
-        Self { measurement, floor, ratios, stuck, placed: None }
+        Self { measurement, floor, ratios, placed: None }
     }
 
     /// The same on cores of this placement. There are no ratios if it changed: limits and calls had different ones.
