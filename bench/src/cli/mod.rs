@@ -73,8 +73,8 @@ pub(crate) struct MainJobArgs {
     #[arg(long, default_value = "300ms", value_parser = parse_time)]
     pub(crate) duration: Duration,
     /// Compare results with the targets that the project spinrpc has for a quiet host with two free
-    /// CPUs. A missed one is no error of this host, and none is judged if other programs kept the
-    /// cores waiting
+    /// CPUs. A missed one is no error of this host, and one that rests on a disturbed repeat is neither
+    /// met nor missed
     #[arg(long)]
     pub(crate) goals: bool,
     #[command(flatten)]

@@ -5,7 +5,7 @@ pub(crate) mod figures;
 pub(crate) mod table;
 mod validity;
 
-use crate::env::{Environment, Holdings, Interference, WAITED_PERCENT};
+use crate::env::{Environment, Holdings, Interference};
 use crate::failure::Failure;
 use crate::floor::{Placed, Placement, Probe};
 use crate::latency::{LatencySummary, PERCENTILES, median, upper_median, worse_median};
@@ -60,27 +60,6 @@ impl Report {
         let judged = problems.iter().take(if self.soak.is_some() { 3 } else { 4 });
         let mut found = judged.filter_map(|problem| whole().find_map(problem));
         found.next().map_or(Ok(()), |problem| Err(Failure::Measurement(problem)))
-    }
-
-    /// Takes the verdicts on the goals back if threads that poll waited for their CPUs for too long.
-    pub(crate) fn judge_goals(&mut self) {
-        let Some(percent) = self.waited_percent().filter(|one| *one >= WAITED_PERCENT) else {
-            return;
-        };
-        self.goals.iter_mut().for_each(|goal| goal.met = None);
-        self.notes.push(format!(
-            "targets are not judged: the threads that poll waited for a CPU for {percent:.1} % of the time, \
-             while other programs ran there"
-        ));
-    }
-
-    fn waited_percent(&self) -> Option<f64> {
-        let repeats = || self.rows.iter().flat_map(|row| &row.repeats).map(|one| &one.measurement);
-        let waited = |one: &Measurement| {
-            one.waits().reduce(|one, other| one + other).map(|it| it * one.elapsed_s)
-        };
-        let all = repeats().filter_map(waited).reduce(|one, other| one + other)?;
-        Some(all / repeats().map(|one| one.elapsed_s).sum::<f64>())
     }
 
     /// Determines the bottleneck of each row again, now that the link is known.
@@ -414,6 +393,12 @@ impl Goal {
         Self { at_most: false, met, ..Self::at_most(name, measured, bound) }
     }
 
+    /// Not judged if a repeat of these rows was disturbed.
+    pub(crate) fn resting_on(self, rows: &[Row]) -> Self {
+        let is_disturbed = rows.iter().any(Row::is_disturbed);
+        Self { met: self.met.filter(|_| !is_disturbed), ..self }
+    }
+
     pub(crate) fn aiming_for(self, aim: f64) -> Self {
         Self { aim: Some(aim), ..self }
     }
@@ -639,18 +624,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn targets_bound_from_one_side_and_are_not_judged_where_cores_waited() {
+    fn targets_bound_from_one_side_and_are_not_judged_where_a_core_waited() {
         let at_most = [2.0, 2.1].map(|p50| Goal::at_most("p50", p50, 2.0).met);
         let at_least = [0.8, 0.7].map(|rate| Goal::at_least("rate", rate, 0.8).met);
         assert_eq!([at_most, at_least], [[Some(true), Some(false)]; 2]);
         for (waited, met) in [(None, Some(false)), (Some(0.2), Some(false)), (Some(30.0), None)] {
-            let mut report = empty();
-            report.goals.push(Goal::at_most("p50", 2.1, 2.0));
-            let mut one = repeat(100, 1.0, &[]);
+            let quiet = repeat(100, 1.0, &[]);
+            let mut one = quiet.clone();
             one.measurement.client.waited_percent = waited;
-            report.rows.push(Row::new(echo(), vec![one]));
-            report.judge_goals();
-            assert_eq!((report.goals[0].met, report.notes.is_empty()), (met, met.is_some()));
+            let rows = [vec![quiet.clone()], vec![quiet.clone(), one, quiet]];
+            let goal = Goal::at_most("p50", 2.1, 2.0);
+            assert_eq!(goal.resting_on(&rows.map(|all| Row::new(echo(), all))).met, met);
         }
     }
 

@@ -312,7 +312,8 @@ fn soak(text: &mut String, report: &Report) {
 }
 
 fn goals(text: &mut String, report: &Report) {
-    let lead = "of the project spinrpc for a quiet host; a missed one is no error of this host";
+    let lead = "of the project spinrpc for a quiet host; a missed one is no error of this host; not \
+                judged: a repeat that it rests on was disturbed";
     push_table(text, "targets", lead, "", report.goals.iter().map(goal_cells));
 }
 

@@ -27,6 +27,10 @@ impl Repeat {
 }
 
 impl Row {
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.repeats.iter().any(Repeat::is_disturbed)
+    }
+
     /// The row as tables show it: one for each placement of the cores, with a mark for repeats that were disturbed.
     pub(super) fn parts(&self) -> Vec<Cow<'_, Self>> {
         let groups = grouped(self.repeats.iter().map(|repeat| (repeat.placement(), repeat)));
@@ -93,7 +97,7 @@ impl Report {
         let of_floor = alone.flat_map(|row| &row.placements).copied();
         let placements = repeats().map(Repeat::placement).chain(of_floor).flatten();
         let counts = grouped(placements.map(|placement| (Some(placement), ())));
-        let disturbed = repeats().any(Repeat::is_disturbed);
+        let disturbed = self.rows.iter().any(Row::is_disturbed);
         if !counts.is_empty() {
             let shown = counts.iter().map(|(one, all)| format!("{} {}", name_of(*one), all.len()));
             let shown: Vec<String> = shown.collect();
