@@ -16,7 +16,7 @@ use crate::ranks::Rank;
 use crate::report::{Report, Row};
 use crate::units::show_us;
 use spinrpc::Engine;
-use spinrpc::config::Driver;
+use spinrpc::config::{Driver, IdlePolicy};
 use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::sys::random::Random;
 use std::path::PathBuf;
@@ -100,6 +100,7 @@ pub(crate) fn run(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Fail
     engine.shutdown();
     report.interference = steal.stop();
     report.notes = notes(args, &plan, fabric.driver);
+    report.notes.extend(poll_note(&plan.workloads, profile.config.idle_policy()));
     report.notes.extend(found);
     if rank.is_none() {
         report.notes.extend(outcome.rows.first().and_then(others_note));
@@ -285,6 +286,16 @@ fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
     notes
 }
 
+/// A core that sleeps between two calls would be late for the next.
+fn poll_note(workloads: &[Workload], idle: IdlePolicy) -> Option<String> {
+    let is_open = workloads.iter().any(|one| one.rate.is_some());
+    (is_open && idle != IdlePolicy::Busy).then(|| {
+        "the client's cores poll all the time at a fixed rate (poll.mode=busy), whatever the profile \
+         says; the server's do as its profile says"
+            .to_owned()
+    })
+}
+
 struct ClockCheck {
     began: Instant,
     ticks: Ticks,
@@ -344,8 +355,17 @@ const QUESTIONS: u64 = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::CoreUse;
+    use crate::load::{Arrivals, CoreUse, Rate};
     use crate::report::tests::repeat;
+
+    #[test]
+    fn an_open_loop_that_does_not_sleep_as_its_profile_says_is_told_of() {
+        let echo = Workload::ping_pong(Operation::Echo, 64);
+        let open = echo.at_rate(Rate { per_second: 1000, arrivals: Arrivals::Fixed });
+        assert!(poll_note(&[echo, open], IdlePolicy::Sleep).unwrap().contains("poll.mode=busy"));
+        assert_eq!(poll_note(&[open], IdlePolicy::Busy), None);
+        assert_eq!(poll_note(&[echo], IdlePolicy::Sleep), None);
+    }
 
     #[test]
     fn ends_that_share_a_cpu_are_told_of() {

@@ -222,7 +222,7 @@ impl<'a> Session<'a> {
     }
 
     fn drive_load(&mut self, load: &Load, limits: &Limits, rank: Rank) -> Result<Driven, Failure> {
-        // A core that sleeps between two calls would be late for the next.
+        // The report has a note about it.
         if load.workload.rate.is_some() {
             self.core.set_idle(IdlePolicy::Busy);
         }
