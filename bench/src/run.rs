@@ -21,7 +21,7 @@ use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::sys::random::Random;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 struct Prepared {
     rank: Option<Rank>,
@@ -267,6 +267,7 @@ fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
             |one: &Callee<'_>| format!("the calls are to {one}, whose server is not queried");
         notes.extend(args.callees().first().map(note));
     }
+    notes.extend(window_note(args.modes.window, plan));
     let is_null = args.op.0.iter().all(|(op, _)| *op == Operation::Null);
     match (is_null, args.verify) {
         (true, _) => {}
@@ -284,6 +285,16 @@ fn notes(args: &RunArgs, plan: &Plan, driver: Driver) -> Vec<String> {
         ));
     }
     notes
+}
+
+fn window_note(asked: Option<Duration>, plan: &Plan) -> Option<String> {
+    let [asked, taken] = [asked?, plan.window].map(|time| time.as_secs_f64());
+    (asked < taken).then(|| {
+        format!(
+            "windows of {taken} s, not of {asked} s (--window): a window has at least 20 ms, and a soak at most \
+             600 windows"
+        )
+    })
 }
 
 /// A core that sleeps between two calls would be late for the next.
@@ -365,6 +376,18 @@ mod tests {
         assert!(poll_note(&[echo, open], IdlePolicy::Sleep).unwrap().contains("poll.mode=busy"));
         assert_eq!(poll_note(&[open], IdlePolicy::Busy), None);
         assert_eq!(poll_note(&[echo], IdlePolicy::Sleep), None);
+    }
+
+    #[test]
+    fn windows_of_another_length_than_asked_for_are_told_of() {
+        let note = |line: &str| {
+            let words = line.split_whitespace().map(str::to_owned).collect();
+            let args = crate::cli::parse_run(words).unwrap();
+            window_note(args.modes.window, &Plan::new(&args, 1).unwrap())
+        };
+        let line = "--address shm:x --mode soak --duration 10m --window";
+        assert!(note(&format!("{line} 1ms")).unwrap().contains("windows of 1 s, not of 0.001 s"));
+        assert_eq!(note(&format!("{line} 2s")), None);
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub(crate) struct ModeArgs {
     /// Number of cores that call, such as 1,2,4: a list sweeps [default: all]
     #[arg(long, value_parser = counts)]
     pub(crate) core_counts: Option<List<usize>>,
-    /// Length of each window of a soak [default: a 60th of its duration]
+    /// Length of each window of a soak, at least 20ms and a 600th of its duration [default: a 60th]
     #[arg(long, value_parser = parse_time)]
     pub(crate) window: Option<Duration>,
     /// Measured time of one repeat [default: 3s; sweep 1s for each step, soak 10m]
@@ -340,6 +340,7 @@ fn limits(args: &RunArgs, mode: Mode) -> Result<Limits, Failure> {
         can_be_interrupted: mode != Mode::Soak,
         calls: modes.calls,
         rank: (0, 1),
+        window: 0,
         force: modes.force,
     })
 }

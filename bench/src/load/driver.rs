@@ -208,8 +208,7 @@ impl Driver {
         (self.last_reply, self.carried_in, self.turns) = (0, 0, 0);
         self.interrupt =
             if drive.can_be_interrupted { Interrupt::Awaited } else { Interrupt::Ignored };
-        let seed = self.workload.seed.wrapping_add(drive.core.0 as u64);
-        self.mixer = Mixer::new(&shares, seed);
+        self.mixer = Mixer::new(&shares, drive.seed(self.workload.seed));
         self.calls_left = drive.calls_max.unwrap_or(u64::MAX);
         let places = self.places();
         self.open = self.workload.rate.zip(memory.service).map(|(rate, service)| {

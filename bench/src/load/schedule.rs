@@ -16,6 +16,14 @@ pub(super) struct Drive {
     pub(super) calls_max: Option<u64>,
     /// Index of the core among the client's, and their number.
     pub(super) core: (usize, usize),
+    pub(super) window: u64,
+}
+
+impl Drive {
+    /// Of the random choices of this core in this window: no two of them may make the same ones.
+    pub(super) fn seed(&self, seed: u64) -> u64 {
+        seed.wrapping_add(self.core.0 as u64).wrapping_add(self.window.wrapping_mul(WINDOW_SEED))
+    }
 }
 
 /// Phase of a drive. A call counts according to the phase it starts in, whenever it ends.
@@ -106,7 +114,7 @@ impl Pacer {
         let (core, cores) = drive.core;
         // Cores with equal distances call at different times, and none on the bounds.
         let place = (core as f64 + 0.5) / cores.max(1) as f64;
-        let random = Random::seeded(seed.wrapping_add(core as u64));
+        let random = Random::seeded(drive.seed(seed));
         let begin = drive.begin;
         let start = per_tick * drive.warmup as f64;
         let window = [start, start + planned as f64];
@@ -221,6 +229,8 @@ impl Mixer {
     }
 }
 
+/// Odd, and far above the number of cores.
+const WINDOW_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX_SEED: u64 = 0x6d69_785f_7365_6564;
 
 #[cfg(test)]
@@ -319,6 +329,13 @@ mod tests {
         assert!(of(4) == of(4) && of(4) != of(5));
         let mean = (of(4)[999] - 1000) as f64 / 1000.0;
         assert!((85.0..115.0).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn each_window_has_random_choices_of_its_own() {
+        let of = |window| starts(&Drive { window, ..drive() }, Arrivals::Poisson, 4);
+        assert!(of(0) == of(0) && of(0) != of(1) && of(1) != of(2));
+        assert_eq!(of(0), starts(&drive(), Arrivals::Poisson, 4));
     }
 
     #[test]

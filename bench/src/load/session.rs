@@ -139,6 +139,7 @@ impl Rank {
             grace: ticks(limits.grace),
             can_be_interrupted: limits.can_be_interrupted,
             core: limits.core_of_all(self.index, self.of),
+            window: limits.window,
         }
     }
 }

@@ -363,6 +363,8 @@ pub(crate) struct Limits {
     pub(crate) calls: Option<u64>,
     /// Rank of this process among those that share the load, and their number.
     pub(crate) rank: (usize, usize),
+    /// Number of the window of a soak; each makes random choices of its own.
+    pub(crate) window: u64,
     /// Do not refuse percentiles, however far an open loop falls behind its rate.
     pub(crate) force: bool,
 }
@@ -376,6 +378,7 @@ impl Default for Limits {
             can_be_interrupted: false,
             calls: None,
             rank: (0, 1),
+            window: 0,
             force: false,
         }
     }

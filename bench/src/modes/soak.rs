@@ -19,13 +19,11 @@ pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let windows = plan.limits.duration.as_nanos().div_ceil(plan.window.as_nanos().max(1)) as usize;
     let mut watch = Watch::new(windows, &plan.address);
     fleet.load(&plan.workloads[0])?;
-    for window in 0..windows {
+    for (window, limits) in (0..windows).map(|window| (window, limits_of(plan, window))) {
         if window > 0 && interrupt::signal().is_some() {
             eprintln!("spinperf: interrupted after {window} of {windows} windows");
             break;
         }
-        let warmup = if window == 0 { plan.limits.warmup } else { Duration::ZERO };
-        let limits = Limits { warmup, duration: plan.window, ..plan.limits };
         let measured = fleet.measure(&limits)?;
         let is_stuck = measured.iter().any(|(_, one)| one.cut_short.is_stuck);
         let server = if is_stuck { None } else { Some(fleet.server_holdings()?) };
@@ -36,6 +34,11 @@ pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     }
     fleet.unload()?;
     watch.outcome()
+}
+
+fn limits_of(plan: &Plan, window: usize) -> Limits {
+    let warmup = if window == 0 { plan.limits.warmup } else { Duration::ZERO };
+    Limits { warmup, duration: plan.window, window: window as u64, ..plan.limits }
 }
 
 struct Watch {
