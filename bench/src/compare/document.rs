@@ -43,6 +43,7 @@ pub(crate) struct Repeat {
     pub(crate) waited_percent: [Option<f64>; 2],
     pub(crate) ratios: Vec<Ratio>,
     pub(crate) placement: Option<Placement>,
+    pub(crate) cache_line_ns: Option<[f64; 2]>,
 }
 
 /// A result as a multiple of a limit measured in the same minute.
@@ -145,6 +146,7 @@ impl TryFrom<Value> for Repeat {
             ],
             ratios,
             placement: known(&value, "/placement")?,
+            cache_line_ns: known(&value, "/cache_line_ns")?,
         })
     }
 }
@@ -170,6 +172,14 @@ fn known<'a, T: Deserialize<'a>>(
 impl Repeat {
     pub(crate) fn figure(&self, key: &str) -> Option<f64> {
         self.figures.get(key).copied()
+    }
+
+    pub(crate) fn is_at(&self, placement: Placement) -> bool {
+        // The placement is that of the round trip before.
+        let may_be = |own: Placement| {
+            self.cache_line_ns.is_some_and(|[before, _]| own.may_be(placement, before))
+        };
+        self.placement.is_some_and(|own| own == placement || may_be(own))
     }
 
     fn is_credible(&self) -> bool {

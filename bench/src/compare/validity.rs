@@ -108,7 +108,7 @@ impl Criteria {
     }
 
     fn is_at(self, repeat: &Repeat, placement: Placement) -> bool {
-        !self.placement || repeat.placement == Some(placement)
+        !self.placement || repeat.is_at(placement)
     }
 
     /// Returns whether other criteria, which only this row knows, would leave repeats of it out.
@@ -130,8 +130,7 @@ pub(super) fn comparable(rows: [&Row; 2]) -> ([Row; 2], Validity) {
         row.repeats.iter().filter(is_valid).cloned().collect::<Vec<_>>()
     };
     let counts = |placement: &Placement| {
-        let is_there =
-            |one: &&Repeat| !common.is_disturbed(one) && one.placement == Some(*placement);
+        let is_there = |one: &&Repeat| !common.is_disturbed(one) && one.is_at(*placement);
         let [before, after] = rows.map(|row| row.repeats.iter().filter(is_there).count());
         (before.min(after), before + after)
     };
@@ -254,6 +253,20 @@ mod tests {
         let after = [&NEAR[..], &[(900.0, "", 0.0); 7]].concat();
         let shown = assert_good(&placed(&NEAR), &placed(&after));
         assert!(shown.contains("7 elsewhere of 13 after"), "{shown}");
+    }
+
+    /// A host whose lines take 250 ns has near cores in one run, and far ones in the next.
+    #[test]
+    fn cores_at_the_bound_of_two_placements_are_comparable() {
+        let at = |placement, line_ns| {
+            let mut document = placed(&like(1.0, placement, 0.1));
+            let repeats = document.rows[0].repeats.iter_mut();
+            repeats.for_each(|one| one.cache_line_ns = Some([line_ns; 2]));
+            document
+        };
+        assert_good(&at("near", 248.0), &at("far", 252.0));
+        assert_no_verdict(&at("near", 220.0), &at("far", 280.0));
+        assert_no_verdict(&at("near", 248.0), &at("moved", 252.0));
     }
 
     /// The report of an older program does not have the placements, of which the other one has two. Leaving far repeats

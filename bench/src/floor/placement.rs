@@ -30,6 +30,12 @@ impl Placement {
         }
     }
 
+    /// Returns whether the cores may as well have been placed as `other`, as the round trip of a line is at the bound of both.
+    pub(crate) fn may_be(self, other: Self, cache_line_ns: f64) -> bool {
+        let around = [cache_line_ns / AT_BOUND, cache_line_ns * AT_BOUND].map(Self::of);
+        self != Self::Moved && around.contains(&other)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Threads => "threads",
@@ -65,6 +71,8 @@ const THREADS_BELOW_NS: f64 = 85.0;
 const NEAR_BELOW_NS: f64 = 250.0;
 /// Round trips on both sides of a bound are of one placement if they differ by less than this factor.
 const NOISE: f64 = 1.25;
+/// Round trips of one placement differ by this factor from run to run.
+const AT_BOUND: f64 = 1.1;
 const TIME: Duration = Duration::from_millis(5);
 /// Longer than a host pauses a virtual CPU.
 const PATIENCE: Duration = Duration::from_secs(10);
