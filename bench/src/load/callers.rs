@@ -7,7 +7,9 @@ use super::schedule::Drive;
 use super::session::{Rank, Session};
 use super::workload::{Limits, Workload};
 use crate::cores::pin;
+use crate::env::ThreadTimes;
 use crate::failure::Failure;
+use spinrpc::sys::clock::Clock;
 use spinrpc::{
     Answer, AnswerQueue, Backpressure, CallError, CallSpec, ClientHandle, PendingCall, Token,
     spawn_helper,
@@ -24,7 +26,7 @@ impl Session<'_> {
         workload: &Workload,
         limits: &Limits,
         rank: Rank,
-    ) -> Result<Tally, Failure> {
+    ) -> Result<(Tally, Option<f64>), Failure> {
         let (workload, limits) = (*workload, *limits);
         let memory = std::mem::take(&mut self.memory);
         let ready = Arc::new(Barrier::new(memory.len()));
@@ -39,7 +41,10 @@ impl Session<'_> {
                 let driver = pinned.and_then(|()| driver_by(&end.handle, workload));
                 ready.wait();
                 // Not before the last of them is there to call.
-                drive_by(&mut driver?.borrow_mut(), &rank.drive(&limits), memory)
+                let before = ThreadTimes::own();
+                let tally = drive_by(&mut driver?.borrow_mut(), &rank.drive(&limits), memory)?;
+                let times = before.zip(ThreadTimes::own());
+                Ok((tally, times.and_then(|(before, after)| Turns::between(&before, &after))))
             };
             spawn_helper("caller", run).map_err(|error| Failure::system("starting a thread", error))
         };
@@ -49,8 +54,36 @@ impl Session<'_> {
         let ended = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|_| Err(failed("a thread panicked"))));
-        let all = ended.reduce(|all, one| Ok(all?.and(one?)));
-        all.unwrap_or_else(|| Err(failed("there was no thread")))
+        let ended = ended.collect::<Result<Vec<_>, Failure>>()?;
+        let (tallies, turns): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
+        let all = tallies.into_iter().reduce(Tally::and);
+        let all = all.ok_or_else(|| failed("there was no thread"))?;
+        let turns = turns.into_iter().collect::<Option<Vec<_>>>();
+        let waited_ns = turns.map(|turns| Turns::others_ns(&turns) as f64);
+        let [start, end] = all.span;
+        let lasted_ns = Clock::shared().to_ns(end - start) as f64 + limits.warmup.as_nanos() as f64;
+        Ok((all, waited_ns.map(|ns| ns * 100.0 / lasted_ns.max(1.0))))
+    }
+}
+
+/// Times that a thread that calls had a CPU, and waited for one.
+#[derive(Clone, Copy)]
+struct Turns {
+    cpu_ns: u64,
+    waited_ns: u64,
+}
+
+impl Turns {
+    fn between(before: &ThreadTimes, after: &ThreadTimes) -> Option<Self> {
+        let waited_ns = after.waited_ns?.saturating_sub(before.waited_ns?);
+        Some(Self { cpu_ns: after.cpu_ns.saturating_sub(before.cpu_ns), waited_ns })
+    }
+
+    /// Time that a thread waited for others than these, at least: they may share a CPU.
+    fn others_ns(all: &[Self]) -> u64 {
+        let own_ns: u64 = all.iter().map(|one| one.cpu_ns).sum();
+        let ready_ns = all.iter().map(|one| one.cpu_ns + one.waited_ns).max();
+        ready_ns.unwrap_or(0).saturating_sub(own_ns)
     }
 }
 
@@ -123,5 +156,20 @@ impl Caller {
             Answers::Next(pending) => Some((Token(0), pending.take()?.wait())),
             Answers::Queue(queue) => queue.next(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turns;
+
+    /// Threads on one CPU wait for each other, which disturbs nothing.
+    #[test]
+    fn threads_that_call_do_not_disturb_each_other() {
+        let one = |cpu_ns, waited_ns| Turns { cpu_ns, waited_ns };
+        assert_eq!(Turns::others_ns(&[one(900, 100)]), 100);
+        assert_eq!(Turns::others_ns(&[one(500, 500), one(500, 500)]), 0);
+        assert_eq!(Turns::others_ns(&[one(400, 600), one(400, 550)]), 200);
+        assert_eq!(Turns::others_ns(&[one(1000, 0), one(1000, 0)]), 0);
     }
 }

@@ -234,12 +234,13 @@ impl<'a> Session<'a> {
             self.ask(both, BACK_BEGIN, CallSpec::short(), |_| {}, |_| Ok(()))?;
         }
         let tally = match &load.handle {
-            None => self.run_loop(load, limits, rank),
+            None => self.run_loop(load, limits, rank).map(|tally| (tally, None)),
             Some(handle) => self.run_callers(handle, &load.workload, limits, rank),
         };
-        let client = before.until(&self.own_status()).first().copied().unwrap_or_default();
+        let mut client = before.until(&self.own_status()).first().copied().unwrap_or_default();
         self.core.set_idle(self.engine.config().idle_policy());
-        let tally = tally?;
+        let (tally, waited) = tally?;
+        client.waited_percent = client.waited_percent.into_iter().chain(waited).reduce(f64::max);
         let both = load.both.as_ref();
         let reverse = both.map_or(Ok(None), |both| self.end_reverse(both, &tally))?;
         Ok(Driven { tally, client, reverse })
