@@ -3,6 +3,7 @@
 //! It exits when its handle is dropped, and also if this process dies for any reason.
 
 use crate::cores::CoreList;
+use crate::env::ThreadTimes;
 use crate::failure::Failure;
 use crate::profile_args::ProfileArgs;
 use rustix::process::{Pid, Signal, kill_process};
@@ -39,6 +40,11 @@ impl ServerProcess {
         let mut server = Self { child };
         server.wait_until_listening()?;
         Ok(server)
+    }
+
+    /// Time that its core has waited for a CPU, in nanoseconds.
+    pub(crate) fn waited_ns(&self) -> Option<u64> {
+        ThreadTimes::of_core_in(self.child.id(), 0)?.waited_ns
     }
 
     /// Suspends the server until [`ServerProcess::resume`], so that its core is free for the floor.

@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use spinrpc_xdr::Xdr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Memory of this process: its own with its part of what it shares (Pss, see proc_pid_smaps(5)), and its page tables
 /// (VmPTE, see proc_pid_status(5)). `None` if the kernel does not report it. A heap may grow by huge pages of 2 MiB, so
@@ -55,20 +55,30 @@ impl ThreadTimes {
     /// a file of each thread. The time of another thread than the calling one is as of the last tick of its CPU:
     /// some milliseconds ago, and up to a second on CPUs without ticks (`nohz_full`).
     pub(crate) fn of_core(core: usize) -> Option<Self> {
+        let (thread, own) =
+            (Self::thread_of("self", core)?, fs::read_link("/proc/thread-self").ok()?);
+        match own.file_name() == thread.file_name() {
+            true => Self::own(),
+            false => Self::read(&thread),
+        }
+    }
+
+    /// The same of another process.
+    pub(crate) fn of_core_in(process: u32, core: usize) -> Option<Self> {
+        Self::read(&Self::thread_of(&process.to_string(), core)?)
+    }
+
+    fn thread_of(process: &str, core: usize) -> Option<PathBuf> {
         let name = format!("spinrpc-core-{core}");
         // Longer names are cut off by the kernel, and may be those of several.
         let name = &name[..name.len().min(COMM_BYTES)];
         let is_named = |thread: &fs::DirEntry| {
             fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
         };
-        let mut threads = fs::read_dir("/proc/self/task").ok()?.flatten().filter(is_named);
+        let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+        let mut threads = threads.flatten().filter(is_named);
         let thread = threads.next()?;
-        let own = fs::read_link("/proc/thread-self").ok()?;
-        match threads.next() {
-            Some(_) => None,
-            None if own.file_name() == Some(thread.file_name().as_os_str()) => Self::own(),
-            None => Self::read(&thread.path()),
-        }
+        threads.next().is_none().then(|| thread.path())
     }
 
     fn read(thread: &Path) -> Option<Self> {
@@ -154,8 +164,10 @@ mod tests {
             });
             hold.wait();
             let found = [77, 991, 78].map(|core| ThreadTimes::of_core(core).is_some());
+            let elsewhere = ThreadTimes::of_core_in(std::process::id(), 77).is_some();
             hold.wait();
             assert_eq!(found, [true, false, false]);
+            assert!(elsewhere);
             assert_eq!(threads.map(|thread| thread.join().unwrap()), [true, false, false]);
         });
     }

@@ -42,6 +42,13 @@ impl Measurement {
         let sides = [self.client.waited_percent, self.server.and_then(|it| it.waited_percent)];
         sides.into_iter().flatten()
     }
+
+    /// Counts a wait of the other end, whose cores are not known, for the client.
+    pub(crate) fn add_wait(&mut self, waited_ns: Option<u64>) {
+        let percent = waited_ns.map(|ns| ns as f64 / 1e7 / self.elapsed_s);
+        let own = self.client.waited_percent;
+        self.client.waited_percent = own.into_iter().chain(percent).reduce(f64::max);
+    }
 }
 
 fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
@@ -214,6 +221,17 @@ pub(super) const REFUSED: &str = "less than 99.9 % of the calls started within t
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_not_asked_disturbs_all_the_same() {
+        let mut one = crate::report::tests::repeat(1, 1.0, &[]).measurement;
+        one.add_wait(None);
+        assert_eq!(one.client.waited_percent, None);
+        for (waited_ns, percent) in [(20_000_000, 2.0), (1_000_000, 2.0)] {
+            one.add_wait(Some(waited_ns));
+            assert_eq!(one.client.waited_percent, Some(percent));
+        }
+    }
 
     #[test]
     fn cores_add_up_and_are_as_busy_as_the_busiest_or_their_mean_over_time() {
