@@ -83,12 +83,18 @@ impl Unstable {
         self.commits_in_flight += 1;
     }
 
-    /// False if data may be lost. Those that are written after that count from the beginning.
+    /// It was not sent.
+    fn commit_fails_to_start(&mut self) {
+        self.commits_in_flight = self.commits_in_flight.saturating_sub(1);
+    }
+
+    /// False if data may be lost. Those that are written after that have another verifier; other commits in flight cover as
+    /// little of them as before.
     fn commit_ends(&mut self, verifier: Writeverf3) -> bool {
         self.commits_in_flight = self.commits_in_flight.saturating_sub(1);
         let is_lost = self.is_lost || self.verifier.is_some_and(|known| known != verifier);
         if is_lost {
-            *self = Self::default();
+            (self.verifier, self.is_lost) = (None, false);
         } else if self.writes == self.covered {
             self.verifier = None;
         }
@@ -205,10 +211,9 @@ impl NfsHandle {
         let args = Commit3args { file: file.handle.wire(), offset: 0, count: 0 };
         let spec = CallSpec::new().reply_bytes_max(PLAIN_RESULT_BYTES_MAX);
         // Before the answer can be taken.
-        let mut unstable = file.unstable();
-        self.start(ProcedureId::Nfsproc3Commit, spec, &args, answer)?;
-        unstable.commit_starts();
-        Ok(())
+        file.unstable().commit_starts();
+        let started = self.start(ProcedureId::Nfsproc3Commit, spec, &args, answer);
+        started.inspect_err(|_| file.unstable().commit_fails_to_start())
     }
 
     /// Each of these calls may be executed twice.
@@ -329,6 +334,7 @@ mod tests {
 
     const FIRST: Writeverf3 = [1; 8];
     const SECOND: Writeverf3 = [2; 8];
+    const THIRD: Writeverf3 = [3; 8];
 
     #[test]
     fn data_of_another_verifier_are_lost_until_a_commit_tells() {
@@ -371,5 +377,30 @@ mod tests {
         unstable.commit_starts();
         assert!(unstable.commit_ends(FIRST));
         assert!(!unstable.commit_ends(SECOND));
+    }
+
+    #[test]
+    fn a_loss_leaves_commits_in_flight_known() {
+        let mut unstable = Unstable::default();
+        unstable.write(FIRST);
+        unstable.commit_starts();
+        unstable.commit_starts();
+        assert!(!unstable.commit_ends(SECOND));
+        unstable.write(SECOND);
+        unstable.commit_starts();
+        // Started before the last write.
+        assert!(unstable.commit_ends(SECOND));
+        assert!(!unstable.commit_ends(THIRD));
+    }
+
+    #[test]
+    fn a_commit_that_did_not_start_covers_nothing() {
+        let mut unstable = Unstable::default();
+        unstable.commit_starts();
+        unstable.commit_fails_to_start();
+        unstable.write(FIRST);
+        unstable.commit_starts();
+        assert!(unstable.commit_ends(FIRST));
+        assert_eq!(unstable.verifier, None);
     }
 }
