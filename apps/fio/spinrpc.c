@@ -8,6 +8,9 @@
 #include <poll.h>
 #include <spinrpc.h>
 
+/* Calls that a core takes at a time (of handles), and the commit of a file that is closed. */
+enum { CALLS_MAX = 1024, DEPTH_MAX = CALLS_MAX - 1 };
+
 extern struct ioengine_ops ioengine;
 
 struct options {
@@ -21,9 +24,17 @@ struct job {
     spinrpc_engine *engine;
     spinrpc_nfs *nfs;
     spinrpc_queue *queue;
+    /* For commits of files that are closed. */
+    spinrpc_queue *closing;
     /* By the number of the io_u; NULL while a call has it. */
     spinrpc_memory **blocks;
     struct io_u **events;
+};
+
+struct opened {
+    spinrpc_nfs_file *file;
+    /* The server has accepted data since the last commit, and may lose them. */
+    bool is_unstable;
 };
 
 static struct fio_option options[] = {
@@ -77,7 +88,7 @@ static void settings_of(struct thread_data *td, char *text, size_t bytes) {
     snprintf(text, bytes,
              "cores.max=1\ncores.list=any\nmem.arena_mib=%llu\nmem.conn_arena_mib=%llu\nrpc.credits=%llu\n"
              "rpc.max_read_bytes=%llu\nrpc.max_write_bytes=%llu\n%s%s",
-             mib, mib, depth + 4, most, most, driver, options->settings ? options->settings : "");
+             mib, mib, min(depth + 4, 1024ULL), most, most, driver, options->settings ? options->settings : "");
     for (char *at = text; *at != '\0'; at++) {
         *at = *at == ';' ? '\n' : *at;
     }
@@ -95,6 +106,11 @@ static int init(struct thread_data *td) {
         td_verror(td, EINVAL, "url");
         return 1;
     }
+    if (td->o.iodepth > DEPTH_MAX) {
+        log_err("spinrpc: iodepth is %u, and may be %u\n", td->o.iodepth, DEPTH_MAX);
+        td_verror(td, EINVAL, "iodepth");
+        return 1;
+    }
     struct job *job = calloc(1, sizeof *job);
     td->io_ops_data = job;
     if (!job || !(job->events = calloc(td->o.iodepth, sizeof *job->events)) ||
@@ -105,7 +121,8 @@ static int init(struct thread_data *td) {
     settings_of(td, settings, sizeof settings);
     if (spinrpc_engine_new(options->profile, settings, &job->engine) != SPINRPC_STATUS_OK ||
         spinrpc_engine_start(job->engine) != SPINRPC_STATUS_OK ||
-        spinrpc_queue_new(td->o.iodepth + 1, &job->queue) != SPINRPC_STATUS_OK) {
+        spinrpc_queue_new(td->o.iodepth + 1, &job->queue) != SPINRPC_STATUS_OK ||
+        spinrpc_queue_new(1, &job->closing) != SPINRPC_STATUS_OK) {
         return fail(td, EINVAL, "engine");
     }
     if (spinrpc_nfs_mount(job->engine, options->url, NULL, &job->nfs) != SPINRPC_STATUS_OK) {
@@ -118,8 +135,11 @@ static int init(struct thread_data *td) {
 static int own_block(struct thread_data *td, struct io_u *io_u) {
     struct job *job = td->io_ops_data;
     spinrpc_memory **block = &job->blocks[io_u->index];
-    if (!*block && spinrpc_nfs_memory(job->nfs, td_max_bs(td), block) != SPINRPC_STATUS_OK) {
-        return fail(td, ENOMEM, "memory");
+    if (!*block) {
+        if (spinrpc_nfs_memory(job->nfs, td_max_bs(td), block) != SPINRPC_STATUS_OK) {
+            return fail(td, ENOMEM, "memory");
+        }
+        io_u->buf_filled_len = 0;
     }
     io_u->buf = spinrpc_memory_data(*block);
     return 0;
@@ -142,10 +162,16 @@ static int post_init(struct thread_data *td) {
 }
 
 /* The memory that a call is given: the block of the io_u, or another one for the rest of a read that was short, which fio
- * asks for in the middle of the buffer. */
+ * asks for in the middle of the buffer. NULL, which calls refuse, if there is none. */
 static spinrpc_memory *passed(struct job *job, struct io_u *io_u) {
     spinrpc_memory **block = &job->blocks[io_u->index], *memory = *block;
+    if (!memory) {
+        return NULL;
+    }
     if (io_u->xfer_buf != spinrpc_memory_data(memory)) {
+        if (io_u->ddir != DDIR_READ) {
+            return NULL;
+        }
         return spinrpc_nfs_memory(job->nfs, io_u->xfer_buflen, &memory) == SPINRPC_STATUS_OK ? memory : NULL;
     }
     *block = NULL;
@@ -155,17 +181,19 @@ static spinrpc_memory *passed(struct job *job, struct io_u *io_u) {
 
 static enum fio_q_status queue(struct thread_data *td, struct io_u *io_u) {
     struct job *job = td->io_ops_data;
-    spinrpc_nfs_file *file = FILE_ENG_DATA(io_u->file);
+    struct opened *opened = FILE_ENG_DATA(io_u->file);
     spinrpc_status status;
     fio_ro_check(td, io_u);
     if (io_u->ddir == DDIR_READ) {
-        status = spinrpc_nfs_read(file, io_u->offset, passed(job, io_u), job->queue, io_u->index);
+        status = spinrpc_nfs_read(opened->file, io_u->offset, passed(job, io_u), job->queue, io_u->index);
     } else if (io_u->ddir == DDIR_WRITE) {
         uint32_t flags = td->o.sync_io ? SPINRPC_NFS_STABLE : 0;
-        status = spinrpc_nfs_write(file, io_u->offset, passed(job, io_u), flags, job->queue,
+        status = spinrpc_nfs_write(opened->file, io_u->offset, passed(job, io_u), flags, job->queue,
                                    io_u->index);
     } else if (ddir_sync(io_u->ddir)) {
-        status = spinrpc_nfs_commit(file, job->queue, io_u->index);
+        status = spinrpc_nfs_commit(opened->file, job->queue, io_u->index);
+        /* Data of writes that end from now on need another one. */
+        opened->is_unstable &= status != SPINRPC_STATUS_OK;
     } else {
         io_u->error = EOPNOTSUPP;
         return FIO_Q_COMPLETED;
@@ -173,6 +201,9 @@ static enum fio_q_status queue(struct thread_data *td, struct io_u *io_u) {
     if (status != SPINRPC_STATUS_OK) {
         io_u->error = EIO;
         fail(td, io_u->error, "call");
+        if (io_u->buf) {
+            own_block(td, io_u);
+        }
         return FIO_Q_COMPLETED;
     }
     return FIO_Q_QUEUED;
@@ -205,36 +236,62 @@ static void keep(struct job *job, struct io_u *io_u, spinrpc_memory *memory) {
 static void end(struct thread_data *td, struct io_u *io_u, spinrpc_status status,
                 spinrpc_answer *answer) {
     struct job *job = td->io_ops_data;
-    spinrpc_nfs_file *file = FILE_ENG_DATA(io_u->file);
+    struct opened *opened = FILE_ENG_DATA(io_u->file);
     size_t bytes = io_u->xfer_buflen;
-    bool flag;
+    bool is_end = false, is_stable = true;
     io_u->error = 0;
     io_u->resid = 0;
     if (status != SPINRPC_STATUS_OK) {
         /* There is no answer. */
     } else if (io_u->ddir == DDIR_READ) {
         spinrpc_memory *memory = NULL;
-        status = spinrpc_nfs_read_result(answer, bytes, &memory, &flag);
+        status = spinrpc_nfs_read_result(answer, bytes, &memory, &is_end);
         bytes = spinrpc_memory_length(memory);
         keep(job, io_u, memory);
     } else if (io_u->ddir == DDIR_WRITE) {
-        status = spinrpc_nfs_write_result(file, answer, io_u->xfer_buflen, &bytes, &flag);
+        status = spinrpc_nfs_write_result(opened->file, answer, io_u->xfer_buflen, &bytes, &is_stable);
+        opened->is_unstable |= !is_stable;
     } else {
-        status = spinrpc_nfs_commit_result(file, answer);
+        status = spinrpc_nfs_commit_result(opened->file, answer);
     }
     if (status != SPINRPC_STATUS_OK) {
         io_u->error = error_of(status);
         log_err("spinrpc: %s: %s\n", io_ddir_name(io_u->ddir), spinrpc_last_error_message());
+    } else if (io_u->ddir == DDIR_READ && is_end && bytes < io_u->xfer_buflen) {
+        /* fio would take what the buffer has had before for the rest. */
+        io_u->error = EIO;
+        log_err("spinrpc: read: the file ends at %llu\n", io_u->offset + bytes);
     } else if (io_u->ddir == DDIR_READ) {
         io_u->resid = io_u->xfer_buflen - bytes;
+    } else if (!is_stable && td->o.sync_io) {
+        io_u->error = EIO;
+        log_err("spinrpc: write: the server has not put the data on stable storage\n");
     } else if (io_u->ddir == DDIR_WRITE && bytes < io_u->xfer_buflen) {
         /* The block with the rest has gone. */
         io_u->error = EIO;
         log_err("spinrpc: write: the server has taken %zu bytes of %llu\n", bytes, io_u->xfer_buflen);
     }
+    if (io_u->error && ddir_sync(io_u->ddir)) {
+        /* fio does not look at these. */
+        td_verror(td, io_u->error, "commit");
+    }
     if (io_u->buf && own_block(td, io_u)) {
         io_u->error = ENOMEM;
     }
+}
+
+/* Waits for an answer: 0 if none came in time, a negative error, or 1, also if there may be one. */
+static int wait_at(spinrpc_queue *queue, int at_most_ms) {
+    bool must_wait;
+    if (spinrpc_queue_arm(queue, &must_wait) != SPINRPC_STATUS_OK) {
+        return -EIO;
+    }
+    if (!must_wait) {
+        return 1;
+    }
+    struct pollfd watched = {.fd = spinrpc_queue_fd(queue), .events = POLLIN};
+    int ready = poll(&watched, 1, at_most_ms);
+    return ready < 0 && errno == EINTR ? 1 : ready < 0 ? -errno : ready;
 }
 
 static int getevents(struct thread_data *td, unsigned int min, unsigned int max,
@@ -246,7 +303,6 @@ static int getevents(struct thread_data *td, unsigned int min, unsigned int max,
         spinrpc_answer *answer;
         spinrpc_status outcome;
         uint64_t number;
-        bool must_wait;
         while (count < max && spinrpc_queue_next(job->queue, &number, &outcome, &answer) ==
                                   SPINRPC_STATUS_OK) {
             struct io_u *io_u = td->io_u_all.io_us[number];
@@ -256,11 +312,9 @@ static int getevents(struct thread_data *td, unsigned int min, unsigned int max,
         if (count >= min || count >= max) {
             return count;
         }
-        if (spinrpc_queue_arm(job->queue, &must_wait) == SPINRPC_STATUS_OK && must_wait) {
-            struct pollfd watched = {.fd = spinrpc_queue_fd(job->queue), .events = POLLIN};
-            if (poll(&watched, 1, at_most_ms) <= 0) {
-                return count;
-            }
+        int ready = wait_at(job->queue, at_most_ms);
+        if (ready <= 0) {
+            return ready == 0 || count > 0 ? (int)count : ready;
         }
     }
 }
@@ -273,19 +327,51 @@ static struct io_u *event(struct thread_data *td, int number) {
 static int open_file(struct thread_data *td, struct fio_file *f) {
     struct job *job = td->io_ops_data;
     uint32_t flags = td_write(td) && td->o.allow_create ? SPINRPC_NFS_CREATE : 0;
-    spinrpc_nfs_file *file;
-    if (spinrpc_nfs_open(job->nfs, f->file_name, flags, 0644, &file) != SPINRPC_STATUS_OK) {
-        return fail(td, EIO, f->file_name);
+    struct opened *opened = calloc(1, sizeof *opened);
+    if (!opened) {
+        td_verror(td, ENOMEM, "calloc");
+        return 1;
     }
-    FILE_SET_ENG_DATA(f, file);
+    spinrpc_status status = spinrpc_nfs_open(job->nfs, f->file_name, flags, 0644, &opened->file);
+    if (status != SPINRPC_STATUS_OK) {
+        free(opened);
+        return fail(td, error_of(status), f->file_name);
+    }
+    FILE_SET_ENG_DATA(f, opened);
     return 0;
 }
 
+/* Only the file knows if the server has lost something meanwhile. */
+static spinrpc_status commit_now(struct job *job, const struct opened *opened) {
+    spinrpc_status outcome, status = spinrpc_nfs_commit(opened->file, job->closing, 0);
+    spinrpc_answer *answer;
+    uint64_t token;
+    if (status != SPINRPC_STATUS_OK) {
+        return status;
+    }
+    while (spinrpc_queue_next(job->closing, &token, &outcome, &answer) != SPINRPC_STATUS_OK) {
+        if (wait_at(job->closing, -1) < 0) {
+            return SPINRPC_STATUS_ENGINE;
+        }
+    }
+    return outcome == SPINRPC_STATUS_OK ? spinrpc_nfs_commit_result(opened->file, answer) : outcome;
+}
+
 static int close_file(struct thread_data *td, struct fio_file *f) {
-    (void)td;
-    spinrpc_nfs_file_free(FILE_ENG_DATA(f));
+    struct opened *opened = FILE_ENG_DATA(f);
+    spinrpc_status status =
+        opened->is_unstable ? commit_now(td->io_ops_data, opened) : SPINRPC_STATUS_OK;
+    spinrpc_nfs_file_free(opened->file);
+    free(opened);
     FILE_SET_ENG_DATA(f, NULL);
-    return 0;
+    return status == SPINRPC_STATUS_OK ? 0 : fail(td, error_of(status), "commit");
+}
+
+/* Without it fio would unlink a file of that name here. */
+static int unlink_file(struct thread_data *td, struct fio_file *f) {
+    (void)td;
+    (void)f;
+    return EOPNOTSUPP;
 }
 
 static void cleanup(struct thread_data *td) {
@@ -298,6 +384,7 @@ static void cleanup(struct thread_data *td) {
     }
     spinrpc_nfs_free(job->nfs);
     spinrpc_queue_free(job->queue);
+    spinrpc_queue_free(job->closing);
     spinrpc_engine_free(job->engine);
     free(job->blocks);
     free(job->events);
@@ -318,6 +405,7 @@ struct ioengine_ops ioengine = {
     .cleanup = cleanup,
     .open_file = open_file,
     .close_file = close_file,
+    .unlink_file = unlink_file,
     .options = options,
     .option_struct_size = sizeof(struct options),
 };
