@@ -76,11 +76,20 @@ static int fail(struct thread_data *td, int error, const char *what) {
     return 1;
 }
 
+/* Bytes of the core's memory for one block of that length: a sixteenth of it is cut into blocks of 8 KiB, an eighth into
+ * those of 128 KiB, and the rest into longer ones. */
+static unsigned long long share_of(unsigned long long block) {
+    return block <= 8 << 10     ? 16 * (8 << 10)
+           : block <= 128 << 10 ? 8 * (128 << 10)
+                                : 3 * max(block + (64 << 10), 1ULL << 20) / 2;
+}
+
 /* The driver of the address, and memory for all blocks twice: those of fio, and those in flight. */
 static void settings_of(struct thread_data *td, char *text, size_t bytes) {
     const struct options *options = td->eo;
     unsigned long long block = td_max_bs(td), depth = td->o.iodepth;
     unsigned long long mib = (2 * depth * (block + 4096)) / (1 << 20) + 8;
+    unsigned long long core_mib = 2 * depth * share_of(block) / (1 << 20) + 8;
     const char *driver = strncmp(options->url, "rdma://", 7) == 0    ? "fabric.driver=verbs\n"
                          : strncmp(options->url, "iwarp://", 8) == 0 ? "fabric.driver=iwarp\n"
                                                                      : "";
@@ -88,7 +97,7 @@ static void settings_of(struct thread_data *td, char *text, size_t bytes) {
     snprintf(text, bytes,
              "cores.max=1\ncores.list=any\nmem.arena_mib=%llu\nmem.conn_arena_mib=%llu\nrpc.credits=%llu\n"
              "rpc.max_read_bytes=%llu\nrpc.max_write_bytes=%llu\n%s%s",
-             mib, mib, min(depth + 4, 1024ULL), most, most, driver, options->settings ? options->settings : "");
+             core_mib, mib, min(depth + 4, 1024ULL), most, most, driver, options->settings ? options->settings : "");
     for (char *at = text; *at != '\0'; at++) {
         *at = *at == ';' ? '\n' : *at;
     }
