@@ -5,7 +5,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use spinrpc::config::{IdlePolicy, RawConfig, Want};
 use spinrpc::{Answer, AnswerQueue, Bulk, Call, ConnectOptions, Encoder, Engine, Procedure, Token};
 use spinrpc_nfs::client::{Error, MountBy, NfsHandle, Options, Read, Target, Written};
-use spinrpc_nfs::mount3::{self, MNT, Mounted};
+use spinrpc_nfs::mount3::{self, MNT, Mounted, Mountstat3};
 use spinrpc_nfs::nfs3;
 use spinrpc_nfs::protocol::{FileHandle, Ftype3, Nfsstat3, ProcedureId, StableHow};
 use std::os::fd::AsFd;
@@ -26,9 +26,12 @@ fn words(to: &mut Encoder<'_>, words: &[u32]) {
     words.iter().for_each(|word| to.u32(*word));
 }
 
-fn mount(call: Call<'_>) {
+fn mount(mut call: Call<'_>) {
     let mounted = Mounted { handle: FileHandle::new(&[1]).unwrap(), flavors: Vec::new() };
     match call.procedure() {
+        MNT if call.args().opaque(1024).unwrap() != b"/export" => {
+            call.reply(|to| to.u32(Mountstat3::Mnt3errNoent as u32));
+        }
         MNT => call.reply(|to| {
             to.u32(0);
             mounted.encode(to);
@@ -38,24 +41,46 @@ fn mount(call: Call<'_>) {
     }
 }
 
-/// The offset of a READ or WRITE says how it is answered.
+fn attributes(kind: Ftype3, to: &mut Encoder<'_>) {
+    words(to, &[kind as u32]);
+    words(to, &[0; 20]);
+}
+
+/// The offset of a READ or WRITE says how it is answered, and the first letter of a name what it is: a file, a link, or else
+/// a directory.
 fn nfs(mut call: Call<'_>) {
     let Procedure(number) = call.procedure();
     let mut args = call.args();
-    args.opaque(64).unwrap();
+    // NULL has none.
+    let kind = match args.opaque(64).unwrap_or_default().first() {
+        Some(b'f') => Ftype3::Nf3reg,
+        Some(b'l') => Ftype3::Nf3lnk,
+        _ => Ftype3::Nf3dir,
+    };
     match ProcedureId::new(number).unwrap() {
         ProcedureId::Nfsproc3Fsinfo => call.reply(|to| {
             words(to, &[0, 0, BYTES_MAX, 0, 0, BYTES_MAX, 0, 0, 0, 0, 0, 0, 0, 0]);
         }),
         ProcedureId::Nfsproc3Getattr => call.reply(|to| {
-            words(to, &[0, Ftype3::Nf3dir as u32]);
-            words(to, &[0; 20]);
+            words(to, &[0]);
+            attributes(kind, to);
         }),
-        ProcedureId::Nfsproc3Create => call.reply(|to| {
-            words(to, &[0, 1]);
-            to.opaque(&[2]);
-            words(to, &[0, 0, 0]);
-        }),
+        ProcedureId::Nfsproc3Lookup => {
+            let found = args.opaque(64).unwrap()[0];
+            call.reply(|to| {
+                words(to, &[0]);
+                to.opaque(&[found]);
+                words(to, &[0, 0]);
+            });
+        }
+        ProcedureId::Nfsproc3Create => {
+            let made = args.opaque(64).unwrap()[0];
+            call.reply(|to| {
+                words(to, &[0, 1]);
+                to.opaque(&[made]);
+                words(to, &[0, 0, 0]);
+            });
+        }
         ProcedureId::Nfsproc3Read => {
             let offset = args.u64().unwrap();
             call.reply(|to| read(offset, to));
@@ -109,8 +134,17 @@ fn answers_that_cannot_be_right_are_refused() {
     let running = [server.start().unwrap(), client.start().unwrap()];
     let target = Target::parse(&format!("{address}//export/below")).unwrap();
     let (connect, options) = (ConnectOptions::new(), Options::default());
+    let no_directory = Target::parse(&format!("{address}//export/file")).unwrap();
+    let refused =
+        NfsHandle::mount((&client, 0), &no_directory, MountBy::Auto, connect.clone(), &options);
+    let refused = refused.err().map(|error| error.to_string()).unwrap();
+    assert!(refused.contains("/export/file") && refused.contains("NFS3ERR_NOTDIR"), "{refused}");
     let mounted = NfsHandle::mount((&client, 0), &target, MountBy::Auto, connect, &options);
     let (nfs, mount) = mounted.unwrap();
+    for (name, status) in [("directory", "NFS3ERR_ISDIR"), ("link", "NFS3ERR_EXIST")] {
+        let refused = nfs.open(name, Some((0o600, None))).unwrap_err().to_string();
+        assert!(refused.contains(name) && refused.contains(status), "{refused}");
+    }
     assert_eq!(nfs.bytes_max(), (BYTES_MAX, BYTES_MAX));
     let file = nfs.open("file", Some((0o600, None))).unwrap();
     let queue = AnswerQueue::new(1).unwrap();

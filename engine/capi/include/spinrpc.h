@@ -167,7 +167,8 @@ typedef struct spinrpc_engine spinrpc_engine;
 typedef struct spinrpc_memory spinrpc_memory;
 
 // A mounted directory of an NFS server, by a connection of one core of an engine. A lost connection is established again,
-// and reads, writes and commits that were in flight are sent again.
+// however long that takes, and reads, writes and commits that were in flight are sent again: each at most three times, and
+// until its time has passed (timeout_ns of spinrpc_nfs_options), after which it ends with an error.
 typedef struct spinrpc_nfs spinrpc_nfs;
 
 // A file of an NFS server. It remembers whether data that were written can still be lost.
@@ -712,10 +713,11 @@ void spinrpc_queue_free(struct spinrpc_queue *queue);
 
 // Mounts a directory of an NFS server: "rdma://HOST:PORT/EXPORT/PATH", where the port may be missing, the same with "iwarp://",
 // or "shm:NAME//EXPORT/PATH" with two slashes before the path. The driver of the engine has to be that of the address
-// (spinrpc_engine_new()), and the engine must have been started. `options` may be NULL. Blocks; not in a callback.
+// (spinrpc_engine_new()), and the engine must have been started. `options` may be NULL. Paths of spinrpc_nfs_open() begin at
+// the directory, and ".." does not leave it, nor do absolute symbolic links. Blocks; not in a callback.
 //
 // On success `*nfs` is a mounted directory, to be freed with spinrpc_nfs_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
-// connection to the server or its MOUNT service; SPINRPC_STATUS_NFS if the server refuses the directory;
+// connection to the server or its MOUNT service; SPINRPC_STATUS_NFS if the server refuses the directory, or it is another kind of file;
 // SPINRPC_STATUS_INVALID_ARGUMENT for an address that cannot be one; all those of a call.
 enum spinrpc_status spinrpc_nfs_mount(const struct spinrpc_engine *engine,
                                       const char *address,
@@ -745,7 +747,8 @@ void spinrpc_nfs_free(struct spinrpc_nfs *nfs);
 // permissions of a file that is created. Blocks; not in a callback.
 //
 // On success `*file` is a file, to be freed with spinrpc_nfs_file_free(). The server is not told of it, and permissions are
-// checked by each read and write. Errors: SPINRPC_STATUS_NFS; SPINRPC_STATUS_INVALID_ARGUMENT for a path that cannot be one; all
+// checked by each read and write. Errors: SPINRPC_STATUS_NFS, with SPINRPC_NFS_CREATE also if the name is there and not a
+// regular file (21 of a directory, 17 of others); SPINRPC_STATUS_INVALID_ARGUMENT for a path that cannot be one; all
 // those of a call.
 enum spinrpc_status spinrpc_nfs_open(const struct spinrpc_nfs *nfs,
                                      const char *path,
@@ -809,7 +812,8 @@ enum spinrpc_status spinrpc_nfs_read_result(struct spinrpc_answer *answer,
 // freed, whatever is returned.
 //
 // On success `*written` is the number of bytes that the server has taken, at least one: if it is fewer than `length`, write the
-// rest. `*is_stable` is true if they are on stable storage; else they may be lost until spinrpc_nfs_commit(). Errors: as for spinrpc_nfs_read_result().
+// rest. `*is_stable` is true if they are on stable storage; else they may be lost until spinrpc_nfs_commit().
+// After a write with SPINRPC_NFS_STABLE look at it: false is an error of the server then. Errors: as for spinrpc_nfs_read_result().
 enum spinrpc_status spinrpc_nfs_write_result(const struct spinrpc_nfs_file *file,
                                              struct spinrpc_answer *answer,
                                              size_t length,

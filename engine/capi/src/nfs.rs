@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A mounted directory of an NFS server, by a connection of one core of an engine. A lost connection is established again,
-/// and reads, writes and commits that were in flight are sent again.
+/// however long that takes, and reads, writes and commits that were in flight are sent again: each at most three times, and
+/// until its time has passed (timeout_ns of spinrpc_nfs_options), after which it ends with an error.
 pub struct RpcNfs {
     session: Arc<NfsHandle>,
     mount: Mount<ClientHandle>,
@@ -155,10 +156,11 @@ impl From<Fattr3> for NfsAttributes {
 
 /// Mounts a directory of an NFS server: "rdma://HOST:PORT/EXPORT/PATH", where the port may be missing, the same with "iwarp://",
 /// or "shm:NAME//EXPORT/PATH" with two slashes before the path. The driver of the engine has to be that of the address
-/// (spinrpc_engine_new()), and the engine must have been started. `options` may be NULL. Blocks; not in a callback.
+/// (spinrpc_engine_new()), and the engine must have been started. `options` may be NULL. Paths of spinrpc_nfs_open() begin at
+/// the directory, and ".." does not leave it, nor do absolute symbolic links. Blocks; not in a callback.
 ///
 /// On success `*nfs` is a mounted directory, to be freed with spinrpc_nfs_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
-/// connection to the server or its MOUNT service; SPINRPC_STATUS_NFS if the server refuses the directory;
+/// connection to the server or its MOUNT service; SPINRPC_STATUS_NFS if the server refuses the directory, or it is another kind of file;
 /// SPINRPC_STATUS_INVALID_ARGUMENT for an address that cannot be one; all those of a call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_nfs_mount(
@@ -179,7 +181,9 @@ pub unsafe extern "C" fn spinrpc_nfs_mount(
         let lent = unsafe { lent(given.slabs, given.slab_count) }?;
         may_block()?;
         let target = Target::parse(address).map_err(Failure::argument)?;
-        let connect = ConnectOptions::new().reconnect(Reconnect::default());
+        // Each call has a deadline.
+        let policy = Reconnect::default().give_up_after(Duration::MAX);
+        let connect = ConnectOptions::new().reconnect(policy);
         let connect = lent.iter().fold(connect, ConnectOptions::lend);
         let core = (&engine.engine, given.core);
         let (session, mount) = NfsHandle::mount(core, &target, by, connect, &options)?;
@@ -249,7 +253,8 @@ pub unsafe extern "C" fn spinrpc_nfs_free(nfs: *mut RpcNfs) {
 /// permissions of a file that is created. Blocks; not in a callback.
 ///
 /// On success `*file` is a file, to be freed with spinrpc_nfs_file_free(). The server is not told of it, and permissions are
-/// checked by each read and write. Errors: SPINRPC_STATUS_NFS; SPINRPC_STATUS_INVALID_ARGUMENT for a path that cannot be one; all
+/// checked by each read and write. Errors: SPINRPC_STATUS_NFS, with SPINRPC_NFS_CREATE also if the name is there and not a
+/// regular file (21 of a directory, 17 of others); SPINRPC_STATUS_INVALID_ARGUMENT for a path that cannot be one; all
 /// those of a call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_nfs_open(
@@ -427,7 +432,8 @@ pub unsafe extern "C" fn spinrpc_nfs_read_result(
 /// freed, whatever is returned.
 ///
 /// On success `*written` is the number of bytes that the server has taken, at least one: if it is fewer than `length`, write the
-/// rest. `*is_stable` is true if they are on stable storage; else they may be lost until spinrpc_nfs_commit(). Errors: as for spinrpc_nfs_read_result().
+/// rest. `*is_stable` is true if they are on stable storage; else they may be lost until spinrpc_nfs_commit().
+/// After a write with SPINRPC_NFS_STABLE look at it: false is an error of the server then. Errors: as for spinrpc_nfs_read_result().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_nfs_write_result(
     file: *const RpcNfsFile,

@@ -6,12 +6,13 @@ use super::mount::{Mount, MountBy, Root};
 use super::read::{Part, PartData, part};
 use super::target::Target;
 use super::user::User;
+use super::walk::Found;
 use super::{Error, Options, connect_timeout};
 use crate::mount3;
 use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES, owned_outcome};
 use crate::protocol::{
-    Commit3args, Commit3resok, Fattr3, FileHandle, Nfsstat3, ProcedureId, Read3args, StableHow,
-    Write3args, Write3resok, Writeverf3,
+    Commit3args, Commit3resok, Fattr3, FileHandle, Ftype3, Nfsstat3, ProcedureId, Read3args,
+    StableHow, Write3args, Write3resok, Writeverf3,
 };
 use spinrpc::{
     Answer, AnswerQueue, Backpressure, Bulk, CallSpec, ClientHandle, ConnectOptions, DecodeError,
@@ -25,8 +26,6 @@ use std::time::Duration;
 pub struct NfsHandle {
     client: ClientHandle,
     root: Root,
-    /// Path from the root to the directory that was asked for.
-    below: String,
     timeout: Duration,
     bytes_max: (u32, u32),
 }
@@ -52,7 +51,8 @@ pub struct Read {
 pub struct Written {
     /// Bytes that were written, at least one: the server may write fewer than it was given.
     pub bytes: u32,
-    /// They are on stable storage, and need no COMMIT.
+    /// They are on stable storage, and need no COMMIT. After a stable WRITE, false is an error of the server (RFC 1813 section
+    /// 3.3.7), which the caller has to look at.
     pub is_stable: bool,
 }
 
@@ -138,10 +138,23 @@ impl NfsHandle {
             Mount::new(&target.server, options, by, || open(mount, &ConnectOptions::new()))?;
         let (root, below) = mount.root(&target.path, None)?;
         let timeout = options.timeout;
-        let mut nfs = Self { client, root, below, timeout, bytes_max: (0, 0) };
+        let mut nfs = Self { client, root, timeout, bytes_max: (0, 0) };
+        nfs.root = nfs.directory(&below)?;
         let limits = nfs.server_limits(&nfs.root.handle)?;
         nfs.bytes_max = (limits.rtmax, limits.wtmax);
         Ok((nfs, mount))
+    }
+
+    /// Paths do not leave it by "..".
+    fn directory(&self, below: &str) -> Result<Root, Error> {
+        let export = format!("{}{}", self.root.export.trim_end_matches('/'), below);
+        let Found { handle, attributes } = self.find(&self.root, below, true)?;
+        match attributes.r#type {
+            Ftype3::Nf3dir => Ok(Root { handle, export }),
+            _ => {
+                Err(Error::Status(ProcedureId::Nfsproc3Lookup, Nfsstat3::Nfs3errNotdir).at(&export))
+            }
+        }
     }
 
     /// The connection.
@@ -156,17 +169,31 @@ impl NfsHandle {
 
     /// Opens the file at `path` below the mounted directory. With `create`, its mode and size, it is created, or gets that
     /// size if it is there; a symbolic link at the end of the path is not followed then. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Status`], with `create` also of a name that is there and not a regular file: `NFS3ERR_ISDIR` for a directory
+    /// and `NFS3ERR_EXIST` for others. [`Error::Path`], and errors of any call.
     pub fn open(&self, path: &str, create: Option<(u32, Option<u64>)>) -> Result<OpenFile, Error> {
-        let path = format!("{}/{path}", self.below);
         let handle = match create {
-            None => self.find(&self.root, &path, true)?.handle,
+            None => self.find(&self.root, path, true)?.handle,
             Some((mode, size)) => {
-                let (parent, name) = self.find_parent(&self.root, &path)?;
+                let (parent, name) = self.find_parent(&self.root, path)?;
                 let made = self.create(&parent.handle, name, mode, size);
-                made.map_err(|error| error.at(&path))?
+                let made = made.and_then(|made| self.regular(made));
+                made.map_err(|error| error.at(path))?
             }
         };
         Ok(OpenFile { handle, unstable: Mutex::default() })
+    }
+
+    /// A server may answer with whatever has the name.
+    fn regular(&self, made: FileHandle) -> Result<FileHandle, Error> {
+        let status = match self.attributes(&made)?.r#type {
+            Ftype3::Nf3reg => return Ok(made),
+            Ftype3::Nf3dir => Nfsstat3::Nfs3errIsdir,
+            _ => Nfsstat3::Nfs3errExist,
+        };
+        Err(Error::Status(ProcedureId::Nfsproc3Create, status))
     }
 
     /// As [`Files::attributes`]. Blocks.

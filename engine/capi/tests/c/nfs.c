@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static const uint64_t SECOND = 1000000000;
-enum { BLOCK = 64 << 10, BLOCKS = 8, NOENT = 2, STALE = 70 };
+enum { BLOCK = 64 << 10, BLOCKS = 8, NOENT = 2, NOTDIR = 20, STALE = 70 };
 
 static spinrpc_queue *queue;
 
@@ -142,6 +142,13 @@ static void expect_errors(spinrpc_engine *engine, const char *address, spinrpc_n
     char other[200];
     snprintf(other, sizeof other, "%.*s//other", (int)(strstr(address, "//") - address), address);
     CHECK(spinrpc_nfs_mount(engine, other, NULL, &no_nfs) == SPINRPC_STATUS_NFS);
+    /* A directory below the export that is missing, and a file. */
+    snprintf(other, sizeof other, "%s/none", address);
+    CHECK(spinrpc_nfs_mount(engine, other, NULL, &no_nfs) == SPINRPC_STATUS_NFS);
+    CHECK(spinrpc_nfs_last_error() == NOENT);
+    snprintf(other, sizeof other, "%s/data", address);
+    CHECK(spinrpc_nfs_mount(engine, other, NULL, &no_nfs) == SPINRPC_STATUS_NFS);
+    CHECK(spinrpc_nfs_last_error() == NOTDIR);
     spinrpc_nfs_options wrong = {.flags = 2};
     CHECK(spinrpc_nfs_mount(engine, address, &wrong, &no_nfs) ==
           SPINRPC_STATUS_INVALID_ARGUMENT);
