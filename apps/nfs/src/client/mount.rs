@@ -199,7 +199,7 @@ fn on_fabric(nfs: &Nfs) -> Result<Caller, Error> {
 
 fn unreachable(problem: impl Display) -> Error {
     Error::Unreachable(format!(
-        "cannot reach the MOUNT service: {problem}; set its port (--mount-port), or the handle of the directory (--handle)"
+        "cannot reach the MOUNT service: {problem}; its port, or the handle of the directory, can be given instead"
     ))
 }
 

@@ -139,7 +139,10 @@ fn nobody_at_the_port_expect_what_to_do() {
     drop(listener);
     let connected = TcpCaller::connect("127.0.0.1", Some(port), &options(PATIENCE));
     let error = connected.err().unwrap();
-    assert!(error.exit_code() == 3 && error.to_string().contains("--handle"), "{error}");
+    assert!(
+        error.exit_code() == 3 && error.to_string().contains("handle of the directory"),
+        "{error}"
+    );
 }
 
 #[test]
