@@ -81,7 +81,7 @@ static int fail(struct thread_data *td, int error, const char *what) {
 static unsigned long long share_of(unsigned long long block) {
     return block <= 8 << 10     ? 16 * (8 << 10)
            : block <= 128 << 10 ? 8 * (128 << 10)
-                                : 3 * max(block + (64 << 10), 1ULL << 20) / 2;
+                                : 5 * (max(block, 1ULL << 20) + (64 << 10)) / 4;
 }
 
 /* The driver of the address, and memory for all blocks twice: those of fio, and those in flight. */
