@@ -89,7 +89,7 @@ fn calls_are_counted_once_asked_for_each_under_its_procedure() {
     assert_eq!(answer.matches(&format!("\"program\":{}", PROGRAM.0)).count(), 5, "{answer}");
     assert_eq!(answer.matches(&format!("\"version\":{}", VERSION.0)).count(), 5, "{answer}");
     let refused = ask(&it.control, "latency 5");
-    assert!(refused.contains("allowed are snapshot, idle and latency"), "{refused}");
+    assert!(refused.contains("allowed are snapshot, idle, latency and slow"), "{refused}");
 }
 
 /// Defer calls and answer them from another thread. Expect them counted when they are answered, with the time until

@@ -6,13 +6,14 @@
 //! Therefore the state after a panic is as consistent as after any other return
 //! ([`AssertUnwindSafe`]). The author of the handler is responsible for the handler's own state.
 
-use super::call::{Call, CallState};
+use super::call::{Call, CallState, Called};
 use super::client::{Link, Reply, ReplyHandler, Token};
 use super::errors::CallError;
 use super::service::{ConnectionEvent, Service};
 use crate::reactor::Progress;
 use crate::reactor::in_flight::latency::row_of;
 use crate::reactor::in_flight::panic_log::{HandlerKind, PanicPlace};
+use crate::reactor::in_flight::slow_calls::CallName;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::CallOutcome;
 use spinrpc_proto::ids::{Procedure, Program, Version};
@@ -24,7 +25,7 @@ use std::rc::Rc;
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) index: usize,
-    /// Its time is counted, for those who ask for latencies ([`control`](crate::control)).
+    /// It is timed, for those who ask for latencies or slow calls ([`control`](crate::control)).
     pub(super) is_measured: bool,
 }
 
@@ -72,7 +73,9 @@ impl ContainedService {
     fn call_measured<'a>(&mut self, found: Found, state: &'a CallState<'a>) -> CallOutcome {
         self.ops.begin_timer(row_of(found.index, state.called.procedure));
         let outcome = self.call(Found { is_measured: false, ..found }, state);
-        self.ops.end_timer();
+        let Called { xid, program, version, procedure } = state.called;
+        let called = Some((program, version, procedure));
+        self.ops.end_timer(state.serving.conn, CallName { xid, called });
         outcome
     }
 

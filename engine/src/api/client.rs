@@ -169,6 +169,11 @@ impl Link {
         }
     }
 
+    /// The connection of the reply that the handler has, while it is up.
+    pub(super) fn conn_of_reply(&self) -> Option<ConnId> {
+        self.group.get().map_or_else(|| self.conn(), |group| group.conn_of_reply())
+    }
+
     pub(super) fn lose(&self, state: LinkState) {
         // Already borrowed if an encoder drops its own core.
         if let Ok(mut route) = self.route.try_borrow_mut() {

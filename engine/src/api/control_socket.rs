@@ -167,7 +167,8 @@ impl Server {
             },
             ["idle", mode] => self.set_idle(mode),
             ["latency"] => self.observer.latency(self.number, Instant::now()) + "\n",
-            _ => refusal("no such request; allowed are snapshot, idle and latency"),
+            ["slow"] => self.observer.slow(self.number, Instant::now()) + "\n",
+            _ => refusal("no such request; allowed are snapshot, idle, latency and slow"),
         }
     }
 

@@ -64,6 +64,8 @@ pub(super) struct Dispatch {
     pub(super) services: Vec<ContainedService>,
     /// The time of calls is measured: latencies are asked for ([`control`](crate::control)).
     is_measuring: bool,
+    /// The next call is timed.
+    is_sampling: bool,
     pub(super) is_leaving: bool,
     polling: Box<[usize]>,
     handles: Box<HandleCore>,
@@ -108,6 +110,7 @@ impl Dispatch {
             called: 0,
             services,
             is_measuring: false,
+            is_sampling: false,
             is_leaving: false,
             polls: !polling.is_empty(),
             polling,
@@ -206,6 +209,11 @@ impl Dispatch {
         if self.client_or_new(frame.conn).is_some() {
             self.on_reply(frame);
         }
+    }
+
+    /// The next call goes where those go that follow a call of another program.
+    pub(super) fn sample(&mut self) {
+        (self.is_sampling, self.called) = (true, NO_SERVICE);
     }
 
     /// Marks the remaining clients as down when the core has ended.
@@ -465,6 +473,7 @@ impl Upcalls for Dispatch {
             CoreEvent::Context => self.take_outcomes(),
             #[cfg(feature = "gss")]
             CoreEvent::Opened(finished) => self.take_opened(finished.take()),
+            CoreEvent::Sample => self.sample(),
             // Measured calls go where those go that follow a call of another program: the common case asks nothing.
             CoreEvent::Measure(is_on) => (self.is_measuring, self.called) = (is_on, NO_SERVICE),
             CoreEvent::Leave => (self.is_leaving, self.called) = (true, NO_SERVICE),

@@ -40,6 +40,8 @@ pub(super) struct Group {
     handler: Weak<SharedHandler>,
     /// Where the search for the next call begins.
     next: Cell<usize>,
+    /// Index of the link whose reply the handler got last.
+    answered: Cell<usize>,
     was_up: Cell<bool>,
     is_closed: Cell<bool>,
     is_over: Cell<bool>,
@@ -77,6 +79,7 @@ impl Group {
             front: Rc::downgrade(front),
             handler: Rc::downgrade(handler),
             next: Cell::default(),
+            answered: Cell::default(),
             was_up: Cell::default(),
             is_closed: Cell::default(),
             is_over: Cell::default(),
@@ -110,6 +113,10 @@ impl Group {
         let mut links = self.links().filter(awaits);
         let found = links.next()?;
         links.next().is_none().then_some(found)
+    }
+
+    pub(super) fn conn_of_reply(&self) -> Option<ConnId> {
+        self.members[self.answered.get()].link.conn()
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -329,8 +336,9 @@ struct MemberHandler {
 
 impl ReplyHandler for MemberHandler {
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
-        self.handler.borrow_mut().on_reply(token, reply);
         let (group, member) = (&self.membership.group, self.membership.member());
+        group.answered.set(self.membership.index);
+        self.handler.borrow_mut().on_reply(token, reply);
         if member.has_left.get() {
             group.end_if_unused(member);
         }

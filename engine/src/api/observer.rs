@@ -7,7 +7,7 @@ use super::served_programs::Directory;
 use crate::config::{Config, IdlePolicy};
 use crate::control::{
     CoreFacts, CoreLatencies, EngineFacts, Inside, LATENCY_LEASE, MetricSeries, render,
-    render_latencies,
+    render_latencies, render_slow,
 };
 use crate::reactor::StatsCells;
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
@@ -176,8 +176,7 @@ impl Observer {
     /// Everything, on one line; of each core the given number of connections. May take a second, and bothers cores
     /// no more than a hundred times a second.
     pub(super) fn snapshot(&mut self, engine: u32, connections: usize) -> String {
-        let seen = self.seen.take().filter(|seen| seen.at.elapsed() < FRESH);
-        let seen = seen.unwrap_or_else(|| self.look());
+        let seen = self.seen_now();
         let engine = EngineFacts {
             number: engine,
             config: &self.config,
@@ -207,9 +206,27 @@ impl Observer {
 
     /// Tells cores to measure latencies from `now` on, and returns their counts, on one line.
     pub(super) fn latency(&mut self, engine: u32, now: Instant) -> String {
-        self.lease_ends = Some(now + LATENCY_LEASE);
-        self.cores.iter().for_each(|core| core.measure(true));
+        self.measure_until(now + LATENCY_LEASE);
         render_latencies(engine, self.cores.iter().map(Observed::read_latencies).collect())
+    }
+
+    /// Tells cores to measure as [`Observer::latency`] does, and returns their slowest calls, on one line.
+    pub(super) fn slow(&mut self, engine: u32, now: Instant) -> String {
+        self.measure_until(now + LATENCY_LEASE);
+        let seen = self.seen_now();
+        let line = render_slow(engine, &seen.cores);
+        self.seen = Some(seen);
+        line
+    }
+
+    fn measure_until(&mut self, end: Instant) {
+        self.lease_ends = Some(end);
+        self.cores.iter().for_each(|core| core.measure(true));
+    }
+
+    fn seen_now(&mut self) -> Seen {
+        let seen = self.seen.take().filter(|seen| seen.at.elapsed() < FRESH);
+        seen.unwrap_or_else(|| self.look())
     }
 
     /// Time at which [`Observer::on_time`] is to be called.
@@ -231,6 +248,7 @@ impl Inside {
         (self.deferred, self.put_off) = (answer.deferred, answer.put_off);
         self.memory.clone_from(&answer.memory);
         self.connections.extend_from_slice(&answer.rows);
+        self.slow.clone_from(&answer.slow);
     }
 }
 

@@ -25,6 +25,8 @@
 //!   thread decides.
 //! * `latency`: the cores measure how long services take to answer calls, for [`LATENCY_LEASE`]
 //!   from the last such request; the answer has their counts since the engine started.
+//! * `slow`: the slowest calls of the last minutes, each with the time that it spent in every stage. Measures as `latency`
+//!   does.
 //!
 //! Only processes of the engine's own user, and of root, are answered
 //! ([`Credentials::is_trusted`](crate::sys::credentials::Credentials::is_trusted)); others are
@@ -70,18 +72,50 @@
 //! [`PROCEDURES_MEASURED`] on. `count` is the sum of `buckets`, each of which counts durations up to its bound in
 //! `bounds_ns` and above that of the bucket before; the last bucket has no bound. `sum_ns` is the sum of the durations.
 //! Counts only grow: they are kept while measuring is off. A reader that needs rates subtracts two answers.
+//!
+//! # Slow calls
+//! The member `schema` is [`SLOW_SCHEMA`]; within it members are added, and from the first release on never changed or taken away. Each core
+//! keeps the [`SLOW_CALLS_KEPT`] calls of each of the last [`SLOW_MINUTES`] minutes (`minutes`) that took longest, whether or
+//! not anybody asks. `calls` has those of a core that has `answered`, slowest first: the time since the end of the call
+//! (`ago_ns`), its `xid`, `total_ns`, the address of the `peer` unless it is unknown, and `program`, `version` and `procedure` unless
+//! the call was a long one that was deferred. `role` is `server` for a call that was served here, and `client` for one that was made here.
+//!
+//! `stages` has the nanoseconds of the total in each of these, without those of zero:
+//!
+//! | stage | from | until |
+//! |---|---|---|
+//! | `credit` | the core found that it could not start the call, for the lack of a credit, a buffer or a connection | it started the call |
+//! | `wire` | the core started the call | its reply had arrived: the way there and back, and the server |
+//! | `queue` | the call may have come: the core last looked at the clock, or a timed handler of an earlier turn ended; or began, if the core found something in every turn since | the next stage |
+//! | `fetch` | the message arrived | its Read chunks were fetched; also the wait for memory, and for room for the reply |
+//! | `crypto` | a long body under RPCSEC_GSS was left to a thread | the core found it opened or sealed |
+//! | `handler` | the handler began | it returned, or deferred the call |
+//! | `deferred` | the call was deferred | it was answered, without the time in `disk` |
+//! | `disk` | | what the application noted ([`Deferred::note_disk`](crate::Deferred::note_disk)) |
+//! | `answer` | a thread answered | the core took the answer |
+//!
+//! All calls are timed that are deferred, have Read chunks, wait for memory, or have bodies under RPCSEC_GSS that threads open. Of those that are
+//! answered by their handler, and of the handlers of deferred calls, all are timed while somebody asks (see `latency`), and else the first one after statistics were
+//! published: after an idle turn, or 64 busy ones, but not within 10 ms of the one before. A deferred call whose handler was not timed begins with `deferred`. Calls of a client are timed that
+//! another thread than the core makes ([`ClientHandle`](crate::ClientHandle)). A call that has not ended is not shown, and neither is one
+//! whose connection has ended before. Without a counter of the processor, `answer` is part of `deferred`. What happens to a reply after the
+//! core has passed it to the driver, and to a call before the core could see it, is seen by the client only.
 
 mod application;
 mod latency;
+mod slow;
 mod snapshot;
 mod socket;
 
-pub use crate::reactor::{LATENCY_BUCKETS, PROCEDURES_MEASURED, latency_bounds_ns};
+pub use crate::reactor::{
+    LATENCY_BUCKETS, PROCEDURES_MEASURED, SLOW_CALLS_KEPT, SLOW_MINUTES, STAGES, latency_bounds_ns,
+};
 pub use application::{
     Durations, LABEL_BYTES_MAX, LABELS_MAX, LatencyHistogram, METRICS_MAX, Metric, MetricSeries,
     NAME_BYTES_MAX, OTHER, SERIES_MAX, is_label_name, is_metric_name,
 };
 pub(crate) use latency::{CoreLatencies, render_latencies};
+pub(crate) use slow::render_slow;
 pub(crate) use snapshot::{CoreFacts, EngineFacts, Inside, render};
 pub(crate) use socket::listen;
 
@@ -93,6 +127,8 @@ pub const NAME_PREFIX: &str = "spinrpc-control/";
 pub const SCHEMA: &str = "spinrpc-control/1";
 /// Name and version of the format of an answer about latencies.
 pub const LATENCY_SCHEMA: &str = "spinrpc-latency/1";
+/// Name and version of the format of an answer about slow calls.
+pub const SLOW_SCHEMA: &str = "spinrpc-slow/1";
 /// Time for which cores measure latencies after a request for them.
 pub const LATENCY_LEASE: Duration = Duration::from_secs(60);
 /// Most latency histograms of a core that an answer shows: those with most calls.

@@ -8,6 +8,7 @@ use crate::mem::ClassStats;
 use crate::mem::budget::Budget;
 use crate::reactor::StatsSnapshot;
 use crate::reactor::in_flight::observation::{Buffers, ConnRow};
+use crate::reactor::in_flight::slow_calls::SlowCall;
 use crate::sys::clock::Clock;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ pub(crate) struct Inside {
     pub(crate) put_off: usize,
     pub(crate) memory: Vec<ClassStats>,
     pub(crate) connections: Vec<ConnRow>,
+    pub(crate) slow: Vec<SlowCall>,
 }
 
 /// The whole snapshot, on one line; of each core the given number of connections, those with most calls.

@@ -24,7 +24,13 @@ impl CoreCell {
 
     /// Has a thread open a body, which comes back as [`CoreEvent::Opened`].
     pub(crate) fn process(&self, body: Body) {
-        self.reactor().process_body(body);
+        let mut reactor = self.reactor();
+        if let Purpose::Serve { slot, .. } = body.then {
+            let times = reactor.open_times();
+            let c = reactor.conn(body.conn);
+            c.into_iter().for_each(|c| c.serves.put_times(slot, times));
+        }
+        reactor.process_body(body);
     }
 
     /// Waits for the next reply of a connection that a thread opens.
@@ -68,12 +74,14 @@ impl CoreCell {
         serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
     ) {
         let message = self.reactor().take_deferred(conn, slot);
-        let Some(message) = message else { return };
+        let Some((message, _)) = message else { return };
+        self.reactor().end_wait(conn, slot);
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         let serving = Serving::placed(&to);
         let outcome = self.serve_in_place(conn, || serve(&serving));
         let admitted = Admitted { header_bytes: 0, plain: false, long: false };
         let frame = CallFrame { conn, slot, message, admitted, sinks: None };
+        self.reactor().resume_times(None);
         self.reactor().finish_call(frame, outcome);
         self.close_if_asked();
     }

@@ -4,7 +4,7 @@
 use crate::fabric::{ConnId, WrError, WrId};
 use crate::reactor::in_flight::deadlines::Waiting;
 use crate::reactor::in_flight::read_ids::ReadOwner;
-use crate::reactor::in_flight::upcalls::{CallFrame, Upcalls};
+use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use spinrpc_proto::events::SlotId;
 
@@ -32,7 +32,13 @@ impl CoreCell {
     /// Continues with a message whose requested parts have arrived.
     pub(super) fn go_on(&self, message: Option<Arrived>, up: &mut impl Upcalls) {
         match message {
-            Some(Arrived::Call(frame)) => self.deliver_call(frame, up),
+            Some(Arrived::Call(frame)) => {
+                self.reactor().end_wait(frame.conn, frame.slot);
+                up.on_event(CoreEvent::Sample);
+                self.deliver_call(frame, up);
+                // Still there if no handler was timed.
+                self.reactor().resume_times(None);
+            }
             Some(Arrived::Reply(conn, slot)) => self.go_on_with_reply(conn, slot, up),
             None => {}
         }

@@ -213,6 +213,11 @@ impl CoreCell {
         }
         self.lane().end_turn();
         reactor.end_turn(events, self.lane().counts());
+        let is_sample_due = reactor.take_sample_due();
+        drop(reactor);
+        if is_sample_due {
+            up.on_event(CoreEvent::Sample);
+        }
         Progress { events, is_waiting }
     }
 

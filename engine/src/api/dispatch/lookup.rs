@@ -39,7 +39,8 @@ impl Dispatch {
         if !self.is_measuring {
             self.called = index;
         }
-        Some(Found { index, is_measured: self.is_measuring })
+        let is_sampled = std::mem::take(&mut self.is_sampling);
+        Some(Found { index, is_measured: self.is_measuring || is_sampled })
     }
 
     /// The answer if the program has no service (RFC 5531 section 9).

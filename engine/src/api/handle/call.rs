@@ -47,6 +47,8 @@ pub(in crate::api) struct HandleCall {
     short: ShortBytes,
     /// Since when it has waited on the core to be started, by the core's time.
     pub(super) waits_since: Option<Duration>,
+    /// When the core started it.
+    pub(super) sent_at: Duration,
     long_arguments: StoredDraft,
     arrived: Arrived,
 }
@@ -98,6 +100,7 @@ impl HandleCall {
             spec: CallSpec::new(),
             short: ShortBytes([0; SHORT_BYTES]),
             waits_since: None,
+            sent_at: Duration::ZERO,
             long_arguments: StoredDraft::default(),
             arrived: Arrived::default(),
         }

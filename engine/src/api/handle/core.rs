@@ -12,6 +12,7 @@ use crate::api::service::ConnectionEvent;
 use crate::config::Config;
 use crate::mem::BulkPool;
 use crate::reactor::in_flight::panic_log::{HandlerKind, PanicPlace};
+use crate::reactor::in_flight::slow_calls::CallName;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::CallId;
 use crate::reactor::{Backpressure, Progress};
@@ -275,15 +276,17 @@ impl HandleCore {
         self.clients.get_mut(number as usize)?.as_mut()
     }
 
-    fn take_call(&mut self, call: Box<HandleCall>) {
+    fn take_call(&mut self, mut call: Box<HandleCall>) {
         let (number, in_flight) = (call.client, Rc::clone(&self.in_flight));
         let Some(client) = self.client(number) else {
             return refuse(&self.ops, call, Backpressure::Down);
         };
         if !client.waiting.is_empty() {
+            call.waits_since = Some(client.client.0.ops.time());
             return client.waiting.push_back(Waiting::Call(call));
         }
-        if let Err(call) = client.try_call(call, &in_flight) {
+        if let Err(mut call) = client.try_call(call, &in_flight) {
+            call.waits_since = Some(client.client.0.ops.time());
             client.waiting.push_back(Waiting::Call(call));
             // It is there still if its calls were cancelled.
             if !self.behind.contains(&number) {
@@ -434,6 +437,7 @@ impl HandleClient {
         let place = call.number as usize;
         match call.issue(&self.client) {
             Ok(id) => {
+                call.sent_at = self.client.0.ops.time();
                 if let Some(place) = in_flight.borrow_mut().get_mut(place) {
                     *place = Some((call, id));
                     self.started.set(self.started.get() + 1);
@@ -527,6 +531,19 @@ impl Replies {
             ConnectionEvent::Down { .. } => State::Down,
         })
     }
+
+    /// A call has ended, perhaps a slow one.
+    fn note_times(&self, call: &HandleCall, id: CallId) {
+        let Some(link) = self.client.upgrade() else { return };
+        let Some(conn) = link.conn_of_reply() else { return };
+        let (program, version) = link.called();
+        let called = Some((program, version, call.procedure));
+        let credit =
+            call.waits_since.map_or(Duration::ZERO, |since| call.sent_at.saturating_sub(since));
+        let wire = self.ops.time().saturating_sub(call.sent_at);
+        let name = CallName { xid: id.slot().xid(), called };
+        self.ops.note_own_call(conn, name, [credit, wire]);
+    }
 }
 
 impl ReplyHandler for Replies {
@@ -534,7 +551,8 @@ impl ReplyHandler for Replies {
         let place = usize::try_from(number).unwrap_or(usize::MAX);
         let call = self.in_flight.borrow_mut().get_mut(place).and_then(Option::take);
         // The borrow has ended: a function that runs on the core may have the core start calls.
-        if let Some((call, _)) = call {
+        if let Some((call, id)) = call {
+            self.note_times(&call, id);
             self.started.set(self.started.get() - 1);
             if let Some(call) = call.finish_later(reply) {
                 // Later in this turn, with others. Those that come after the handles were polled are delivered in the next turn.

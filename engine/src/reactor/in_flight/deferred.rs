@@ -20,11 +20,13 @@ use crate::reactor::types::header_bytes::{SUCCESS_HEADER, SYSTEM_ERR};
 use crate::reactor::types::protection::Protection;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::events::SlotId;
 use spinrpc_proto::rpc::AcceptStatus;
 use std::sync::Arc;
+use std::time::Duration;
 
 const REFUSAL: DeferredAnswer = DeferredAnswer::Refused(SYSTEM_ERR);
 
@@ -62,17 +64,23 @@ pub(crate) struct DeferredReply {
     slot: SlotId,
     room: Option<Room>,
     answer: DeferredAnswer,
+    /// When it was answered; zero if the thread has no counter for that.
+    answered: Ticks,
+    /// Nanoseconds that its answer took a disk.
+    disk_ns: u64,
 }
 
 /// A connection as seen by threads that answer its calls: the destination of answers, and a flag that it has gone.
 pub(in crate::reactor) struct Caller {
     inbox: Arc<Inbox>,
     has_gone: AtomicBool,
+    /// None where time is simulated.
+    clock: Option<Clock>,
 }
 
 impl Caller {
-    pub(in crate::reactor) fn new(inbox: Arc<Inbox>) -> Arc<Self> {
-        Arc::new(Self { inbox, has_gone: AtomicBool::new(false) })
+    pub(in crate::reactor) fn new(inbox: Arc<Inbox>, clock: Option<Clock>) -> Arc<Self> {
+        Arc::new(Self { inbox, has_gone: AtomicBool::new(false), clock })
     }
 
     /// Calls that are not answered. Slightly outdated where other threads answer now.
@@ -115,6 +123,15 @@ impl Deferred {
     pub fn is_unheard(&self) -> bool {
         // Relaxed: as in `Caller::go`.
         self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
+    }
+
+    /// So much of the time since the call was deferred was spent with a disk: shown for slow calls
+    /// ([`control`](crate::control)). Counted together if noted several times.
+    pub fn note_disk(&mut self, time: Duration) {
+        if let Some(reply) = &mut self.reply {
+            let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            reply.disk_ns = reply.disk_ns.saturating_add(ns);
+        }
     }
 
     /// Answers a call that was not executed because it had waited for too long here. The caller gets SYSTEM_ERR, because the
@@ -212,7 +229,9 @@ impl Deferred {
     }
 
     fn post(&mut self) {
-        if let Some(reply) = self.reply.take() {
+        if let Some(mut reply) = self.reply.take() {
+            let now = self.caller.clock.and_then(|clock| clock.counter());
+            reply.answered = now.unwrap_or_default();
             self.caller.inbox.answer(reply);
         }
     }
@@ -237,7 +256,8 @@ impl std::fmt::Debug for Deferred {
 impl Default for DeferredReply {
     fn default() -> Self {
         let slot = SlotId { index: 0, generation: 0 };
-        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL }
+        let (answered, disk_ns) = (Ticks(0), 0);
+        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL, answered, disk_ns }
     }
 }
 
@@ -246,6 +266,7 @@ impl DeferredReply {
     pub(in crate::reactor) fn begin(&mut self, conn: ConnId, slot: SlotId, room: Room) {
         (self.conn, self.slot) = (conn, slot);
         self.room = Some(room);
+        self.disk_ns = 0;
     }
 
     /// It is for no call, and holds nothing.
@@ -259,6 +280,8 @@ impl DeferredReply {
         conn: ConnId,
         slot: SlotId,
         answer: &DeferredAnswer,
+        answered: Ticks,
+        disk_ns: u64,
     }
 
     pub(in crate::reactor) fn take_answer(&mut self) -> DeferredAnswer {

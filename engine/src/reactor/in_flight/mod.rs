@@ -24,5 +24,6 @@ pub(crate) mod reply_cache;
 pub(crate) mod rfc5666;
 pub(crate) mod roles;
 pub(crate) mod serving;
+pub(crate) mod slow_calls;
 pub(crate) mod stalls;
 pub(crate) mod upcalls;

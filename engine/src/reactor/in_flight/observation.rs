@@ -2,6 +2,7 @@
 
 use crate::fabric::Peer;
 use crate::mem::ClassStats;
+use crate::reactor::in_flight::slow_calls::{SLOW_CALLS_MAX, SlowCall};
 use std::sync::mpsc::SyncSender;
 
 /// Most connections that one letter inspects.
@@ -31,6 +32,8 @@ pub(crate) struct Observation {
     pub(crate) deferred: usize,
     /// Calls, replies and answers that wait for memory or room.
     pub(crate) put_off: usize,
+    /// The slowest calls of the last minutes.
+    pub(crate) slow: Vec<SlowCall>,
     back: SyncSender<Box<Self>>,
 }
 
@@ -113,6 +116,7 @@ impl Observation {
             memory: Vec::with_capacity(CLASSES_MAX),
             deferred: 0,
             put_off: 0,
+            slow: Vec::with_capacity(SLOW_CALLS_MAX),
             back,
         }
     }

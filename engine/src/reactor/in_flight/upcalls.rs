@@ -36,6 +36,8 @@ pub(crate) enum CoreEvent<'a> {
     Opened(&'a mut Option<Finished>),
     /// The latencies of calls are to be measured from now on, or no longer.
     Measure(bool),
+    /// The next call of a service is to be timed.
+    Sample,
     /// From now on no call is executed, and arriving calls are not answered: `abandon_call` leaves them.
     Leave,
     /// A call ended without a reply.

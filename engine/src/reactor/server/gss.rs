@@ -13,8 +13,10 @@ use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget};
 use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::{SYSTEM_ERR, is_under_gss};
+use crate::reactor::types::latency::Stage;
 use crate::reactor::types::protection::{LaidOut, ProtectError, Protection, host_number};
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData};
+use crate::sys::clock::Ticks;
 use crate::sys::journal::event;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::SlotId;
@@ -23,6 +25,7 @@ use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 /// Knowledge about a call for whose Read chunks there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +74,10 @@ impl CoreCell {
         let mut reactor = self.reactor();
         match laid_out {
             Ok(reply) if reactor.gss_work().takes(to.conn, reply.message.len()) => {
+                let times = reactor.seal_times();
                 if let Some(c) = reactor.conn(to.conn) {
                     c.serves.set_sealing(to.slot, true);
+                    times.into_iter().for_each(|times| c.serves.put_times(to.slot, times));
                 }
                 let (call, data) = ((to.conn, to.slot), data.without_items());
                 reactor.process_body(Body::reply(call, protection.clone(), reply, data));
@@ -111,7 +116,8 @@ impl CoreCell {
         else {
             return;
         };
-        self.reactor().answer_deferred(conn, slot, |reactor, to| match is_sealed {
+        let parts = (Ticks(0), 0);
+        self.reactor().answer_deferred((conn, slot), parts, |reactor, to| match is_sealed {
             true => reactor.place_sealed(to, reply, data),
             false => reactor.refuse(to, &SYSTEM_ERR),
         });
@@ -164,10 +170,24 @@ impl Reactor {
         if !is_long || !self.gss_work().has_room(conn) {
             return false;
         }
+        let (answered, disk) = (reply.answered(), reply.disk_ns());
         if let DeferredAnswer::Unsealed { protection, reply, data } = reply.take_answer() {
+            self.seal_deferred((conn, slot), (answered, disk));
             self.process_body(Body::reply((conn, slot), protection, reply, data));
         }
         true
+    }
+
+    /// The answer of a deferred call is sealed from now on.
+    fn seal_deferred(&mut self, (conn, slot): (ConnId, SlotId), (answered, disk_ns): (Ticks, u64)) {
+        let (now, disk) = (self.read_clock(), self.ticks(Duration::from_nanos(disk_ns)));
+        let open = self.conn(conn).filter(|c| c.lane.proto().responder.is_delivered(slot));
+        if let Some(c) = open {
+            let times = c.serves.times(slot);
+            times.enter(Stage::Answer, times.not_after(now, answered));
+            times.assign(Stage::Disk, disk);
+            times.enter(Stage::Crypto, now);
+        }
     }
 
     /// A call whose reply is being sealed counts as one that is answered later.

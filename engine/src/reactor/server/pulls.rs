@@ -21,6 +21,7 @@ impl Reactor {
     pub(in crate::reactor) fn begin_pull(&mut self, conn: ConnId, slot: SlotId, message: Buf) {
         let Some(c) = self.conn(conn) else { return };
         c.serves.put_message(slot, message);
+        self.begin_wait(conn, slot);
         self.pull(conn, slot);
     }
 
@@ -71,6 +72,7 @@ impl Reactor {
     fn refuse_unread(&mut self, conn: ConnId, slot: SlotId, answer: &RpcRefusal) {
         let Some(c) = self.conn(conn) else { return };
         c.serves.clear_sinks(slot);
+        let _ = c.serves.take_times(slot);
         let Some(message) = c.serves.take_message(slot) else { return };
         self.refuse(&ReplyTarget { conn, slot, message: message.bytes(), plain: false }, answer);
         self.repost(conn, message);

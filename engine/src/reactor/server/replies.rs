@@ -20,6 +20,7 @@ use crate::reactor::types::header_bytes::{
 };
 use crate::reactor::types::negotiate::Negotiated;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
+use crate::sys::clock::Ticks;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::{SlotId, WriteRequest};
 use spinrpc_proto::exports::ReadReply;
@@ -170,7 +171,11 @@ impl Reactor {
         message: Buf,
     ) -> Option<CallFrame> {
         let Some(admitted) = self.admit_call(conn, slot, &message) else {
-            self.conn(conn)?.serves.put_message(slot, message);
+            let c = self.conn(conn)?;
+            c.serves.put_message(slot, message);
+            if !c.serves.has_times(slot) {
+                self.begin_wait(conn, slot);
+            }
             self.put_off(conn, ReadOwner::Call(slot));
             return None;
         };
@@ -466,6 +471,7 @@ impl Reactor {
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let plan = core.config().reply_plan(&c.negotiated, &view);
         let share = c.share().clone();
+        c.serves.defer_at(to.slot, core.read_clock());
         #[cfg(feature = "gss")]
         let protection = c.serves.protection(to.slot).cloned();
         let bytes = plan.inline_bytes();
@@ -473,8 +479,10 @@ impl Reactor {
         let room = Room::new((self.arena().clone(), share), stage, plan);
         #[cfg(feature = "gss")]
         let room = room.under(protection, self.gss_work());
-        if let Some(timer) = self.take_timer() {
-            self.conn(to.conn)?.serves.put_timer(to.slot, timer);
+        if self.has_timer()
+            && let Some(times) = self.defer_times()
+        {
+            self.conn(to.conn)?.serves.put_times(to.slot, times);
         }
         let mut reply = self.deferred_replies().take()?;
         reply.begin(to.conn, to.slot, room);
@@ -494,7 +502,8 @@ impl Reactor {
         if self.try_offload_seal(reply) {
             return;
         }
-        self.answer_deferred(conn, slot, |reactor, to| {
+        let parts = (reply.answered(), reply.disk_ns());
+        self.answer_deferred((conn, slot), parts, |reactor, to| {
             // In front of the others: a large answer is moved to be taken.
             if matches!(reply.answer(), DeferredAnswer::Plain) {
                 return reactor.place_plain_encoded(to, reply);
@@ -514,33 +523,36 @@ impl Reactor {
         });
     }
 
-    /// Answers a deferred call, if it is still open.
+    /// Answers a deferred call, if it is still open: when it was answered, if that is not zero, and after so many nanoseconds
+    /// with a disk.
     #[inline(always)]
     pub(in crate::reactor) fn answer_deferred(
         &mut self,
-        conn: ConnId,
-        slot: SlotId,
+        (conn, slot): (ConnId, SlotId),
+        parts: (Ticks, u64),
         answer: impl FnOnce(&mut Self, &ReplyTarget<'_>),
     ) {
-        let Some(message) = self.take_deferred(conn, slot) else { return };
+        let Some((message, since)) = self.take_deferred(conn, slot) else { return };
+        self.end_deferred((conn, slot), since, parts, message.bytes());
         answer(self, &ReplyTarget { conn, slot, message: message.bytes(), plain: false });
         self.repost(conn, message);
     }
 
-    /// The message of a deferred call, whose sinks are emptied and whose time ends, if the call is still open.
+    /// The message of a deferred call, whose sinks are emptied, and since when it is deferred, if the call is still open.
     #[inline]
-    pub(in crate::reactor) fn take_deferred(&mut self, conn: ConnId, slot: SlotId) -> Option<Buf> {
+    pub(in crate::reactor) fn take_deferred(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+    ) -> Option<(Buf, Ticks)> {
         let open = self.conn(conn).filter(|c| c.lane.proto().responder.is_delivered(slot));
         let Some(c) = open else {
             self.stats().stale += 1;
             return None;
         };
         c.redeem_send();
-        let (message, timer) = c.serves.take_deferred(slot);
-        if let Some(timer) = timer {
-            self.count_duration(timer);
-        }
-        message
+        let (message, since) = c.serves.take_deferred(slot);
+        Some((message?, since))
     }
 
     /// The results are where they were encoded, and are not moved.

@@ -20,13 +20,14 @@ use crate::reactor::in_flight::origins::Origins;
 use crate::reactor::in_flight::panic_log::LogLimit;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::roles::Roles;
+use crate::reactor::in_flight::slow_calls::SlowCalls;
 use crate::reactor::in_flight::stalls::StallTimer;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core_fast_path::CoreFastPath;
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
-use crate::reactor::types::latency::CallTimer;
+use crate::reactor::types::latency::CallTimes;
 use crate::reactor::types::memory::{DeferredPlaces, longest_block_bytes, message_bytes};
 use crate::reactor::types::negotiate::{Offer, Terms};
 use crate::reactor::types::peer_id::Instance;
@@ -104,8 +105,20 @@ pub(crate) struct Core {
     is_shut_down: bool,
     /// Set during a graceful shutdown; connections of clients are then refused, too.
     leaving: Option<Leaving>,
-    /// The call that a measured handler is processing and has not deferred.
-    timer: Option<CallTimer>,
+    /// The call that a timed handler is processing and has not deferred.
+    timer: Option<CallTimes>,
+    /// The times of a call that has waited in its slot, until its handler begins.
+    resumed: Option<CallTimes>,
+    /// Time from which on the calls of the turn may have been here.
+    seen_from: Ticks,
+    /// Start of the first timed handler of a turn, the last with any, and the number of empty polls until then.
+    timed_turn: (Ticks, u64),
+    /// End of the last handler that was timed.
+    timed_until: Ticks,
+    /// Statistics were published: the next call is to be timed.
+    is_sample_due: bool,
+    next_sample: Ticks,
+    slow: SlowCalls,
     /// Bodies that threads seal and open, and calls that wait.
     #[cfg(feature = "gss")]
     gss_work: GssWork,
@@ -340,6 +353,13 @@ impl Core {
             is_shut_down: false,
             leaving: None,
             timer: None,
+            resumed: None,
+            seen_from: now,
+            timed_turn: (now, 0),
+            timed_until: now,
+            is_sample_due: true,
+            next_sample: now,
+            slow: SlowCalls::new(&clock),
             #[cfg(feature = "gss")]
             gss_work: GssWork::new(
                 config.gss_at_once_bytes(),
@@ -472,7 +492,11 @@ impl Core {
         let opened = Conn::open(id, roles, &self.config, terms, self.xid_seed, parts);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         let (origin, share) = self.origins.admit(&peer);
-        conn.belong_to(peer, (origin, share), Caller::new(Arc::clone(&self.inbox)));
+        conn.belong_to(
+            peer,
+            (origin, share),
+            Caller::new(Arc::clone(&self.inbox), self.real_clock()),
+        );
         let look = self.stalls.begin(Instant(self.read_clock().0));
         self.wake_by(look);
         self.stats.connections_opened += 1;

@@ -9,6 +9,14 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
 use std::cell::{Cell, RefCell};
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TurnPart {
+    Outside,
+    Begun,
+    /// A handler was timed.
+    Timed,
+}
+
 /// Memory in which a core encodes its messages, and the call that is being served.
 pub(in crate::reactor) struct CoreFastPath {
     /// The driver sends messages by value, and nothing in them is ever padded.
@@ -29,7 +37,7 @@ pub(in crate::reactor) struct CoreFastPath {
     serving: Cell<Option<ConnId>>,
     /// It is to be closed when that call is answered.
     closing: Cell<Option<ConnId>>,
-    in_turn: Cell<bool>,
+    turn: Cell<TurnPart>,
     /// Start of the first call of the turn, within a turn: the deadlines of its other calls count from then, too.
     stamp: Cell<Option<Ticks>>,
     /// Read by calls that start; none where the driver simulates time.
@@ -127,7 +135,7 @@ impl CoreFastPath {
             reply: memory(),
             serving: Cell::new(None),
             closing: Cell::new(None),
-            in_turn: Cell::new(false),
+            turn: Cell::new(TurnPart::Outside),
             stamp: Cell::new(None),
             clock,
             default_timeout_ticks,
@@ -206,12 +214,17 @@ impl CoreFastPath {
 impl CoreFastPath {
     #[inline(always)]
     pub(in crate::reactor) fn begin_turn(&self) {
-        self.in_turn.set(true);
+        self.turn.set(TurnPart::Begun);
+    }
+
+    /// A handler is timed. Returns true if it is the first one of its turn.
+    pub(in crate::reactor) fn begin_timed(&self) -> bool {
+        self.turn.replace(TurnPart::Timed) != TurnPart::Timed
     }
 
     #[inline(always)]
     pub(in crate::reactor) fn end_turn(&self) {
-        self.in_turn.set(false);
+        self.turn.set(TurnPart::Outside);
         self.stamp.set(None);
     }
 
@@ -259,7 +272,7 @@ impl CoreFastPath {
     /// application was busy.
     #[inline(always)]
     fn keep_stamp(&self, now: Ticks) {
-        if self.in_turn.get() {
+        if self.turn.get() != TurnPart::Outside {
             self.stamp.set(Some(now));
         }
     }

@@ -20,6 +20,7 @@ impl Reactor {
         (to.deferred, to.put_off) = (self.deferred(), self.waiting());
         to.memory.clear();
         to.memory.extend(self.arena().classes().take(CLASSES_MAX));
+        self.copy_slow_calls(&mut to.slow);
         to.rows.clear();
         let (conns, core) = self.split();
         let (places, mut slots) = (conns.places(), 0);

@@ -1,4 +1,4 @@
-//! Latency histogram of one procedure, and the timer of a call that is being measured.
+//! Latency histogram of one procedure, and the times of a call by stage.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::Ticks;
@@ -81,22 +81,108 @@ impl AddAssign for Durations {
     }
 }
 
-/// The start of a call that is being measured, and which histogram of its core counts it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallTimer {
-    start: Ticks,
-    row: Row,
+/// Stages of a call, in the order in which it passes them. The head of [`control`](crate::control) defines each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Credit,
+    Wire,
+    Queue,
+    Fetch,
+    Crypto,
+    Handler,
+    Deferred,
+    Disk,
+    Answer,
 }
 
-impl CallTimer {
-    pub(in crate::reactor) fn new(start: Ticks, row: Row) -> Self {
-        Self { start, row }
+/// Names of the stages in documents, in their order.
+pub const STAGES: [&str; 9] = [
+    Stage::Credit.name(),
+    Stage::Wire.name(),
+    Stage::Queue.name(),
+    Stage::Fetch.name(),
+    Stage::Crypto.name(),
+    Stage::Handler.name(),
+    Stage::Deferred.name(),
+    Stage::Disk.name(),
+    Stage::Answer.name(),
+];
+
+impl Stage {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Credit => "credit",
+            Self::Wire => "wire",
+            Self::Queue => "queue",
+            Self::Fetch => "fetch",
+            Self::Crypto => "crypto",
+            Self::Handler => "handler",
+            Self::Deferred => "deferred",
+            Self::Disk => "disk",
+            Self::Answer => "answer",
+        }
+    }
+}
+
+/// Ticks spent in each stage.
+pub(crate) type Spent = [u64; STAGES.len()];
+
+/// The times of a call that is being served: the ticks of the stages that it has left, and the one that it is in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTimes {
+    stage: Stage,
+    since: Ticks,
+    began: Ticks,
+    /// Its handler began then, and which histogram of its core counts it from then on.
+    counted: Option<(Row, Ticks)>,
+    spent: Spent,
+}
+
+impl CallTimes {
+    #[inline]
+    pub(in crate::reactor) fn new(stage: Stage, began: Ticks) -> Self {
+        Self { stage, since: began, began, counted: None, spent: [0; STAGES.len()] }
     }
 
-    /// The histogram, and the ticks from the start. The counters of two CPUs may differ by some ticks: the thread of a
+    /// The call leaves its stage for another one. The counters of two CPUs may differ by some ticks: the thread of a
     /// core may move, where it is not pinned.
-    pub(in crate::reactor) fn end(self, now: Ticks) -> (Row, u64) {
-        (self.row, now.0.saturating_sub(self.start.0))
+    #[inline]
+    pub(in crate::reactor) fn enter(&mut self, stage: Stage, now: Ticks) {
+        self.spent[self.stage as usize] += now.0.saturating_sub(self.since.0);
+        (self.stage, self.since) = (stage, now);
+    }
+
+    /// A handler begins; this histogram, if any, counts the call.
+    pub(in crate::reactor) fn enter_handler(&mut self, now: Ticks, row: Option<Row>) {
+        self.enter(Stage::Handler, now);
+        self.counted = row.map(|row| (row, now));
+    }
+
+    /// So much of the time that was spent waiting for an answer was spent in this stage.
+    pub(in crate::reactor) fn assign(&mut self, stage: Stage, ticks: u64) {
+        let from = &mut self.spent[Stage::Deferred as usize];
+        let ticks = ticks.min(*from);
+        *from -= ticks;
+        self.spent[stage as usize] += ticks;
+    }
+
+    /// The stage that it is in ends before `now` at the latest.
+    pub(in crate::reactor) fn not_after(&self, now: Ticks, at: Ticks) -> Ticks {
+        Ticks(at.0.clamp(self.since.0, now.0.max(self.since.0)))
+    }
+
+    /// The histogram that counts it, and the ticks from the start of its handler.
+    pub(in crate::reactor) fn counted(&self, now: Ticks) -> Option<(Row, u64)> {
+        self.counted.map(|(row, from)| (row, now.0.saturating_sub(from.0)))
+    }
+
+    #[inline]
+    pub(in crate::reactor) fn total(&self, now: Ticks) -> u64 {
+        now.0.saturating_sub(self.began.0)
+    }
+
+    pub(in crate::reactor) fn spent(&self) -> &Spent {
+        &self.spent
     }
 }
 
@@ -154,8 +240,26 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_may_be_absent_takes_no_more_room() {
-        assert_eq!(size_of::<Option<CallTimer>>(), size_of::<CallTimer>());
+    fn times_that_may_be_absent_take_no_more_room() {
+        assert_eq!(size_of::<Option<CallTimes>>(), size_of::<CallTimes>());
         assert_eq!(Row::new(7).index(), 7);
+    }
+
+    #[test]
+    fn each_tick_of_a_call_is_of_one_stage() {
+        let mut times = CallTimes::new(Stage::Queue, Ticks(10));
+        times.enter_handler(Ticks(15), Some(Row::new(0)));
+        times.enter(Stage::Deferred, Ticks(35));
+        times.enter(Stage::Answer, times.not_after(Ticks(100), Ticks(85)));
+        times.enter(Stage::Answer, Ticks(100));
+        // A part cannot be longer than the whole.
+        times.assign(Stage::Disk, 40);
+        times.assign(Stage::Crypto, 40);
+        assert_eq!(*times.spent(), [0, 0, 5, 0, 10, 20, 0, 40, 15]);
+        assert_eq!((times.total(Ticks(100)), times.spent().iter().sum::<u64>()), (90, 90));
+        assert_eq!(times.counted(Ticks(100)), Some((Row::new(0), 85)));
+        // Of another CPU, whose counter is behind or ahead.
+        assert_eq!(times.not_after(Ticks(120), Ticks(99)), Ticks(100));
+        assert_eq!(times.not_after(Ticks(120), Ticks(121)), Ticks(120));
     }
 }

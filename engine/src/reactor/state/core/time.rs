@@ -1,8 +1,9 @@
 //! The time of a core: its clock, the time of the turn, the earliest deadline, and when statistics are published.
 
 use super::Core;
+use crate::reactor::in_flight::slow_calls::SlowCall;
 use crate::reactor::state::core_fast_path::LaneCounts;
-use crate::sys::clock::Ticks;
+use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::ids::Instant;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use std::time::Duration;
 const PUBLISH_AFTER: u32 = 64;
 /// Idle turns between two publications.
 const PUBLISH_IDLE_EVERY: u64 = 1024;
+/// Least time between two calls that are timed though nobody asks: all calls of a core with fewer are.
+const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// Whole turns without work between two looks at the clock.
 const STAMP_EVERY: u32 = 4;
 
@@ -24,6 +27,27 @@ impl Core {
     #[inline(always)]
     pub(in crate::reactor) fn read_clock(&self) -> Ticks {
         self.fabric.now(&self.clock)
+    }
+
+    /// The clock that other threads may read, too; none where time is simulated.
+    pub(in crate::reactor) fn real_clock(&self) -> Option<Clock> {
+        Some(self.clock).filter(|_| self.fabric.caps().simulated_clock.is_none())
+    }
+
+    /// Returns true once after statistics were published, if the last sample is long ago.
+    #[inline]
+    pub(in crate::reactor) fn take_sample_due(&mut self) -> bool {
+        let is_due = std::mem::take(&mut self.is_sample_due) && self.busy_since >= self.next_sample;
+        if is_due {
+            let ticks = self.clock.from_duration(SAMPLE_EVERY);
+            self.next_sample = Ticks(self.busy_since.0.saturating_add(ticks));
+        }
+        is_due
+    }
+
+    /// Copies the slowest calls of the last minutes.
+    pub(in crate::reactor) fn copy_slow_calls(&self, to: &mut Vec<SlowCall>) {
+        self.slow.copy_to(to, self.read_clock(), &self.clock);
     }
 
     /// The time now, in nanoseconds from an arbitrary start.
@@ -177,6 +201,7 @@ impl Core {
     pub(in crate::reactor) fn publish(&mut self, counts: &LaneCounts) {
         counts.move_into(&mut self.stats);
         (self.unpublished, self.published_at) = (0, self.stats.polls);
+        self.is_sample_due = true;
         self.cells.publish(&self.stats);
         if self.inbox.latencies().is_to_switch() {
             self.wake_by(Instant(0));
