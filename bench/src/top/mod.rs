@@ -1,5 +1,6 @@
 //! `spinperf top`: watches running engines through their control sockets. No engine runs in its process.
 
+mod slow;
 pub(crate) mod snapshot;
 mod socket;
 mod table;
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::units::{joined, parse_time};
 use clap::Args;
+use serde_json::Value;
 use spinrpc::config::{Choice, IdlePolicy};
 use spinrpc_tuning::printable;
 use std::io::{self, IsTerminal, Write};
@@ -42,6 +44,9 @@ pub(crate) struct TopArgs {
     /// Switch all cores to this idle policy first, instead of poll.mode
     #[arg(long, value_parser = parse_idle)]
     pub(crate) idle: Option<IdlePolicy>,
+    /// Show the slowest calls of the last minutes instead: where each spent its time. JSON has schema spinperf-slow/1
+    #[arg(long, conflicts_with_all = ["sort"])]
+    pub(crate) slow: bool,
     /// Number of connections shown for each core; JSON has the 256 with most calls
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub(crate) connections: u16,
@@ -66,6 +71,9 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     if let Some(policy) = args.idle {
         watched.set_idle(policy)?;
     }
+    if args.slow {
+        return run_slow(args, &watched);
+    }
     let look = || watched.look(Detail::Connections, false);
     let mut before = look().unwrap_or_default();
     let mut due = Instant::now();
@@ -86,6 +94,22 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         before = now;
     }
     Ok(())
+}
+
+/// Shows the slowest calls at once, and again after each interval.
+fn run_slow(args: &TopArgs, watched: &Watched) -> Result<(), Failure> {
+    let mut shown = 0;
+    loop {
+        let due = Instant::now() + args.interval;
+        let Some(found) = watched.slow_calls() else { return ended(watched, shown, args.count) };
+        let document = slow::document(&found);
+        let lines = || slow::lines(&document, SLOW_SHOWN);
+        shown += 1;
+        let is_over = args.count.is_some_and(|count| shown >= count);
+        if !print(args, &document, lines)? || is_over || is_interrupted(due) {
+            return Ok(());
+        }
+    }
 }
 
 /// The exit of the engines is only an error before the requested number of updates.
@@ -111,12 +135,19 @@ fn is_interrupted(due: Instant) -> bool {
     }
 }
 
-/// A terminal is redrawn. Returns false if the reader has closed the pipe.
 fn show(args: &TopArgs, before: &[Found], now: &[Found]) -> Result<bool, Failure> {
     let view = view::between(before, now, args.sort);
-    let lines = || table::lines(&view, usize::from(args.connections));
+    print(args, &view, || table::lines(&view, usize::from(args.connections)))
+}
+
+/// A terminal is redrawn. Returns false if the reader has closed the pipe.
+fn print(
+    args: &TopArgs,
+    document: &Value,
+    lines: impl Fn() -> Vec<String>,
+) -> Result<bool, Failure> {
     let text = if args.json {
-        printable::json(&serde_json::to_string(&view)?) + "\n"
+        printable::json(&serde_json::to_string(document)?) + "\n"
     } else if io::stdout().is_terminal() {
         redrawn(&lines())
     } else {
@@ -150,6 +181,8 @@ fn terminal_size() -> (usize, usize) {
     }
 }
 
+/// Slow calls shown in a table; JSON has all.
+const SLOW_SHOWN: usize = 20;
 /// Time between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
 /// Minimum time between two updates: engines return the same snapshot for 10 ms.

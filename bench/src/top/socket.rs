@@ -2,13 +2,13 @@
 //! only a server of the same user or of root is queried; root queries servers of all users. Answers
 //! have limits of size and time, and descriptors that come with them are closed on other threads.
 
-use super::snapshot::{Latencies, Snapshot};
+use super::snapshot::{Latencies, SlowCalls, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 use spinrpc::config::{Choice, IdlePolicy};
-use spinrpc::control::{LATENCY_SCHEMA, NAME_PREFIX, SCHEMA};
+use spinrpc::control::{LATENCY_SCHEMA, NAME_PREFIX, SCHEMA, SLOW_SCHEMA};
 use spinrpc::sys::credentials::Credentials;
 use spinrpc::sys::peer_socket::PeerSocket;
 use spinrpc_tuning::printable::printable;
@@ -263,6 +263,23 @@ pub(crate) fn ask_latencies(
     check_schema(owner, &latencies.schema, LATENCY_SCHEMA)?;
     latencies.bound();
     Ok(latencies)
+}
+
+/// The slowest calls of an engine, which measures from now on.
+pub(crate) fn ask_slow(
+    name: &str,
+    turn: Turn,
+    allowance: &mut Allowance,
+    is_meant: impl Fn(Owner) -> bool,
+) -> Result<(Owner, SlowCalls), Silence> {
+    let (owner, answer) = query(name, turn, "slow", ANSWER_BYTES_MAX, allowance, is_meant)?;
+    // An engine of an earlier release answers with an error.
+    let mut calls: SlowCalls = serde_json::from_slice(&answer).map_err(|error| {
+        Silence::Broken(owner, format!("it does not report slow calls: {error}"))
+    })?;
+    check_schema(owner, &calls.schema, SLOW_SCHEMA)?;
+    calls.bound();
+    Ok((owner, calls))
 }
 
 fn check_schema(owner: Owner, schema: &str, expected: &str) -> Result<(), Silence> {

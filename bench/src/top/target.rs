@@ -1,7 +1,7 @@
 //! Selection of engines: those of a process, of an address, or all; explains in one line if there
 //! are none.
 
-use super::snapshot::{Core, Latencies, Snapshot};
+use super::snapshot::{Core, Latencies, SlowCalls, Snapshot};
 use super::socket::{self, Allowance, Detail, Owner, Silence, Turn};
 use crate::failure::Failure;
 use rustix::process::geteuid;
@@ -148,6 +148,18 @@ impl Watched {
         (complaints > 0 || !found.is_empty()).then_some(found)
     }
 
+    /// `None` when all have exited.
+    pub(super) fn slow_calls(&self) -> Option<Vec<(Owner, SlowCalls)>> {
+        let (mut found, mut allowance) = (Vec::new(), Allowance::of_a_look());
+        let silent = self.ask_each(|name, turn| {
+            let is_meant = |owner| self.is_watched(owner);
+            found.push(socket::ask_slow(name, turn, &mut allowance, is_meant)?);
+            Ok(())
+        });
+        let complaints = silent.iter().filter(|silence| silence.say()).count();
+        (complaints > 0 || !found.is_empty()).then_some(found)
+    }
+
     pub(crate) fn buffers_in_use(&self) -> Option<u64> {
         let found = self.look(Detail::Connections, false)?;
         let sum: Option<u64> = found.iter().map(Found::buffers_in_use).sum();
@@ -211,7 +223,7 @@ fn may_listen(user: u32, address: &str) -> bool {
     }
 }
 
-fn program(pid: u32) -> String {
+pub(super) fn program(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
 }
