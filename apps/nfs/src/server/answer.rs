@@ -2,6 +2,7 @@
 
 use super::stats::{Counters, Ticket};
 use crate::protocol::{Nfsstat3, ProcedureId};
+use spinrpc::sys::clock::Ticks;
 use spinrpc::{Bulk, Call, Deferred, Encoder, ReplyData};
 use spinrpc_xdr::Encode;
 
@@ -9,6 +10,8 @@ pub(super) struct Answer<'call, 'a> {
     to: To<'call>,
     ticket: Ticket,
     counters: &'a Counters,
+    /// Since when its back end has worked at it, if it is deferred.
+    works_since: Ticks,
 }
 
 #[allow(clippy::large_enum_variant, reason = "on the stack, for the time of a call")]
@@ -19,11 +22,16 @@ enum To<'call> {
 
 impl<'call, 'a> Answer<'call, 'a> {
     pub(super) fn now(call: Call<'call>, ticket: Ticket, counters: &'a Counters) -> Self {
-        Self { to: To::Call(call), ticket, counters }
+        Self { to: To::Call(call), ticket, counters, works_since: Ticks(0) }
     }
 
     pub(super) fn later(call: Deferred, ticket: Ticket, counters: &'a Counters) -> Self {
-        Self { to: To::Deferred(call), ticket, counters }
+        Self { to: To::Deferred(call), ticket, counters, works_since: counters.now() }
+    }
+
+    /// Its back end has worked at it since then, not since now.
+    pub(super) fn since(self, works_since: Ticks) -> Self {
+        Self { works_since, ..self }
     }
 
     pub(super) fn counters(&self) -> &'a Counters {
@@ -71,7 +79,10 @@ impl<'call, 'a> Answer<'call, 'a> {
         self.counters.end(&self.ticket);
         match self.to {
             To::Call(call) => call.reply_with(data, results),
-            To::Deferred(deferred) => deferred.reply_with(data, results),
+            To::Deferred(mut deferred) => {
+                deferred.note_disk(self.counters.elapsed(self.works_since));
+                deferred.reply_with(data, results);
+            }
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::protocol::{
     Commit3args, Commit3resok, Nfsstat3, PostOpAttr, ProcedureId, Read3args, Read3resok, WccData,
     Write3args, Write3resok, Writeverf3,
 };
+use spinrpc::sys::clock::Ticks;
 use spinrpc::{Bulk, CoreContext, Deferred, Progress, ReplyData};
 use spinrpc_xdr::{Encode, Placed};
 use std::sync::Arc;
@@ -60,6 +61,7 @@ struct Owed {
     call: Deferred,
     ticket: Ticket,
     verifiers: Verifiers,
+    started: Ticks,
 }
 
 #[derive(Default)]
@@ -147,6 +149,7 @@ impl DataPaths {
                 Err(answer) => return fail(answer, Nfsstat3::Nfs3errJukebox, None),
             },
         };
+        let started_at = counters.now();
         let began = context.site.verifier(&*path.file_system);
         let started = path.data.start(&visit.caller, &visit.file, request);
         let verifiers = Verifiers { began, ended: context.site.verifier(&*path.file_system) };
@@ -154,7 +157,7 @@ impl DataPaths {
             Started::Done(done) => give(done, verifiers, answer),
             Started::Later(number) => {
                 if let Ok(call) = answer.defer() {
-                    path.waiting.put(number, Owed { call, ticket, verifiers });
+                    path.waiting.put(number, Owed { call, ticket, verifiers, started: started_at });
                 }
             }
         }
@@ -167,9 +170,9 @@ impl DataPaths {
             let ExportPath { export, file_system, data, waiting } = path;
             let polled = data.poll(may_perform, &mut |number, done| {
                 progress.events += 1;
-                if let Some(Owed { call, ticket, verifiers }) = waiting.take(number) {
+                if let Some(Owed { call, ticket, verifiers, started }) = waiting.take(number) {
                     let verifiers = Verifiers { ended: site.verifier(&**file_system), ..verifiers };
-                    give(done, verifiers, Answer::later(call, ticket, counters));
+                    give(done, verifiers, Answer::later(call, ticket, counters).since(started));
                 }
             });
             progress.events += polled.events;

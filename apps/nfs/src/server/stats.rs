@@ -220,6 +220,14 @@ impl Counters {
         Ticket { operation, client, export: None, began: self.clock.now(), is_refused: false }
     }
 
+    pub(super) fn now(&self) -> Ticks {
+        self.clock.now()
+    }
+
+    pub(super) fn elapsed(&self, since: Ticks) -> Duration {
+        Duration::from_nanos(self.clock.to_ns(self.now().0.saturating_sub(since.0)))
+    }
+
     pub(super) fn end(&self, call: &Ticket) {
         let ns = self.clock.to_ns(self.clock.now().0.saturating_sub(call.began.0));
         if let Some(durations) = self.durations.get(call.operation as usize)
