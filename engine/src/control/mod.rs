@@ -94,9 +94,10 @@
 //! | `disk` | | what the application noted ([`Deferred::note_disk`](crate::Deferred::note_disk)) |
 //! | `answer` | a thread answered | the core took the answer |
 //!
-//! All calls are timed that are deferred, have Read chunks, wait for memory, or have bodies under RPCSEC_GSS that threads open. Of those that are
-//! answered by their handler, and of the handlers of deferred calls, all are timed while somebody asks (see `latency`), and else the first one after statistics were
-//! published: after an idle turn, or 64 busy ones, but not within 10 ms of the one before. A deferred call whose handler was not timed begins with `deferred`. Calls of a client are timed that
+//! All calls are timed that have Read chunks, wait for memory, or have bodies under RPCSEC_GSS that threads open. Of the others,
+//! whether their handlers answer or defer them, all are timed while somebody asks (see `latency`), and else the first one after statistics
+//! were published: after an idle turn, or 64 busy ones, but not within 10 ms of the one before. So a busy core may have had
+//! slower calls that it did not time: ask to find them. Calls of a client are timed that
 //! another thread than the core makes ([`ClientHandle`](crate::ClientHandle)). A call that has not ended is not shown, and neither is one
 //! whose connection has ended before. Without a counter of the processor, `answer` is part of `deferred`. What happens to a reply after the
 //! core has passed it to the driver, and to a call before the core could see it, is seen by the client only.

@@ -74,7 +74,7 @@ impl CoreCell {
         serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
     ) {
         let message = self.reactor().take_deferred(conn, slot);
-        let Some((message, _)) = message else { return };
+        let Some(message) = message else { return };
         self.reactor().end_wait(conn, slot);
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         let serving = Serving::placed(&to);

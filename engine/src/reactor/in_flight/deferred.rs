@@ -64,10 +64,17 @@ pub(crate) struct DeferredReply {
     slot: SlotId,
     room: Option<Room>,
     answer: DeferredAnswer,
+    /// If the call is timed.
+    noted: Option<Noted>,
+}
+
+/// Times of a call that only other threads than the core's know.
+#[derive(Clone, Copy, Default)]
+pub(in crate::reactor) struct Noted {
     /// When it was answered; zero if the thread has no counter for that.
-    answered: Ticks,
+    pub(in crate::reactor) answered: Ticks,
     /// Nanoseconds that its answer took a disk.
-    disk_ns: u64,
+    pub(in crate::reactor) disk_ns: u64,
 }
 
 /// A connection as seen by threads that answer its calls: the destination of answers, and a flag that it has gone.
@@ -125,12 +132,13 @@ impl Deferred {
         self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
     }
 
-    /// So much of the time since the call was deferred was spent with a disk: shown for slow calls
+    /// So much of the time since the call was deferred was spent with a disk: shown for slow calls that were timed
     /// ([`control`](crate::control)). Counted together if noted several times.
     pub fn note_disk(&mut self, time: Duration) {
-        if let Some(reply) = &mut self.reply {
+        let noted = self.reply.as_mut().and_then(|reply| reply.noted.as_mut());
+        if let Some(noted) = noted {
             let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            reply.disk_ns = reply.disk_ns.saturating_add(ns);
+            noted.disk_ns = noted.disk_ns.saturating_add(ns);
         }
     }
 
@@ -230,8 +238,10 @@ impl Deferred {
 
     fn post(&mut self) {
         if let Some(mut reply) = self.reply.take() {
-            let now = self.caller.clock.and_then(|clock| clock.counter());
-            reply.answered = now.unwrap_or_default();
+            if let Some(noted) = &mut reply.noted {
+                let now = self.caller.clock.and_then(|clock| clock.counter());
+                noted.answered = now.unwrap_or_default();
+            }
             self.caller.inbox.answer(reply);
         }
     }
@@ -256,17 +266,22 @@ impl std::fmt::Debug for Deferred {
 impl Default for DeferredReply {
     fn default() -> Self {
         let slot = SlotId { index: 0, generation: 0 };
-        let (answered, disk_ns) = (Ticks(0), 0);
-        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL, answered, disk_ns }
+        Self { conn: ConnId::default(), slot, room: None, answer: REFUSAL, noted: None }
     }
 }
 
 impl DeferredReply {
-    /// It is for this call from now on.
-    pub(in crate::reactor) fn begin(&mut self, conn: ConnId, slot: SlotId, room: Room) {
+    /// It is for this call from now on, which may be timed.
+    #[inline]
+    pub(in crate::reactor) fn begin(
+        &mut self,
+        (conn, slot): (ConnId, SlotId),
+        room: Room,
+        is_timed: bool,
+    ) {
         (self.conn, self.slot) = (conn, slot);
         self.room = Some(room);
-        self.disk_ns = 0;
+        self.noted = is_timed.then(Noted::default);
     }
 
     /// It is for no call, and holds nothing.
@@ -280,8 +295,7 @@ impl DeferredReply {
         conn: ConnId,
         slot: SlotId,
         answer: &DeferredAnswer,
-        answered: Ticks,
-        disk_ns: u64,
+        noted: Option<Noted>,
     }
 
     pub(in crate::reactor) fn take_answer(&mut self) -> DeferredAnswer {

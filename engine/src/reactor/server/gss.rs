@@ -3,7 +3,7 @@
 
 use crate::fabric::{ConnId, Peer};
 use crate::mem::Bulk;
-use crate::reactor::in_flight::deferred::DeferredReply;
+use crate::reactor::in_flight::deferred::{DeferredReply, Noted};
 use crate::reactor::in_flight::gss_jobs::{Awaited, Body, Purpose};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_ids::ReadOwner;
@@ -16,7 +16,6 @@ use crate::reactor::types::header_bytes::{SYSTEM_ERR, is_under_gss};
 use crate::reactor::types::latency::Stage;
 use crate::reactor::types::protection::{LaidOut, ProtectError, Protection, host_number};
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData};
-use crate::sys::clock::Ticks;
 use crate::sys::journal::event;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::SlotId;
@@ -25,7 +24,6 @@ use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
 
 /// Knowledge about a call for whose Read chunks there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +114,9 @@ impl CoreCell {
         else {
             return;
         };
-        let parts = (Ticks(0), 0);
-        self.reactor().answer_deferred((conn, slot), parts, |reactor, to| match is_sealed {
+        let mut reactor = self.reactor();
+        reactor.end_deferred((conn, slot), Noted::default());
+        reactor.answer_deferred(conn, slot, |reactor, to| match is_sealed {
             true => reactor.place_sealed(to, reply, data),
             false => reactor.refuse(to, &SYSTEM_ERR),
         });
@@ -170,23 +169,21 @@ impl Reactor {
         if !is_long || !self.gss_work().has_room(conn) {
             return false;
         }
-        let (answered, disk) = (reply.answered(), reply.disk_ns());
+        let noted = reply.noted();
         if let DeferredAnswer::Unsealed { protection, reply, data } = reply.take_answer() {
-            self.seal_deferred((conn, slot), (answered, disk));
+            noted.into_iter().for_each(|noted| self.seal_deferred((conn, slot), noted));
             self.process_body(Body::reply((conn, slot), protection, reply, data));
         }
         true
     }
 
     /// The answer of a deferred call is sealed from now on.
-    fn seal_deferred(&mut self, (conn, slot): (ConnId, SlotId), (answered, disk_ns): (Ticks, u64)) {
-        let (now, disk) = (self.read_clock(), self.ticks(Duration::from_nanos(disk_ns)));
-        let open = self.conn(conn).filter(|c| c.lane.proto().responder.is_delivered(slot));
-        if let Some(c) = open {
-            let times = c.serves.times(slot);
-            times.enter(Stage::Answer, times.not_after(now, answered));
-            times.assign(Stage::Disk, disk);
+    fn seal_deferred(&mut self, call: (ConnId, SlotId), noted: Noted) {
+        let now = self.read_clock();
+        let times = self.answered_times(call, noted, now);
+        if let Some((mut times, c)) = times {
             times.enter(Stage::Crypto, now);
+            c.serves.put_times(call.1, times);
         }
     }
 

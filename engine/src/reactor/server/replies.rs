@@ -20,7 +20,6 @@ use crate::reactor::types::header_bytes::{
 };
 use crate::reactor::types::negotiate::Negotiated;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
-use crate::sys::clock::Ticks;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::{SlotId, WriteRequest};
 use spinrpc_proto::exports::ReadReply;
@@ -471,7 +470,6 @@ impl Reactor {
         let view = HeaderView::new_checked(to.message, c.lane.proto().limits()).ok()?;
         let plan = core.config().reply_plan(&c.negotiated, &view);
         let share = c.share().clone();
-        c.serves.defer_at(to.slot, core.read_clock());
         #[cfg(feature = "gss")]
         let protection = c.serves.protection(to.slot).cloned();
         let bytes = plan.inline_bytes();
@@ -479,13 +477,12 @@ impl Reactor {
         let room = Room::new((self.arena().clone(), share), stage, plan);
         #[cfg(feature = "gss")]
         let room = room.under(protection, self.gss_work());
-        if self.has_timer()
-            && let Some(times) = self.defer_times()
-        {
-            self.conn(to.conn)?.serves.put_times(to.slot, times);
-        }
         let mut reply = self.deferred_replies().take()?;
-        reply.begin(to.conn, to.slot, room);
+        let is_timed = self.has_timer();
+        reply.begin((to.conn, to.slot), room, is_timed);
+        if is_timed {
+            self.defer_times(to.conn, to.slot);
+        }
         Some(Deferred::new(caller, reply))
     }
 
@@ -502,8 +499,10 @@ impl Reactor {
         if self.try_offload_seal(reply) {
             return;
         }
-        let parts = (reply.answered(), reply.disk_ns());
-        self.answer_deferred((conn, slot), parts, |reactor, to| {
+        if let Some(noted) = reply.noted() {
+            self.end_deferred((conn, slot), noted);
+        }
+        self.answer_deferred(conn, slot, |reactor, to| {
             // In front of the others: a large answer is moved to be taken.
             if matches!(reply.answer(), DeferredAnswer::Plain) {
                 return reactor.place_plain_encoded(to, reply);
@@ -523,36 +522,29 @@ impl Reactor {
         });
     }
 
-    /// Answers a deferred call, if it is still open: when it was answered, if that is not zero, and after so many nanoseconds
-    /// with a disk.
+    /// Answers a deferred call, if it is still open.
     #[inline(always)]
     pub(in crate::reactor) fn answer_deferred(
         &mut self,
-        (conn, slot): (ConnId, SlotId),
-        parts: (Ticks, u64),
+        conn: ConnId,
+        slot: SlotId,
         answer: impl FnOnce(&mut Self, &ReplyTarget<'_>),
     ) {
-        let Some((message, since)) = self.take_deferred(conn, slot) else { return };
-        self.end_deferred((conn, slot), since, parts, message.bytes());
+        let Some(message) = self.take_deferred(conn, slot) else { return };
         answer(self, &ReplyTarget { conn, slot, message: message.bytes(), plain: false });
         self.repost(conn, message);
     }
 
-    /// The message of a deferred call, whose sinks are emptied, and since when it is deferred, if the call is still open.
+    /// The message of a deferred call, whose sinks are emptied, if the call is still open.
     #[inline]
-    pub(in crate::reactor) fn take_deferred(
-        &mut self,
-        conn: ConnId,
-        slot: SlotId,
-    ) -> Option<(Buf, Ticks)> {
+    pub(in crate::reactor) fn take_deferred(&mut self, conn: ConnId, slot: SlotId) -> Option<Buf> {
         let open = self.conn(conn).filter(|c| c.lane.proto().responder.is_delivered(slot));
         let Some(c) = open else {
             self.stats().stale += 1;
             return None;
         };
         c.redeem_send();
-        let (message, since) = c.serves.take_deferred(slot);
-        Some((message?, since))
+        c.serves.take_deferred(slot)
     }
 
     /// The results are where they were encoded, and are not moved.

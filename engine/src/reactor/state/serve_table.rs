@@ -6,10 +6,7 @@ use crate::reactor::in_flight::deadlines::MessageWait;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::types::latency::CallTimes;
 #[cfg(feature = "gss")]
-use crate::reactor::types::latency::Stage;
-#[cfg(feature = "gss")]
 use crate::reactor::types::protection::Protection;
-use crate::sys::clock::Ticks;
 use spinrpc_proto::events::SlotId;
 #[cfg(feature = "gss")]
 use std::mem::replace;
@@ -23,10 +20,8 @@ pub(super) struct ServeHold {
     /// Send-queue places kept for its reply.
     reserved: u16,
     pub(super) wait: MessageWait,
-    /// Set if the call waits, or is deferred and has times before that.
+    /// Set if the call waits, or is deferred and timed.
     times: Option<CallTimes>,
-    /// Time at which a call without them was deferred; zero if it has some.
-    deferred_at: Ticks,
     /// Protection of its reply, if the call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(super) protection: Option<Protection>,
@@ -78,14 +73,7 @@ impl ServeTable {
     }
 
     pub(in crate::reactor) fn put_times(&mut self, slot: SlotId, times: CallTimes) {
-        let hold = self.of(slot);
-        (hold.times, hold.deferred_at) = (Some(times), Ticks(0));
-    }
-
-    /// A call whose handler is not timed is deferred.
-    #[inline]
-    pub(in crate::reactor) fn defer_at(&mut self, slot: SlotId, now: Ticks) {
-        self.of(slot).deferred_at = now;
+        self.of(slot).times = Some(times);
     }
 
     pub(in crate::reactor) fn has_times(&self, slot: SlotId) -> bool {
@@ -96,20 +84,11 @@ impl ServeTable {
         self.of(slot).times.take()
     }
 
-    /// The times of a deferred call.
-    #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn times(&mut self, slot: SlotId) -> &mut CallTimes {
-        let hold = self.of(slot);
-        let since = std::mem::take(&mut hold.deferred_at);
-        hold.times.get_or_insert_with(|| CallTimes::new(Stage::Deferred, since))
-    }
-
-    /// A deferred call is answered: its message, and since when it is deferred; zero if it has times.
+    /// The message of a deferred call that is answered.
     #[inline]
-    pub(crate) fn take_deferred(&mut self, slot: SlotId) -> (Option<Buf>, Ticks) {
+    pub(crate) fn take_deferred(&mut self, slot: SlotId) -> Option<Buf> {
         self.clear_sinks(slot);
-        let hold = self.of(slot);
-        (hold.message.take(), hold.deferred_at)
+        self.of(slot).message.take()
     }
 
     /// Messages that wait here.

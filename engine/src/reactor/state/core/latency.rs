@@ -4,6 +4,7 @@
 
 use super::{Core, CoreCell, Reactor};
 use crate::fabric::ConnId;
+use crate::reactor::in_flight::deferred::Noted;
 use crate::reactor::in_flight::slow_calls::{CallName, SlowCall};
 use crate::reactor::state::connection::Conn;
 use crate::reactor::types::header_bytes::xid_of;
@@ -36,7 +37,7 @@ impl CoreCell {
         reactor.timed_until = now;
         if let Some(mut times) = reactor.timer.take() {
             times.enter(Stage::Answer, now);
-            reactor.end_times(conn, &times, now, |_| name);
+            reactor.end_times(conn, &times, now, name);
         }
     }
 
@@ -48,7 +49,7 @@ impl CoreCell {
             spent[stage as usize] = reactor.ticks(time);
         }
         let now = reactor.read_clock();
-        reactor.keep_slow(conn, true, (now, spent.iter().sum(), &spent), |_| name);
+        reactor.keep_slow(conn, true, (now, spent.iter().sum(), &spent), name);
     }
 }
 
@@ -68,14 +69,6 @@ impl Core {
     #[inline]
     pub(in crate::reactor) fn has_timer(&self) -> bool {
         self.timer.is_some()
-    }
-
-    /// The times of a call that its handler defers, if that is timed.
-    #[cold]
-    pub(in crate::reactor) fn defer_times(&mut self) -> Option<CallTimes> {
-        let mut times = self.timer.take()?;
-        times.enter(Stage::Deferred, self.read_clock());
-        Some(times)
     }
 
     /// The times of a call whose reply a thread seals, if its handler is timed.
@@ -117,50 +110,47 @@ impl Reactor {
         self.resume_times(times);
     }
 
-    /// A call with this message, deferred since then or with times, was answered: at that time, if the thread that did so
-    /// knows it, and after so many nanoseconds with a disk.
-    #[inline]
-    pub(in crate::reactor) fn end_deferred(
-        &mut self,
-        call: (ConnId, SlotId),
-        since: Ticks,
-        parts: (Ticks, u64),
-        message: &[u8],
-    ) {
-        // The clock is read of those only that may be slow: the time of the turn may lack the turn before.
-        let now = self.turn_time();
-        if self.slow.takes(now.0.saturating_sub(since.0), now) {
-            self.end_slow(call, since, parts, message);
+    /// A call whose handler is timed is deferred.
+    #[cold]
+    pub(in crate::reactor) fn defer_times(&mut self, conn: ConnId, slot: SlotId) {
+        let now = self.read_clock();
+        let Some(mut times) = self.timer.take() else { return };
+        times.enter(Stage::Deferred, now);
+        if let Some(c) = self.conn(conn) {
+            c.serves.put_times(slot, times);
         }
     }
 
+    /// A deferred call is answered, or its answer has been sealed.
     #[cold]
-    fn end_slow(
+    pub(in crate::reactor) fn end_deferred(&mut self, call: (ConnId, SlotId), noted: Noted) {
+        let now = self.read_clock();
+        let Some((mut times, c)) = self.answered_times(call, noted, now) else { return };
+        times.enter(Stage::Answer, now);
+        if let Some(name) = c.serves.message(call.1).map(|message| name_of(c, message.bytes())) {
+            self.end_times(call.0, &times, now, name);
+        }
+    }
+
+    /// The times of a call that a thread has answered, which it keeps no longer, if it is still open.
+    pub(in crate::reactor) fn answered_times(
         &mut self,
         (conn, slot): (ConnId, SlotId),
-        since: Ticks,
-        (answered, disk_ns): (Ticks, u64),
-        message: &[u8],
-    ) {
-        let now = self.read_clock();
-        let times = self.conn(conn).and_then(|c| c.serves.take_times(slot));
-        let mut times = times.unwrap_or_else(|| CallTimes::new(Stage::Deferred, since));
-        if answered != Ticks(0) {
-            times.enter(Stage::Answer, times.not_after(now, answered));
+        noted: Noted,
+        now: Ticks,
+    ) -> Option<(CallTimes, &mut Conn)> {
+        let disk = self.ticks(Duration::from_nanos(noted.disk_ns));
+        let c = self.conn(conn).filter(|c| c.lane.proto().responder.is_delivered(slot))?;
+        let mut times = c.serves.take_times(slot)?;
+        if noted.answered != Ticks(0) {
+            times.enter(Stage::Answer, times.not_after(now, noted.answered));
         }
-        times.enter(Stage::Answer, now);
-        times.assign(Stage::Disk, self.ticks(Duration::from_nanos(disk_ns)));
-        self.end_times(conn, &times, now, |c| name_of(c, message));
+        times.assign(Stage::Disk, disk);
+        Some((times, c))
     }
 
     /// A call has left its last stage: it is counted if it was measured, and kept if it is slow.
-    fn end_times(
-        &mut self,
-        conn: ConnId,
-        times: &CallTimes,
-        now: Ticks,
-        name: impl FnOnce(&Conn) -> CallName,
-    ) {
+    fn end_times(&mut self, conn: ConnId, times: &CallTimes, now: Ticks, name: CallName) {
         if let Some((row, ticks)) = times.counted(now) {
             self.inbox.latencies().record(row, self.clock.to_ns(ticks));
         }
@@ -172,14 +162,14 @@ impl Reactor {
         conn: ConnId,
         is_ours: bool,
         (now, total, spent): (Ticks, u64, &Spent),
-        name: impl FnOnce(&Conn) -> CallName,
+        name: CallName,
     ) {
         if !self.slow.takes(total, now) {
             return;
         }
         let (conns, core) = self.split();
         let Some(c) = conns.find_for_lane(conn) else { return };
-        let (name, peer, spent) = (name(c), c.peer(), *spent);
+        let (peer, spent) = (c.peer(), *spent);
         core.slow.keep(SlowCall { name, is_ours, peer, ended: now.0, total, spent });
     }
 }
