@@ -20,8 +20,6 @@ pub(super) struct ServeHold {
     /// Send-queue places kept for its reply.
     reserved: u16,
     pub(super) wait: MessageWait,
-    /// Set if the call waits, or is deferred and timed.
-    times: Option<CallTimes>,
     /// Protection of its reply, if the call came under RPCSEC_GSS.
     #[cfg(feature = "gss")]
     pub(super) protection: Option<Protection>,
@@ -36,6 +34,8 @@ pub(super) struct ServeHold {
 /// See the module.
 pub(crate) struct ServeTable {
     holds: Box<[ServeHold]>,
+    /// Of calls that wait, or are deferred and timed. Made with the first call that is kept: most connections are idle.
+    times: Vec<Option<CallTimes>>,
     /// For calls with chunks, at most one for each slot.
     spare_sinks: BoxPool<ReadBuffers>,
 }
@@ -44,7 +44,7 @@ impl ServeTable {
     /// Creates a table for so many calls (slow path: allocates).
     pub(in crate::reactor) fn new(slots: usize) -> Self {
         let holds = (0..slots).map(|_| ServeHold::default()).collect();
-        Self { holds, spare_sinks: BoxPool::new(slots) }
+        Self { holds, times: Vec::new(), spare_sinks: BoxPool::new(slots) }
     }
 
     /// Number of calls that fit.
@@ -60,7 +60,15 @@ impl ServeTable {
 
     #[inline]
     pub(in crate::reactor) fn put_message(&mut self, slot: SlotId, message: Buf) {
+        if self.times.is_empty() {
+            self.make_times();
+        }
         self.of(slot).message = Some(message);
+    }
+
+    #[cold]
+    fn make_times(&mut self) {
+        self.times.resize(self.holds.len(), None);
     }
 
     #[inline]
@@ -73,15 +81,18 @@ impl ServeTable {
     }
 
     pub(in crate::reactor) fn put_times(&mut self, slot: SlotId, times: CallTimes) {
-        self.of(slot).times = Some(times);
+        if self.times.is_empty() {
+            self.make_times();
+        }
+        self.times[usize::from(slot.index)] = Some(times);
     }
 
     pub(in crate::reactor) fn has_times(&self, slot: SlotId) -> bool {
-        self.holds[usize::from(slot.index)].times.is_some()
+        self.times.get(usize::from(slot.index)).is_some_and(Option::is_some)
     }
 
     pub(in crate::reactor) fn take_times(&mut self, slot: SlotId) -> Option<CallTimes> {
-        self.of(slot).times.take()
+        self.times.get_mut(usize::from(slot.index))?.take()
     }
 
     /// The message of a deferred call that is answered.
