@@ -89,7 +89,9 @@ impl CoreSleep {
 
     /// Ends a sleep, if there is one. The caller has put a `fence(SeqCst)` behind what the core is to see.
     pub(crate) fn wake_parked(&self) -> bool {
-        let was_parked = self.parked.swap(false, Ordering::Relaxed);
+        // The look spares the line to all but the first.
+        let was_parked =
+            self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed);
         if was_parked {
             // A full counter wakes, too.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
@@ -100,7 +102,8 @@ impl CoreSleep {
 
 impl Wake for CoreSleep {
     fn wake(&self) -> bool {
-        self.wake_request.make() && self.wake_parked()
+        self.wake_request.make();
+        self.wake_parked()
     }
 }
 

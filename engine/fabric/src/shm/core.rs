@@ -114,7 +114,8 @@ impl CoreShared {
 
 impl Wake for CoreShared {
     fn wake(&self) -> bool {
-        let was_parked = self.wake_request.make() && self.notices.unpark();
+        self.wake_request.make();
+        let was_parked = self.notices.unpark();
         if was_parked {
             self.wake_parked();
         }

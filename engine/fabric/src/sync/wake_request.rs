@@ -16,20 +16,16 @@ impl Default for WakeRequest {
 }
 
 impl WakeRequest {
-    /// Makes a request. What this thread wrote before is seen by whoever takes it, or by a core that is found parked behind
-    /// this. Returns true if there was none: then the caller has to end the sleep of the core, if it is parked.
-    #[must_use = "a parked core must be woken"]
-    pub fn make(&self) -> bool {
-        // Pairs with the fence of `take`: a request that is found here is taken later, by a core that sees the writes. Callers
-        // rely on a fence even if nothing else is done.
+    /// Makes a request. What this thread wrote before is seen by whoever takes it, or by a core that is not yet parked behind
+    /// this: the caller then looks if it has to end the sleep of one that is.
+    pub fn make(&self) {
+        // Pairs with the fence of `take`: a request that is found here is taken later, by a core that sees the writes. And with
+        // the one between a core's announcement that it is parked and its look at the request. Callers rely on it, too.
         fence(Ordering::SeqCst);
-        if self.0.load(Ordering::Relaxed) {
-            return false;
+        if !self.0.load(Ordering::Relaxed) {
+            self.0.store(true, Ordering::Release);
+            fence(Ordering::SeqCst);
         }
-        self.0.store(true, Ordering::Release);
-        // Pairs with the fence between a core's announcement that it is parked and its look at the request.
-        fence(Ordering::SeqCst);
-        true
     }
 
     /// True if there is one; the core has announced that it is parked, and put a fence behind that.
