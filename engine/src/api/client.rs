@@ -247,8 +247,14 @@ impl Link {
 
     #[cold]
     fn refusal(&self, state: LinkState) -> Backpressure {
+        if let Some(group) = self.group.get() {
+            return match group.is_down() || self.is_closed.get() {
+                true => Backpressure::Down,
+                false if self.was_up.get() => Backpressure::Reconnecting,
+                false => Backpressure::Connecting,
+            };
+        }
         match state {
-            _ if self.group.get().is_some_and(|group| group.is_down()) => Backpressure::Down,
             LinkState::Down => Backpressure::Down,
             // The application has closed it.
             LinkState::Up(_) => Backpressure::Down,

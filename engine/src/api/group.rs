@@ -91,19 +91,17 @@ impl Group {
     }
 
     /// The connection for the next call: of those at home the one with the fewest calls in flight, each in turn if they have
-    /// as many.
+    /// as many. One without credits comes after all that have some, and one that is just being lost does not count.
     pub(super) fn pick(&self) -> Option<(&Link, ConnId)> {
         let from = self.next.get();
         self.next.set((from + 1) % self.members.len());
         let (before, behind) = self.members.split_at(from);
         let up = behind.iter().chain(before).filter_map(|member| {
             let conn = member.link.conn().filter(|_| !member.link.is_closed.get())?;
-            Some((member, conn))
+            let (in_flight, has_credit) = member.link.ops.load(conn)?;
+            Some(((!has_credit, member.has_left.get(), in_flight), (&*member.link, conn)))
         });
-        let load = |(member, conn): &(&Member, ConnId)| {
-            (member.has_left.get(), member.link.ops.in_flight(*conn))
-        };
-        up.min_by_key(load).map(|(member, conn)| (&*member.link, conn))
+        up.min_by_key(|(load, _)| *load).map(|(_, picked)| picked)
     }
 
     /// The link whose call this is. `None` also if two connections have calls with this number, which hardly happens.

@@ -32,8 +32,14 @@ impl CoreCell {
 
     /// Calls of `conn` that wait for their replies; `None` when it is down.
     pub(crate) fn in_flight(&self, conn: ConnId) -> Option<usize> {
+        self.load(conn).map(|(in_flight, _)| in_flight)
+    }
+
+    /// The same, and true if it has a credit for another one.
+    pub(crate) fn load(&self, conn: ConnId) -> Option<(usize, bool)> {
         self.reactor().with_calls(conn, |requester, _| {
-            requester.credits().in_flight() as usize + requester.held().count()
+            let credits = requester.credits();
+            (credits.in_flight() as usize + requester.held().count(), credits.available())
         })
     }
 
