@@ -12,6 +12,8 @@ const HELLO: Procedure = Procedure(1);
 const WILD: Procedure = Procedure(2);
 const CALM: Procedure = Procedure(3);
 const CREDITS: u64 = 4;
+/// Of each grant, for answers to calls in reverse.
+const HELD_BACK: u64 = 2;
 const REVERSE: u64 = 3;
 const PAIRS: usize = 3;
 const MEANT: &str = "meant";
@@ -298,7 +300,7 @@ struct Both(Cores);
 
 fn both(versions: Versions, once: bool) -> Both {
     let raw = small_with(|raw| {
-        (raw.rpc.credits, raw.rpc.reverse_calls) = (CREDITS, REVERSE);
+        (raw.rpc.credits, raw.rpc.reverse_calls) = (CREDITS + HELD_BACK, REVERSE);
         raw.rpc.on_panic = OnPanic::Answer;
         raw.rpc.version = versions;
         raw.shm.ring_slots = 64;

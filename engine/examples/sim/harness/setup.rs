@@ -178,6 +178,8 @@ impl Simulation {
             }
             Target::Hostile(index) => (hostile_address(index), own),
         };
+        // Two of each grant are for answers to calls in reverse, if they leave one.
+        let credits = credits.saturating_sub(scenario.reverse_calls.min(2)).max(1);
         let rng = self.rng.fork();
         let (ledger, plan) = (self.ledger.clone(), link.clone());
         let Some(at) = self.places.get_mut(place) else { return };
