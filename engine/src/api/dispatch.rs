@@ -40,6 +40,7 @@ use spinrpc_proto::version::Verdict;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Hands the request of a client for a connection to a thread. Returns its number, which comes back with the answer.
 pub(super) type ConnectRequests = Box<dyn Fn(&ClientEntry) -> u64>;
@@ -527,6 +528,11 @@ impl Dispatch {
         let Some(index) = waiting else { return };
         let mut entry = self.connecting.swap_remove(index);
         entry.request = None;
+        if let Some(membership) = &entry.membership {
+            membership.ask(false);
+            // Others may have waited for the answer.
+            self.ops.set_alarm(Duration::ZERO);
+        }
         let conn = match result {
             Ok(conn) => conn,
             Err(_) if entry.wants_another() => return self.retry_or_give_up(entry),
@@ -564,7 +570,9 @@ impl Dispatch {
         }
         entry.up = Some((peer, negotiated));
         entry.offer_version(conn);
+        let membership = entry.membership.clone();
         Self::begin(entry, conn);
+        self.revive(membership);
     }
 
     /// Returns true if the client wants another connection.

@@ -55,6 +55,8 @@ struct Member {
     has_failed: Cell<bool>,
     /// Number of its address.
     address: Cell<usize>,
+    /// A thread connects it.
+    is_asked: Cell<bool>,
 }
 
 impl Group {
@@ -69,8 +71,8 @@ impl Group {
             let ops = Rc::clone(&front.ops);
             let link = Link::new(ops, program, version, options.reconnect.is_some());
             link.state.set(LinkState::Down);
-            let (has_left, has_failed, address) = Default::default();
-            Member { link, has_left, has_failed, address }
+            let (has_left, has_failed, address, is_asked) = Default::default();
+            Member { link, has_left, has_failed, address, is_asked }
         };
         Rc::new(Self {
             members: (0..LINKS * options.links()).map(member).collect(),
@@ -91,15 +93,18 @@ impl Group {
     }
 
     /// The connection for the next call: of those at home the one with the fewest calls in flight, each in turn if they have
-    /// as many. One without credits comes after all that have some, and one that is just being lost does not count.
+    /// as many. One that is to be closed comes after those that have left home, one without credits after all that have
+    /// some, and one that is just being lost does not count.
     pub(super) fn pick(&self) -> Option<(&Link, ConnId)> {
-        let from = self.next.get();
-        self.next.set((from + 1) % self.members.len());
-        let (before, behind) = self.members.split_at(from);
-        let up = behind.iter().chain(before).filter_map(|member| {
-            let conn = member.link.conn().filter(|_| !member.link.is_closed.get())?;
-            let (in_flight, has_credit) = member.link.ops.load(conn)?;
-            Some(((!has_credit, member.has_left.get(), in_flight), (&*member.link, conn)))
+        let (from, count) = (self.next.get(), self.members.len());
+        self.next.set((from + 1) % count);
+        let up = (from..from + count).filter_map(|index| {
+            let index = index % count;
+            let Member { link, has_left, .. } = &self.members[index];
+            let conn = link.conn().filter(|_| !link.is_closed.get())?;
+            let (in_flight, has_credit) = link.ops.load(conn)?;
+            let is_last = index % LINKS > 0 && self.has_twin_away(index);
+            Some(((!has_credit, has_left.get(), is_last, in_flight), (&**link, conn)))
         });
         up.min_by_key(|(load, _)| *load).map(|(_, picked)| picked)
     }
@@ -138,25 +143,35 @@ impl Group {
         self.members.iter().any(|member| !member.has_left.get() && member.link.conn().is_some())
     }
 
-    /// Closes a connection that has left home, if it has no calls and others have come home.
-    fn end_if_unused(&self, member: &Member) {
-        let link = &member.link;
-        let is_unused = member.has_left.get()
-            && link.conn().is_some_and(|conn| link.ops.in_flight(conn) == Some(0));
-        if is_unused && self.is_home_up() {
+    /// Both links of the place have left home, and the other one is up.
+    fn has_twin_away(&self, index: usize) -> bool {
+        let (member, twin) = (&self.members[index], &self.members[index ^ 1]);
+        let is_up = twin.link.conn().is_some() && !twin.link.is_closed.get();
+        member.has_left.get() && twin.has_left.get() && is_up
+    }
+
+    /// Closes a connection that has left home, if it has no calls and others have come home, or if the other link of its
+    /// place has left as well: one of them is to try home.
+    fn end_if_unused(&self, index: usize) {
+        let Member { link, has_left, .. } = &self.members[index];
+        let is_unused =
+            has_left.get() && link.conn().is_some_and(|conn| link.ops.in_flight(conn) == Some(0));
+        if is_unused && (self.is_home_up() || self.has_twin_away(index)) {
             link.close();
         }
+    }
+
+    /// A connection by this address is up.
+    fn is_in_use(&self, address: usize) -> bool {
+        let at = |member: &&Member| member.address.get() == address;
+        self.members.iter().filter(at).any(|member| member.link.conn().is_some())
     }
 
     /// The address to go to from this one: one by which another connection is up, or the next one.
     fn address_after(&self, address: usize) -> usize {
         let count = self.addresses.len();
-        let is_in_use = |address: &usize| {
-            let at = |member: &&Member| member.address.get() == *address;
-            self.members.iter().filter(at).any(|member| member.link.conn().is_some())
-        };
         let mut others = (1..count).map(|step| (address + step) % count);
-        others.find(is_in_use).unwrap_or((address + 1) % count)
+        others.find(|other| self.is_in_use(*other)).unwrap_or((address + 1) % count)
     }
 
     /// Sets the state of the client that the application has. Returns false if the application has no use for the event.
@@ -215,6 +230,18 @@ impl Membership {
         self.group.was_up.get() || connecting.any(|member| !member.has_failed.get())
     }
 
+    /// A thread begins, or has ended, to connect it.
+    pub(super) fn ask(&self, begins: bool) {
+        self.member().is_asked.set(begins);
+    }
+
+    /// Another one of its client is being connected to the same address. Attempts at one that does not answer take their
+    /// time one after the other: this one would learn nothing before, and can still go elsewhere.
+    pub(super) fn is_preceded(&self) -> bool {
+        let address = &self.member().address;
+        self.group.members.iter().any(|other| other.is_asked.get() && other.address == *address)
+    }
+
     /// This connection is not tried again. If none can be made, those that wait for their next attempt end.
     pub(super) fn fail(&self) {
         if self.goes_on_after_failure() {
@@ -244,6 +271,25 @@ impl ClientEntry {
         Some(membership)
     }
 
+    /// It waits for its next attempt, and has left home for an address that is not in use, while others are.
+    fn is_misdirected(&self) -> bool {
+        let Some(Membership { group, index }) = &self.membership else { return false };
+        let Member { has_left, address, .. } = &group.members[*index];
+        let waits = self.retry_at.is_some() && has_left.get();
+        waits && group.is_up() && !group.is_in_use(address.get())
+    }
+
+    /// Goes where another connection has come up meanwhile: at once, unless it has done so just before.
+    pub(super) fn aim_again(&mut self, now: Duration) {
+        if !self.is_misdirected() {
+            return;
+        }
+        self.prepare_attempt();
+        if self.comeback.as_mut().is_some_and(|comeback| comeback.may_begin_at_once(now)) {
+            self.retry_at = Some(now);
+        }
+    }
+
     /// One that has left home goes to another address with each attempt. One at home is tried for as long as others are up.
     pub(super) fn prepare_attempt(&mut self) {
         let (Some(membership), Some(comeback)) = (&self.membership, &mut self.comeback) else {
@@ -271,7 +317,7 @@ impl Dispatch {
         front.join(Rc::clone(&group));
         for index in (0..group.members.len()).step_by(LINKS) {
             let entry = self.entry_at_home((&group, index), &handler);
-            self.request_connection(entry);
+            self.wait(entry, Duration::ZERO);
         }
     }
 
@@ -292,7 +338,11 @@ impl Dispatch {
         let address = &group.addresses[home];
         let mut entry = self.entry(link, Box::new(made), address, &group.options);
         if let Some(comeback) = entry.comeback.as_mut().filter(|_| group.addresses.len() > 1) {
-            comeback.instance = self.roaming().unwrap_or(Instance::Passing);
+            match self.roaming() {
+                Ok(instance) => comeback.instance = instance,
+                // One that the server would not know again does not come back.
+                Err(_) => entry.comeback = None,
+            }
         }
         entry.membership = Some(membership);
         entry
@@ -306,22 +356,43 @@ impl Dispatch {
     /// Has the other link of a place try its own address, if one has left and the other is not in use.
     pub(super) fn restore(&mut self, membership: Option<Membership>) {
         let Some(Membership { group, index }) = membership else { return };
+        let links = &group.members[index - index % LINKS..][..LINKS];
+        let is_away =
+            |member: &Member| member.has_left.get() && member.link.state.get() != LinkState::Down;
+        if links.iter().any(is_away) {
+            self.come_home(&group, index);
+        }
+    }
+
+    /// A connection of its client can be made: has all places try their own addresses that had given up.
+    pub(super) fn revive(&mut self, membership: Option<Membership>) {
+        let Some(Membership { group, .. }) = membership else { return };
+        for index in (0..group.members.len()).step_by(LINKS) {
+            let is_down = |member: &Member| member.link.state.get() == LinkState::Down;
+            if group.members[index..][..LINKS].iter().all(is_down) {
+                self.come_home(&group, index);
+            }
+        }
+    }
+
+    /// Has a link that is not in use try the own address of this place.
+    fn come_home(&mut self, group: &Rc<Group>, index: usize) {
         let (first, handler) = (index - index % LINKS, group.handler.upgrade());
         let is_down = |index: &usize| group.members[*index].link.state.get() == LinkState::Down;
         let free = (first..first + LINKS).find(is_down);
-        let has_left =
-            |member: &Member| member.has_left.get() && member.link.state.get() != LinkState::Down;
-        let is_left = group.members[first..first + LINKS].iter().any(has_left);
-        let (Some(index), Some(handler)) = (free.filter(|_| is_left), handler) else { return };
-        if group.is_closed.get() {
+        let (Some(index), Some(handler)) = (free, handler) else { return };
+        if group.is_closed.get() || group.options.reconnect.is_none() {
             return;
         }
-        let mut entry = self.entry_at_home((&group, index), &handler);
+        let mut entry = self.entry_at_home((group, index), &handler);
         let now = self.ops.time();
-        let Some(comeback) = &mut entry.comeback else { return };
-        if let Some(next) = comeback.next_attempt(now, &mut self.random) {
-            entry.link.state.set(LinkState::Pausing);
-            self.wait(entry, next);
+        let next = entry.comeback.as_mut().and_then(|it| it.next_attempt(now, &mut self.random));
+        match next {
+            Some(next) => {
+                entry.link.state.set(LinkState::Pausing);
+                self.wait(entry, next.after);
+            }
+            None => entry.link.state.set(LinkState::Down),
         }
     }
 }
@@ -334,11 +405,11 @@ struct MemberHandler {
 
 impl ReplyHandler for MemberHandler {
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
-        let (group, member) = (&self.membership.group, self.membership.member());
-        group.answered.set(self.membership.index);
+        let Membership { group, index } = &self.membership;
+        group.answered.set(*index);
         self.handler.borrow_mut().on_reply(token, reply);
-        if member.has_left.get() {
-            group.end_if_unused(member);
+        if group.members[*index].has_left.get() {
+            group.end_if_unused(*index);
         }
     }
 
@@ -348,7 +419,9 @@ impl ReplyHandler for MemberHandler {
             self.handler.borrow_mut().on_event(event);
         }
         if matches!(event, ConnectionEvent::Up { .. }) {
-            group.members.iter().for_each(|member| group.end_if_unused(member));
+            (0..group.members.len()).for_each(|index| group.end_if_unused(index));
+            // For those that wait: this may be where they go.
+            member.link.ops.set_alarm(Duration::ZERO);
         }
     }
 }

@@ -292,8 +292,10 @@ pub(super) struct ReconnectState {
     /// Since it was up, and the time of the first failure since then.
     attempts: u32,
     lost_at: Option<Duration>,
-    /// The next attempt begins at once.
+    /// The next attempt begins at once, if the one before that did is [`Reconnect::first_delay`] ago: a server that accepts
+    /// connections and closes them is not asked without a pause.
     pub(super) begins_at_once: bool,
+    at_once_from: Duration,
     /// Attempts do not end.
     pub(super) is_kept: bool,
 }
@@ -307,6 +309,7 @@ impl ReconnectState {
             attempts: 0,
             lost_at: None,
             begins_at_once: false,
+            at_once_from: Duration::ZERO,
             is_kept: false,
         }
     }
@@ -315,16 +318,28 @@ impl ReconnectState {
         (self.attempts, self.lost_at) = (0, None);
     }
 
+    /// Returns true, and notes it, if an attempt may begin at `now` without a pause.
+    pub(super) fn may_begin_at_once(&mut self, now: Duration) -> bool {
+        let may = now >= self.at_once_from;
+        if may {
+            self.at_once_from = now.saturating_add(self.policy.first_delay);
+        }
+        may
+    }
+
     /// The next attempt, at time `now` of the core; `None` when it is too late for another one.
     pub(super) fn next_attempt(&mut self, now: Duration, random: &mut Random) -> Option<Attempt> {
+        let at_once = std::mem::take(&mut self.begins_at_once) && self.may_begin_at_once(now);
         let policy = &self.policy;
+        if self.is_kept {
+            self.lost_at = None;
+        }
         let lost_at = *self.lost_at.get_or_insert(now);
         let doubled = 1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX);
         let longest = policy.first_delay.saturating_mul(doubled).min(policy.max_delay);
         let spread = longest.mul_f64(f64::from(policy.jitter_percent) / 100.0);
         let spread_ns = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX);
         let pause = longest.saturating_sub(Duration::from_nanos(random.at_most(spread_ns)));
-        let at_once = std::mem::take(&mut self.begins_at_once);
         let after = if at_once { Duration::ZERO } else { pause };
         let begins_at = now.saturating_sub(lost_at).saturating_add(after);
         self.attempts = self.attempts.saturating_add(1);

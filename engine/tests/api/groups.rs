@@ -34,6 +34,11 @@ impl Seen {
         deferred.into_iter().for_each(|(count, call)| call.reply(|results| results.u32(count)));
     }
 
+    fn answer_first(&self) {
+        let (count, call) = lock(&self.deferred).remove(0);
+        call.reply(|results| results.u32(count));
+    }
+
     fn calls_by_connection(&self) -> Vec<u32> {
         let mut calls: Vec<_> = lock(&self.calls).values().copied().collect();
         calls.sort_unstable();
@@ -305,6 +310,77 @@ fn a_rail_that_is_down_from_the_start_is_tried_while_the_other_is_up() {
 }
 
 #[test]
+fn a_rail_that_was_down_for_long_is_tried_after_a_moment_with_none_up() {
+    let mut pair = Pair::up(&two_rails(slow()), 2);
+    let cut = |pair: &Pair, rail| {
+        pair.world.set_reachable(rail, false);
+        pair.live().into_iter().for_each(|side| pair.world.kill(side));
+    };
+    cut(&pair, RAILS[0]);
+    let lost_at = pair.world.now_ns();
+    pair.run_until("two minutes", |pair| pair.world.now_ns() > lost_at + 120_000_000_000);
+    assert!(pair.client.is_up());
+    cut(&pair, RAILS[1]);
+    pair.run_until("the second loss", |pair| !pair.client.is_up());
+    let lost_at = pair.world.now_ns();
+    pair.run_until("ten seconds", |pair| pair.world.now_ns() > lost_at + 10_000_000_000);
+    let before = pair.ups();
+    RAILS.iter().for_each(|rail| pair.world.set_reachable(rail, true));
+    pair.run_until("both rails", |pair| pair.ups() >= before + 2 && pair.live().len() == 2);
+    assert!(!pair.is_told(|event| matches!(event, ConnectionEvent::Down { .. })));
+}
+
+/// Two losses while calls are in flight: both links of the place are at the other address. The own one is used again though
+/// there are calls all the time.
+#[test]
+fn lost_at_home_again_under_load_expect_a_way_back() {
+    let mut pair = Pair::up(&two_rails(slow()).connections(1), 1);
+    let mut next = 0;
+    let mut call = |pair: &mut Pair| {
+        pair.start(ADD_LATER, next, Resend::AtMostOnce);
+        next += 1;
+        pair.run_until("the call", |pair| pair.seen.executed(next - 1) == 1);
+    };
+    let lose_home = |pair: &mut Pair, ups| {
+        let home = *pair.live().last().unwrap();
+        pair.world.set_reachable(RAILS[0], false);
+        pair.world.kill(home);
+        pair.run_until("the other rail", |pair| pair.ups() == ups);
+        pair.world.set_reachable(RAILS[0], true);
+    };
+    call(&mut pair);
+    lose_home(&mut pair, 2);
+    pair.run_until("the first rail", |pair| pair.ups() == 3);
+    call(&mut pair);
+    lose_home(&mut pair, 4);
+    for _ in 0..6 {
+        call(&mut pair);
+        pair.seen.answer_first();
+        pair.run_until("a reply", |pair| !pair.heard.borrow().replies.is_empty());
+        pair.heard.borrow_mut().replies.clear();
+    }
+    assert!(pair.seen.waiting() > 1);
+    pair.run_until("the first rail", |pair| pair.ups() == 5);
+}
+
+/// One that accepts connections, and closes each as soon as it is up: each link is made with pauses of 5 s, and once in
+/// that time without.
+#[test]
+fn a_server_that_closes_each_connection_is_not_asked_without_pauses() {
+    let mut pair = Pair::up(&two_rails(slow()).connections(4), 4);
+    const LINKS: usize = 2;
+    let (begun, span) = (pair.world.now_ns(), 50_000_000_000);
+    while pair.world.now_ns() < begun + span {
+        let ups = pair.ups();
+        assert!(ups < 4 * LINKS * 2 * 11, "{ups}");
+        pair.live().into_iter().for_each(|side| pair.world.kill(side));
+        pair.run_until("a connection, or the end", |pair| {
+            pair.ups() > ups || pair.world.now_ns() >= begun + span
+        });
+    }
+}
+
+#[test]
 fn no_rail_at_the_start_expect_one_failure() {
     let world = World::new(Network::default());
     RAILS.iter().for_each(|rail| world.set_reachable(rail, false));
@@ -421,6 +497,46 @@ fn threads_call_by_a_handle_with_several_connections() {
     });
     client.close();
     wait_until("the end", || !client.is_up());
+}
+
+/// It takes connections, and says nothing: an attempt ends after 5 s. Calls do not queue up for it when the other address
+/// is there.
+#[test]
+fn an_address_that_does_not_answer_keeps_no_calls_from_one_that_does() {
+    let iwarp = || small_with(|raw| raw.fabric.driver = Driver::Iwarp);
+    let mut raw = iwarp();
+    raw.rpc.reply_cache_mib = 1;
+    let server = engine(raw);
+    let seen = serve_adder(&server);
+    let address = format!("iwarp://127.0.0.1:{}", 12_097 + std::process::id() % 200 * 100);
+    server.listen(&address).unwrap();
+    let _server = Started::new(server);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_address = format!("iwarp://{}", silent.local_addr().unwrap());
+    let asking = engine(iwarp());
+    let mut core = asking.core(0).unwrap();
+    let heard = SharedHeard::<Vec<u32>>::default();
+    let made = recorder(&heard, all_words);
+    let options = ConnectOptions::new().also(&silent_address).connections(8);
+    let options = options.reconnect(Reconnect::default());
+    let client = core.connect_with(&address, PROGRAM, VERSION, &options, |_| made).unwrap();
+    let ups = || {
+        let is_up = |event: &&ConnectionEvent| matches!(event, ConnectionEvent::Up { .. });
+        heard.borrow().events.iter().filter(is_up).count()
+    };
+    run_core(&mut core, "the connections", || ups() == 4);
+    for number in 0..8 {
+        let mut spec = CallSpec::short().resend(Resend::AtMostOnce);
+        client.call(ADD_LATER, Token(7), &mut spec, |args| args.u32(number)).unwrap();
+    }
+    run_core(&mut core, "the calls", || seen.waiting() == 8);
+    let begun = Instant::now();
+    client.reconnect();
+    run_core(&mut core, "the same address", || ups() >= 8);
+    seen.answer();
+    run_core(&mut core, "the replies", || heard.borrow().replies.len() == 8);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(heard.borrow().replies.iter().all(|(_, reply)| matches!(reply.as_deref(), Ok([1]))));
 }
 
 /// A client of two source addresses: IPv4 and IPv6 on this host. Its identity is the same by both.

@@ -5,15 +5,20 @@ use super::Dispatch;
 use crate::api::client::LinkState;
 use crate::api::client_state::ClientEntry;
 use crate::api::errors::ConnectError;
+use crate::api::group::Membership;
 use crate::api::reconnect::Attempt;
 use crate::api::service::{ConnectionEvent, ConnectionId};
 use crate::sys::journal::event;
+use std::time::Duration;
 
 impl Dispatch {
     /// Requests a connection, in the place of the lost one if there was one.
     pub(in crate::api) fn request_connection(&mut self, mut entry: ClientEntry) {
         entry.asking = self.asking.clone().filter(|_| entry.bears_asking);
         entry.request = Some((self.requests)(&entry));
+        if let Some(membership) = &entry.membership {
+            membership.ask(true);
+        }
         self.connecting.push(entry);
     }
 
@@ -50,25 +55,22 @@ impl Dispatch {
 
     fn pause(&mut self, mut entry: ClientEntry, next: Attempt, event: &ConnectionEvent) {
         entry.handler.on_event(event);
-        self.wait(entry, next);
+        self.wait(entry, next.after);
     }
 
     /// Makes the attempt when it is due.
-    pub(in crate::api) fn wait(&mut self, mut entry: ClientEntry, next: Attempt) {
-        entry.retry_at = Some(self.ops.time().saturating_add(next.after));
+    pub(in crate::api) fn wait(&mut self, mut entry: ClientEntry, after: Duration) {
+        entry.retry_at = Some(self.ops.time().saturating_add(after));
         self.connecting.push(entry);
-        self.ops.set_alarm(next.after);
+        self.ops.set_alarm(after);
     }
 
     /// Begins the attempts that are due, and ends clients that were closed before they were up.
     #[cold]
     pub(super) fn begin_due_attempts(&mut self) {
         let now = self.ops.time();
-        let is_due = |entry: &ClientEntry| {
-            let is_closed = entry.link.state.get() == LinkState::Down;
-            entry.retry_at.is_some_and(|at| is_closed || at <= now)
-        };
-        while let Some(index) = self.connecting.iter().position(is_due) {
+        self.connecting.iter_mut().for_each(|entry| entry.aim_again(now));
+        while let Some(index) = self.next_due(now) {
             let mut entry = self.connecting.swap_remove(index);
             entry.retry_at = None;
             match entry.link.state.get() {
@@ -81,9 +83,17 @@ impl Dispatch {
             }
             self.request_connection(entry);
         }
-        let next = self.connecting.iter().filter_map(|entry| entry.retry_at).min();
-        if let Some(at) = next {
+        let later = self.connecting.iter().filter_map(|entry| entry.retry_at);
+        if let Some(at) = later.filter(|at| *at > now).min() {
             self.ops.set_alarm(at.saturating_sub(now));
         }
+    }
+
+    fn next_due(&self, now: Duration) -> Option<usize> {
+        self.connecting.iter().position(|entry| {
+            let is_closed = entry.link.state.get() == LinkState::Down;
+            let is_preceded = || entry.membership.as_ref().is_some_and(Membership::is_preceded);
+            entry.retry_at.is_some_and(|at| is_closed || at <= now && !is_preceded())
+        })
     }
 }

@@ -17,7 +17,7 @@
 //! progress have at most a quarter of the places, and their replies more only as long as no other kin needs it.
 //!
 //! **Identity of calls.** The XIDs of our clients contain their slots in the low bits. A call has the slot's place, so
-//! that a reply stays until its slot is used again, which means that it has arrived. XIDs of other clients say nothing
+//! that a reply stays until its slot is used again from the same host, which means that it has arrived. XIDs of other clients say nothing
 //! about arrival, and may be counted in any of their bytes, so that their replies stay until their places are needed.
 //! Both are found by a keyed hash, so that no peer can choose XIDs that are searched for slowly. A place records
 //! program, version, procedure and checksums of credential and arguments in addition to the XID, because counters
@@ -52,7 +52,7 @@ use crate::reactor::types::peer_id::{Instance, PeerId};
 use crate::reactor::types::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::lock;
-use places::{Owner, Places, State};
+use places::{Owner, Place, Places, State};
 pub(crate) use results::Stored;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::requester::index_of;
@@ -263,14 +263,19 @@ impl Attached {
         self.cache.hash((self.owner.key, of))
     }
 
-    /// The place of the same call, or of the call of ours that had the slot.
+    /// The place of the same call.
     fn find(&self, places: &State, hash: u64, call: &CallKey) -> Option<u32> {
+        let is_own = |place: &Place| place.owner.client == self.owner.client;
+        places.find(hash, |place| is_own(place) && place.call.is_same(call))
+    }
+
+    /// The place of the call of ours that had this slot before. Only of the same kin: a stranger that knows the number of a
+    /// client that comes from several addresses displaces nothing that came from elsewhere.
+    fn find_used(&self, places: &State, hash: u64, xid: Xid) -> Option<u32> {
         places.find(hash, |place| {
-            let is_like = match self.own {
-                Some(_) => index_of(place.call.xid) == index_of(call.xid),
-                None => place.call.is_same(call),
-            };
-            is_like && place.owner.client == self.owner.client
+            let Owner { client, kin, .. } = place.owner;
+            let is_own = self.own.is_some() && client == self.owner.client;
+            is_own && kin == self.owner.kin && index_of(place.call.xid) == index_of(xid)
         })
     }
 
@@ -282,13 +287,13 @@ impl Attached {
         if !self.admits(call.procedure) {
             return Verdict::Superseded;
         }
-        let found = self.find(&state, hash, &call);
-        if let Some(index) = found.filter(|index| state[*index].call.is_same(&call)) {
+        if let Some(index) = self.find(&state, hash, &call) {
             let Some(stored) = state.stored(index) else { return Verdict::Running };
             again(stored);
             return Verdict::Answered;
         }
-        let displaced = found.map(|index| state.vacate(index));
+        let used = self.find_used(&state, hash, call.xid);
+        let displaced = used.map(|index| state.vacate(index));
         let begun = state.begin(self.owner, hash, call);
         drop(state);
         drop(displaced);
@@ -311,11 +316,9 @@ impl Attached {
             return true;
         }
         let mut state = self.part.lock();
-        let used = state.find(hash, |place| {
-            let (before, slot) = (place.call.xid, index_of(xid));
-            place.owner.client == self.owner.client && index_of(before) == slot && before != xid
-        });
-        let displaced = used.map(|index| state.vacate(index));
+        let used = self.find_used(&state, hash, xid);
+        let displaced =
+            used.filter(|index| state[*index].call.xid != xid).map(|index| state.vacate(index));
         drop(state);
         drop(displaced);
         true
@@ -324,8 +327,7 @@ impl Attached {
     /// Waits for the reply of the same call; if that has arrived meanwhile, it is sent at once.
     pub(crate) fn wait(&self, call: CallKey, mut waiting: Deferred) {
         let mut state = self.part.lock();
-        let found = self.find(&state, self.hash(call.xid), &call);
-        let Some(index) = found.filter(|index| state[*index].call.is_same(&call)) else {
+        let Some(index) = self.find(&state, self.hash(call.xid), &call) else {
             drop(state);
             return waiting.reject(AcceptStatus::SystemErr);
         };

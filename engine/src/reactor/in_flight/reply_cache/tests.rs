@@ -102,6 +102,23 @@ fn a_roaming_client_is_known_by_any_address_and_another_one_by_its_own() {
     assert!(!is_executed(&own, 0), "not displaced by the other host");
 }
 
+/// A stranger has learnt the number of a client that roams, and calls in all of its slots, from another host.
+#[test]
+fn a_stranger_with_the_number_of_a_roaming_client_displaces_no_reply_of_it() {
+    let cache = cache_of(PLACES);
+    let by = |address| attach(&cache, 1, Instance::Roaming(7), &host(address));
+    let client = by("10.8.0.1");
+    let running = begin(&client, 0);
+    assert!(is_executed(&client, 1));
+    let stranger = by("10.9.0.1");
+    assert!((0..2).all(|slot| is_executed(&stranger, slot + SLOTS)));
+    assert!((0..2).all(|slot| stranger.pass(Procedure(2), Xid(slot + 2 * SLOTS))));
+    let again = by("10.8.1.1");
+    assert!(is_running(&again, 0) && !is_executed(&again, 1));
+    running.refuse(SYSTEM_ERR);
+    assert!(matches!(again.meet(call_of(0), |_| ()), Verdict::Answered));
+}
+
 #[test]
 fn receive_a_null_call_by_a_newer_connection_expect_calls_by_the_one_before_executed() {
     let cache = cache_of(PLACES);
