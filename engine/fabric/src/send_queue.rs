@@ -76,6 +76,11 @@ impl<T> SendQueue<T> {
         self.depth - (self.tail - self.head) as u32
     }
 
+    /// Requests so far.
+    pub(super) fn pushed(&self) -> u64 {
+        self.tail
+    }
+
     #[inline]
     pub(super) fn waiting(&self) -> u32 {
         (self.tail - self.posted) as u32

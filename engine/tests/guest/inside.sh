@@ -36,17 +36,19 @@ address_of() {
     case $1 in siw) echo 10.8.0.1 ;; rxe) echo 10.9.0.1 ;; *) return 2 ;; esac
 }
 
-# wire_up siw|rxe ADDRESS/BITS: this guest's end of a pair's wire, with the device on it. One at a
+# wire_up siw|rxe ADDRESS/BITS [0|1]: this guest's end of a pair's wire, with the device on it. One for each wire at a
 # time, since rdma_cm finds a device by its address: wire_down comes between.
 wire_up() {
+    local wire=${3:-0}
     modules virtio_net siw rdma_rxe rdma_ucm ib_uverbs crc32_generic
-    ip address replace "$2" dev eth0
-    ip link set eth0 up
-    rdma link add "$1"0 type "$1" netdev eth0
+    ip address replace "$2" dev "eth$wire"
+    ip link set "eth$wire" up
+    rdma link add "$1$wire" type "$1" netdev "eth$wire"
 }
 
+# wire_down siw|rxe [0|1]
 wire_down() {
-    rdma link delete "$1"0
+    rdma link delete "$1${2:-0}"
 }
 
 # wait_for SECONDS COMMAND...: until the command succeeds; fails if it does not in time.

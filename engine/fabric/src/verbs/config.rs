@@ -110,7 +110,9 @@ impl Default for VerbsConfig {
             reads_out_max: 16,
             reads_in_max: 16,
             // The maximum: a lossy network is not a dead peer.
-            retry_count: 7,
+            // To rxe seven means without end, as it does of RNR (Linux 6.12, `rxe_completer`): a peer that is gone would never
+            // be noticed.
+            retry_count: 6,
             // Without end: a peer that is slow to post is not given up, and the deadlines of calls count.
             rnr_retry_count: 7,
             // 0.64 ms: longer than a turn of a polling core. Code 0 would be 655 ms.

@@ -24,6 +24,7 @@ use super::core::{Context, CoreShared};
 use super::device::DeviceCaps;
 use super::link::{Remains, Side};
 use super::reads::Reads;
+use super::silence::LOOK_EVERY;
 use crate::sync::next_number;
 use crate::sys::journal::event;
 use crate::sys::mailbox;
@@ -68,6 +69,7 @@ pub(super) fn run(environment: Arc<Environment>) -> io::Result<Arc<Control>> {
         channel,
         mailbox: Arc::clone(&control.mailbox),
         environment,
+        next_look: Instant::now(),
         control: Arc::downgrade(&control),
     };
     state.watch(TOKEN_MAILBOX, state.mailbox.as_fd())?;
@@ -90,6 +92,7 @@ pub(super) struct ControlThread {
     channel: Arc<EventChannel>,
     mailbox: Arc<Mailbox>,
     environment: Arc<Environment>,
+    next_look: Instant,
     /// For links. Weak: the thread ends when all other owners are gone.
     control: Weak<Control>,
 }
@@ -338,11 +341,26 @@ impl ControlThread {
     fn next_deadline(&self) -> Option<Instant> {
         let connections = self.connections.values().filter_map(|connection| connection.deadline);
         let listeners = self.listeners.values().filter_map(|listener| listener.retry_at);
-        connections.chain(listeners).min()
+        let look = (!self.connections.is_empty()).then_some(self.next_look);
+        connections.chain(listeners).chain(look).min()
+    }
+
+    /// Has each core look which of its connections are silent.
+    fn look_for_silence(&mut self, now: Instant) {
+        if now < self.next_look || self.connections.is_empty() {
+            return;
+        }
+        self.next_look = now + LOOK_EVERY;
+        let mut cores: Vec<_> =
+            self.connections.values().map(|one| Arc::clone(&one.core)).collect();
+        cores.sort_unstable_by_key(Arc::as_ptr);
+        cores.dedup_by_key(|core| Arc::as_ptr(core));
+        cores.into_iter().for_each(|core| core.ask_for_look());
     }
 
     fn expire(&mut self, now: Instant) {
         self.listen_again(now);
+        self.look_for_silence(now);
         let late = |connection: &Connection| connection.deadline.is_some_and(|at| at <= now);
         let connections = self.connections.values();
         let late: Vec<u64> = connections.filter(|one| late(one)).map(|one| one.number).collect();

@@ -30,6 +30,8 @@ unsafe impl Sync for Context {}
 pub(super) struct CoreShared {
     index: usize,
     has_news: CachePadded<AtomicBool>,
+    /// With the news: it is time to look which connections are silent.
+    is_look_due: AtomicBool,
     /// Waits for the completion channels.
     pub(super) sleep: CoreSleep,
     /// Set by [`Fabric::begin`](super::super::Fabric::begin), before connections come.
@@ -77,6 +79,7 @@ impl CoreShared {
         Ok(Self {
             index,
             has_news: CachePadded::default(),
+            is_look_due: AtomicBool::default(),
             sleep: CoreSleep::new()?,
             lent: Mutex::new(None),
             queues: Mutex::new(Vec::new()),
@@ -90,6 +93,16 @@ impl CoreShared {
         // Pairs with that of `CoreSleep::park`.
         fence(Ordering::SeqCst);
         self.sleep.wake_parked();
+    }
+
+    pub(super) fn ask_for_look(&self) {
+        // Relaxed: the notice is the Release.
+        self.is_look_due.store(true, Ordering::Relaxed);
+        self.notify();
+    }
+
+    pub(super) fn take_look(&self) -> bool {
+        self.is_look_due.swap(false, Ordering::Relaxed)
     }
 
     #[inline]

@@ -109,7 +109,13 @@ impl VerbsFabric {
     fn attend(&mut self, out: &mut Completions) {
         self.table.outbox(out).catch_up();
         if self.core.take_news() {
-            (0..self.table.places.len()).for_each(|place| self.table.look_at(place as u32));
+            let is_look_due = self.core.take_look();
+            for place in 0..self.table.places.len() as u32 {
+                self.table.look_at(place);
+                if is_look_due && let Some(pair) = self.table.pair_at(place) {
+                    pair.look_for_silence();
+                }
+            }
         }
         let now = Instant::now();
         self.table.remind(now);

@@ -24,6 +24,7 @@ mod reads;
 mod recv_queue;
 mod resource_limits;
 mod short_endpoint;
+mod silence;
 mod window_probe;
 mod work_id;
 

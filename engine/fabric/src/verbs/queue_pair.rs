@@ -20,6 +20,7 @@ use super::poll::{Outbox, Outcome, invalidated_key};
 use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
 use super::recv_queue::RecvQueue;
 use super::short_endpoint::{DirtyPairs, VerbsEnds};
+use super::silence::Silence;
 use super::work_id::{Queue, WorkId};
 use crate::mem::{Buf, Lease};
 use crate::sys::journal::event;
@@ -125,7 +126,9 @@ pub(super) struct QueuePair {
     is_closed: bool,
     /// The peer's request is answered, or needs no answer.
     is_accepted: bool,
+    /// A message has arrived since the connection was looked at last.
     has_heard: bool,
+    silence: Silence,
     is_reminding: bool,
     /// A Write was posted, and no Send since.
     has_written: bool,
@@ -169,6 +172,7 @@ impl QueuePair {
             is_closed: false,
             is_accepted: link.side == Side::Connecting,
             has_heard: false,
+            silence: Silence::default(),
             is_reminding: false,
             has_written: false,
             suspected: None,
@@ -298,6 +302,16 @@ impl QueuePair {
             self.queue(Sent::Reminder, &Operation::Mark, true);
         }
         self.ends.mark();
+    }
+
+    /// Asks a peer for a sign of life of which nothing was heard for a while.
+    pub(super) fn look_for_silence(&mut self) {
+        let has_heard = std::mem::take(&mut self.has_heard);
+        if self.is_live() && self.silence.look(has_heard, self.sends.pushed()) {
+            let before = self.sends.pushed();
+            self.remind();
+            (before..self.sends.pushed()).for_each(|_| self.silence.asked());
+        }
     }
 
     #[inline]

@@ -1,0 +1,76 @@
+//! Signs of life of a peer that says nothing: a Write of no bytes, which its device acknowledges without the peer's doing.
+//!
+//! A peer that is cut off is noticed by what it does not acknowledge. One that owes replies may be cut off when all that it was
+//! sent has been acknowledged; its own end notices, and can say so to nobody. So each connection is looked at four times a second. After
+//! the first look without a message, either way, the peer is asked for a sign of life, and then ever more rarely.
+
+use std::time::Duration;
+
+/// The control thread has the cores look this often.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Most looks between two questions: half a minute.
+const LOOKS_MAX: u32 = 128;
+
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    looks: u32,
+    /// Requests that had been posted, without the questions, and the number of these.
+    posted: u64,
+    asked: u64,
+}
+
+impl Silence {
+    /// A look at a connection by which a message has arrived since the last one, and which was posted so many requests in all.
+    /// Returns true if the peer is to be asked.
+    pub(super) fn look(&mut self, has_heard: bool, posted: u64) -> bool {
+        let posted = posted.wrapping_sub(self.asked);
+        let is_quiet = !has_heard && std::mem::replace(&mut self.posted, posted) == posted;
+        self.posted = posted;
+        self.looks = if is_quiet { self.looks + 1 } else { 0 };
+        if self.looks > 2 * LOOKS_MAX {
+            self.looks = LOOKS_MAX + 1;
+        }
+        self.looks.is_power_of_two()
+    }
+
+    pub(super) fn asked(&mut self) {
+        self.asked += 1;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Looks at which the peer is asked, each of which is one more request.
+    fn asked_at(silence: &mut Silence, posted: &mut u64, looks: u32) -> Vec<u32> {
+        let is_asked = |_: &u32| {
+            let asks = silence.look(false, *posted);
+            if asks {
+                silence.asked();
+                *posted += 1;
+            }
+            asks
+        };
+        (1..=looks).filter(is_asked).collect()
+    }
+
+    #[test]
+    fn a_peer_that_says_nothing_is_asked_ever_more_rarely_and_then_every_half_minute() {
+        let mut silence = Silence::default();
+        let asked = asked_at(&mut silence, &mut 0, 400);
+        assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 128, 256, 384]);
+    }
+
+    #[test]
+    fn a_message_in_either_direction_begins_the_silence_again() {
+        let (mut silence, mut posted) = (Silence::default(), 0);
+        asked_at(&mut silence, &mut posted, 100);
+        assert!(!silence.look(true, posted));
+        assert_eq!(asked_at(&mut silence, &mut posted, 3), [1, 2]);
+        posted += 1;
+        assert!(!silence.look(false, posted));
+        assert_eq!(asked_at(&mut silence, &mut posted, 3), [1, 2]);
+    }
+}
