@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use spinrpc::control::{
     CONNECTIONS_SHOWN_MAX, LABEL_BYTES_MAX, LABELS_MAX, LATENCY_BUCKETS, LATENCY_HISTOGRAMS_MAX,
-    METRICS_MAX, SERIES_MAX, SLOW_CALLS_KEPT, SLOW_MINUTES, is_label_name, is_metric_name,
+    METRICS_MAX, SERIES_MAX, SLOW_CALLS_MAX, is_label_name, is_metric_name,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -245,7 +245,7 @@ impl SlowCalls {
     pub(super) fn bound(&mut self) {
         self.cores.truncate(CORES_MAX);
         for core in &mut self.cores {
-            core.calls.truncate(SLOW_CALLS_KEPT * SLOW_MINUTES);
+            core.calls.truncate(SLOW_CALLS_MAX);
             core.calls.iter_mut().for_each(|call| bound(&mut call.stages));
         }
     }

@@ -75,10 +75,10 @@
 //!
 //! # Slow calls
 //! The member `schema` is [`SLOW_SCHEMA`]; within it members are added, and from the first release on never changed or taken away. Each core
-//! keeps the [`SLOW_CALLS_KEPT`] calls of each of the last [`SLOW_MINUTES`] minutes (`minutes`) that took longest, whether or
+//! keeps the [`SLOW_CALLS_KEPT`] calls of each minute that took longest, for [`SLOW_MINUTES`] minutes (`minutes`), whether or
 //! not anybody asks. `calls` has those of a core that has `answered`, slowest first: the time since the end of the call
 //! (`ago_ns`), its `xid`, `total_ns`, the address of the `peer` unless it is unknown, and `program`, `version` and `procedure` unless
-//! the call was a long one that was deferred. `role` is `server` for a call that was served here, and `client` for one that was made here.
+//! the call was a long one that was deferred, or was refused after it had waited. `role` is `server` for a call that was served here, and `client` for one that was made here.
 //!
 //! `stages` has the nanoseconds of the total in each of these, without those of zero:
 //!
@@ -86,7 +86,7 @@
 //! |---|---|---|
 //! | `credit` | the core found that it could not start the call, for the lack of a credit, a buffer or a connection | it started the call |
 //! | `wire` | the core started the call | its reply had arrived: the way there and back, and the server |
-//! | `queue` | the call may have come: the core last looked at the clock, or a timed handler of an earlier turn ended; or began, if the core found something in every turn since | the next stage |
+//! | `queue` | the call may have come: the first timed handler of the turn before began; if that had none, the core last looked at the clock, or a timed handler ended | the next stage |
 //! | `fetch` | the message arrived | its Read chunks were fetched; also the wait for memory, and for room for the reply |
 //! | `crypto` | a long body under RPCSEC_GSS was left to a thread | the core found it opened or sealed |
 //! | `handler` | the handler began | it returned, or deferred the call |
@@ -95,10 +95,10 @@
 //! | `answer` | a thread answered | the core took the answer |
 //!
 //! All calls are timed that have Read chunks, wait for memory, or have bodies under RPCSEC_GSS that threads open. Of the others,
-//! whether their handlers answer or defer them, all are timed while somebody asks (see `latency`), and else the first one after statistics
-//! were published: after an idle turn, or 64 busy ones, but not within 10 ms of the one before. So a busy core may have had
-//! slower calls that it did not time: ask to find them. Calls of a client are timed that
-//! another thread than the core makes ([`ClientHandle`](crate::ClientHandle)). A call that has not ended is not shown, and neither is one
+//! whether their handlers answer or defer them, all are timed while somebody asks (see `latency`), and else one in 10 ms: the
+//! next one after an idle turn, 64 busy ones, or a sleep. So a busy core may have had
+//! slower calls that it did not time: ask to find them. Calls that the core makes for other threads
+//! ([`ClientHandle`](crate::ClientHandle)) are timed in the same way, and those of its own clients are not. A call that has not ended is not shown, and neither is one
 //! whose connection has ended before. Without a counter of the processor, `answer` is part of `deferred`. What happens to a reply after the
 //! core has passed it to the driver, and to a call before the core could see it, is seen by the client only.
 
@@ -109,7 +109,8 @@ mod snapshot;
 mod socket;
 
 pub use crate::reactor::{
-    LATENCY_BUCKETS, PROCEDURES_MEASURED, SLOW_CALLS_KEPT, SLOW_MINUTES, STAGES, latency_bounds_ns,
+    LATENCY_BUCKETS, PROCEDURES_MEASURED, SLOW_CALLS_KEPT, SLOW_CALLS_MAX, SLOW_MINUTES, STAGES,
+    latency_bounds_ns,
 };
 pub use application::{
     Durations, LABEL_BYTES_MAX, LABELS_MAX, LatencyHistogram, METRICS_MAX, Metric, MetricSeries,

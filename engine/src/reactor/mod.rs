@@ -55,7 +55,7 @@ pub(crate) mod types;
 pub use in_flight::deferred::Deferred;
 pub use in_flight::latency::PROCEDURES_MEASURED;
 pub use in_flight::roles::NoReverse;
-pub use in_flight::slow_calls::{SLOW_CALLS_KEPT, SLOW_MINUTES};
+pub use in_flight::slow_calls::{SLOW_CALLS_KEPT, SLOW_CALLS_MAX, SLOW_MINUTES};
 pub use types::calls::{Backpressure, CallId, CallSpec, Progress, Resend};
 pub use types::latency::{
     BUCKETS as LATENCY_BUCKETS, Durations, Histogram as LatencyHistogram, STAGES,

@@ -11,8 +11,10 @@ use std::time::Duration;
 pub const SLOW_MINUTES: usize = 5;
 /// Number of calls that it keeps of each minute.
 pub const SLOW_CALLS_KEPT: usize = 32;
-/// Most of a core.
-pub(crate) const SLOW_CALLS_MAX: usize = SLOW_MINUTES * SLOW_CALLS_KEPT;
+/// The current minute, and those before it that may have a call of the last [`SLOW_MINUTES`].
+const MINUTES_HELD: usize = SLOW_MINUTES + 1;
+/// Most of a core at a time.
+pub const SLOW_CALLS_MAX: usize = MINUTES_HELD * SLOW_CALLS_KEPT;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -40,7 +42,7 @@ pub(crate) struct SlowCall {
 /// See the module.
 pub(in crate::reactor) struct SlowCalls {
     /// All have their memory from the start.
-    minutes: [Vec<SlowCall>; SLOW_MINUTES],
+    minutes: [Vec<SlowCall>; MINUTES_HELD],
     current: usize,
     ends: Ticks,
     minute_ticks: u64,
@@ -67,7 +69,7 @@ impl SlowCalls {
     #[cold]
     pub(in crate::reactor) fn keep(&mut self, call: SlowCall) {
         if call.ended >= self.ends.0 {
-            self.current = (self.current + 1) % SLOW_MINUTES;
+            self.current = (self.current + 1) % MINUTES_HELD;
             self.minutes[self.current].clear();
             self.ends = Ticks(call.ended.saturating_add(self.minute_ticks));
         }
@@ -135,7 +137,13 @@ mod tests {
         let all = minute * SLOW_MINUTES as u64;
         assert_eq!((kept(&calls, all), kept(&calls, all + minute)), (vec![1], vec![]));
         let memory = calls.minutes.iter().map(Vec::capacity).sum::<usize>();
-        (1..9).for_each(|round| calls.keep(call(minute * round, round)));
+        for round in 1..9 {
+            calls.keep(call(minute * round, round));
+            calls.keep(call(minute * (round + 1) - 1, round));
+        }
+        calls.keep(call(minute * 9, 9));
+        // Also when the current minute has just begun.
+        assert_eq!(kept(&calls, minute * 9), [4, 5, 5, 6, 6, 7, 7, 8, 8, 9]);
         assert_eq!(calls.minutes.iter().map(Vec::capacity).sum::<usize>(), memory);
     }
 }
