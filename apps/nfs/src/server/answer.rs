@@ -10,9 +10,11 @@ pub(super) struct Answer<'call, 'a> {
     to: To<'call>,
     ticket: Ticket,
     counters: &'a Counters,
-    /// Since when its back end has worked at it, if it is deferred.
-    works_since: Ticks,
+    works_since: Option<Ticks>,
 }
+
+/// A deferred call, and since when its back end has worked at it, if somebody asks for that.
+pub(super) type Owed = (Deferred, Option<Ticks>);
 
 #[allow(clippy::large_enum_variant, reason = "on the stack, for the time of a call")]
 enum To<'call> {
@@ -22,16 +24,20 @@ enum To<'call> {
 
 impl<'call, 'a> Answer<'call, 'a> {
     pub(super) fn now(call: Call<'call>, ticket: Ticket, counters: &'a Counters) -> Self {
-        Self { to: To::Call(call), ticket, counters, works_since: Ticks(0) }
+        Self { to: To::Call(call), ticket, counters, works_since: None }
     }
 
     pub(super) fn later(call: Deferred, ticket: Ticket, counters: &'a Counters) -> Self {
-        Self { to: To::Deferred(call), ticket, counters, works_since: counters.now() }
+        Self::owed(Self::begin(call, counters), ticket, counters)
     }
 
-    /// Its back end has worked at it since then, not since now.
-    pub(super) fn since(self, works_since: Ticks) -> Self {
-        Self { works_since, ..self }
+    pub(super) fn owed((call, works_since): Owed, ticket: Ticket, counters: &'a Counters) -> Self {
+        Self { to: To::Deferred(call), ticket, counters, works_since }
+    }
+
+    fn begin(call: Deferred, counters: &Counters) -> Owed {
+        let works_since = call.is_timed().then(|| counters.now());
+        (call, works_since)
     }
 
     pub(super) fn counters(&self) -> &'a Counters {
@@ -53,10 +59,13 @@ impl<'call, 'a> Answer<'call, 'a> {
         }
     }
 
-    pub(super) fn defer(self) -> Result<Deferred, Self> {
+    pub(super) fn defer(self) -> Result<Owed, Self> {
         match self.to {
-            To::Call(call) => call.try_defer().map_err(|call| Self { to: To::Call(call), ..self }),
-            To::Deferred(deferred) => Ok(deferred),
+            To::Call(call) => match call.try_defer() {
+                Ok(call) => Ok(Self::begin(call, self.counters)),
+                Err(call) => Err(Self { to: To::Call(call), ..self }),
+            },
+            To::Deferred(call) => Ok((call, self.works_since)),
         }
     }
 
@@ -80,7 +89,9 @@ impl<'call, 'a> Answer<'call, 'a> {
         match self.to {
             To::Call(call) => call.reply_with(data, results),
             To::Deferred(mut deferred) => {
-                deferred.note_disk(self.counters.elapsed(self.works_since));
+                if let Some(since) = self.works_since {
+                    deferred.note_disk(self.counters.elapsed(since));
+                }
                 deferred.reply_with(data, results);
             }
         }

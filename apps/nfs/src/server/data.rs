@@ -16,7 +16,7 @@
 //!
 //! A back end in memory needs neither of the middle two.
 
-use super::answer::Answer;
+use super::answer::{Answer, Owed};
 use super::exports::{Export, Exports};
 use super::file_system::{DataPath, Done, FileSystem, Outcome, Request, Started, WriteData};
 use super::procedures::Arguments;
@@ -27,8 +27,7 @@ use crate::protocol::{
     Commit3args, Commit3resok, Nfsstat3, PostOpAttr, ProcedureId, Read3args, Read3resok, WccData,
     Write3args, Write3resok, Writeverf3,
 };
-use spinrpc::sys::clock::Ticks;
-use spinrpc::{Bulk, CoreContext, Deferred, Progress, ReplyData};
+use spinrpc::{Bulk, CoreContext, Progress, ReplyData};
 use spinrpc_xdr::{Encode, Placed};
 use std::sync::Arc;
 
@@ -57,24 +56,23 @@ struct ExportPath {
     waiting: Waiting,
 }
 
-struct Owed {
-    call: Deferred,
+struct Pending {
+    owed: Owed,
     ticket: Ticket,
     verifiers: Verifiers,
-    started: Ticks,
 }
 
 #[derive(Default)]
-struct Waiting(Vec<Option<Owed>>);
+struct Waiting(Vec<Option<Pending>>);
 
 impl Waiting {
-    fn put(&mut self, number: u32, owed: Owed) {
+    fn put(&mut self, number: u32, pending: Pending) {
         let place = number as usize;
         if self.0.len() <= place {
             self.0.resize_with(place + 1, || None);
         }
         if let Some(place) = self.0.get_mut(place) {
-            *place = Some(owed);
+            *place = Some(pending);
         }
     }
 
@@ -83,7 +81,7 @@ impl Waiting {
     }
 
     /// `None` for a call that could not be deferred, and was answered.
-    fn take(&mut self, number: u32) -> Option<Owed> {
+    fn take(&mut self, number: u32) -> Option<Pending> {
         self.0.get_mut(number as usize)?.take()
     }
 }
@@ -145,19 +143,18 @@ impl DataPaths {
         let answer = match path.file_system.blocks() {
             false => answer,
             true => match answer.defer() {
-                Ok(call) => Answer::later(call, ticket, counters),
+                Ok(owed) => Answer::owed(owed, ticket, counters),
                 Err(answer) => return fail(answer, Nfsstat3::Nfs3errJukebox, None),
             },
         };
-        let started_at = counters.now();
         let began = context.site.verifier(&*path.file_system);
         let started = path.data.start(&visit.caller, &visit.file, request);
         let verifiers = Verifiers { began, ended: context.site.verifier(&*path.file_system) };
         match started {
             Started::Done(done) => give(done, verifiers, answer),
             Started::Later(number) => {
-                if let Ok(call) = answer.defer() {
-                    path.waiting.put(number, Owed { call, ticket, verifiers, started: started_at });
+                if let Ok(owed) = answer.defer() {
+                    path.waiting.put(number, Pending { owed, ticket, verifiers });
                 }
             }
         }
@@ -170,9 +167,9 @@ impl DataPaths {
             let ExportPath { export, file_system, data, waiting } = path;
             let polled = data.poll(may_perform, &mut |number, done| {
                 progress.events += 1;
-                if let Some(Owed { call, ticket, verifiers, started }) = waiting.take(number) {
+                if let Some(Pending { owed, ticket, verifiers }) = waiting.take(number) {
                     let verifiers = Verifiers { ended: site.verifier(&**file_system), ..verifiers };
-                    give(done, verifiers, Answer::later(call, ticket, counters).since(started));
+                    give(done, verifiers, Answer::owed(owed, ticket, counters));
                 }
             });
             progress.events += polled.events;

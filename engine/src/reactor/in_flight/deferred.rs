@@ -132,6 +132,11 @@ impl Deferred {
         self.keep.is_none() && self.caller.has_gone.load(Ordering::Relaxed)
     }
 
+    /// Returns true if the call is timed: only then is it worth measuring what [`Deferred::note_disk`] takes.
+    pub fn is_timed(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.noted.is_some())
+    }
+
     /// So much of the time since the call was deferred was spent with a disk: shown for slow calls that were timed
     /// ([`control`](crate::control)). Counted together if noted several times.
     pub fn note_disk(&mut self, time: Duration) {
