@@ -6,8 +6,10 @@ mod common;
 
 use common::control::{ask, control_of, parse};
 use common::prelude::*;
+use common::raw::*;
 use serde_json::{Value, json};
-use spinrpc::control::{SLOW_MINUTES, SLOW_SCHEMA, STAGES};
+use spinrpc::control::{SLOW_CALLS_KEPT, SLOW_MINUTES, SLOW_SCHEMA, STAGES};
+use std::sync::mpsc::channel;
 use std::thread::sleep;
 
 const STALL: Duration = Duration::from_millis(50);
@@ -19,8 +21,44 @@ const SLEEPS: Procedure = Procedure(100);
 const WAITS: Procedure = Procedure(101);
 /// The handler answers the call that is deferred, and sleeps.
 const ANSWERS_AND_SLEEPS: Procedure = Procedure(102);
+/// Has a chunk.
+const PUT: Procedure = Procedure(103);
+const PUT_BYTES: usize = 256 << 10;
+/// The handler does nothing.
+const FIRST: Procedure = Procedure(200);
+/// The same, and those behind it.
+const SECOND: Procedure = Procedure(201);
 
 type Waiting = Arc<Mutex<Vec<Deferred>>>;
+
+/// An engine with the service, and the calls that it defers.
+fn stalling(raw: RawConfig) -> (Engine, Waiting) {
+    let (engine, waiting) = (engine(raw), Waiting::default());
+    let all = Arc::clone(&waiting);
+    let serve = move |call: Call<'_>| match call.procedure() {
+        WAITS => lock(&all).extend(call.defer()),
+        SLEEPS => {
+            sleep(STALL);
+            call.reply(|_| {});
+        }
+        ANSWERS_AND_SLEEPS => {
+            let deferred = lock(&all).pop();
+            std::thread::spawn(|| deferred.map(|it| it.reply(|_| {}))).join().unwrap();
+            sleep(STALL);
+            call.reply(|_| {});
+        }
+        _ => call.reply(|_| {}),
+    };
+    engine.serve(PROGRAM, VERSION, move |_| serve.clone()).unwrap();
+    (engine, waiting)
+}
+
+/// An address of a socket, and what configures the engines of both ends.
+fn by_socket() -> (String, fn(&mut RawConfig)) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("iwarp://{}", free.local_addr().unwrap());
+    (address, |raw| (raw.fabric.driver, raw.mem.arena_mib) = (Driver::Iwarp, 16))
+}
 
 struct Stalling {
     server: Server,
@@ -30,24 +68,7 @@ struct Stalling {
 
 impl Stalling {
     fn start(change: impl FnOnce(&mut RawConfig)) -> Self {
-        let engine = engine(small_with(change));
-        let waiting = Waiting::default();
-        let all = Arc::clone(&waiting);
-        let serve = move |call: Call<'_>| match call.procedure() {
-            WAITS => lock(&all).extend(call.defer()),
-            SLEEPS => {
-                sleep(STALL);
-                call.reply(|_| {});
-            }
-            ANSWERS_AND_SLEEPS => {
-                let deferred = lock(&all).pop();
-                std::thread::spawn(|| deferred.map(|it| it.reply(|_| {}))).join().unwrap();
-                sleep(STALL);
-                call.reply(|_| {});
-            }
-            _ => call.reply(|_| {}),
-        };
-        engine.serve(PROGRAM, VERSION, move |_| serve.clone()).unwrap();
+        let (engine, waiting) = stalling(small_with(change));
         let server = Server::started(engine, Default::default());
         let control = control_of(&server.address).expect("a control socket");
         Self { server, control, waiting }
@@ -208,4 +229,300 @@ fn calls_of_handles_wait_for_a_credit_and_for_the_server() {
     expect(&control, (WAITS, "wire"), stall);
     expect(&control, (ECHO, "credit"), stall);
     assert_eq!(slow_calls(&control)[0]["role"], "client");
+}
+
+/// Others ask for nothing: as many of a thread's calls are timed as tens of milliseconds have passed, and one or two more.
+#[test]
+fn calls_of_handles_are_timed_once_in_a_while() {
+    let it = Stalling::start(|_| {});
+    let client = engine(client_config());
+    serve(&client);
+    let client = Server::started(client, Default::default());
+    let control = control_of(&client.address).expect("a control socket");
+    let (address, options) = (&it.server.address, ConnectOptions::new());
+    let handle = client.engine.connect(0, address, PROGRAM, VERSION, &options).unwrap();
+    let began = Instant::now();
+    for _ in 0..SLOW_CALLS_KEPT {
+        handle.start(ECHO, CallSpec::short(), |_| {}).unwrap().wait().unwrap();
+    }
+    let most = began.elapsed().as_millis() / 10 + 2;
+    // Answers of the engine may be some milliseconds old.
+    sleep(STALL);
+    let timed = slow_calls(&control).len() as u128;
+    assert!((1..=most).contains(&timed), "{timed} calls of {SLOW_CALLS_KEPT}, not {most}");
+}
+
+/// The core sleeps for long before each pair of calls, and for less than samples are apart between the two. By a socket: the turn
+/// in which a call comes is the first one.
+#[test]
+fn the_first_call_after_a_sleep_is_timed() {
+    let (address, iwarp) = by_socket();
+    let (engine, _) = stalling(small_with(|raw| {
+        iwarp(raw);
+        (raw.poll.mode, raw.poll.park_us) = (IdlePolicy::Sleep, 1_000_000);
+    }));
+    engine.listen(&address).unwrap();
+    let _server = Started::new(engine);
+    let control = control_of(&address).expect("a control socket");
+    let mut caller = Caller::<Vec<u32>>::connect_with(small_with(iwarp), &address, all_words);
+    for _ in 0..TRIES {
+        sleep(STALL);
+        caller.call(FIRST, |_| {}).unwrap();
+        sleep(STALL / 50);
+        caller.call(SECOND, |_| {}).unwrap();
+    }
+    let calls = slow_calls(&control);
+    let timed = calls.iter().filter(|call| call["procedure"] == FIRST.0).count();
+    assert_eq!(timed as u32, TRIES, "{calls:#?}");
+}
+
+/// Both ends on the test's thread: it says when the server takes a turn.
+struct Stepped {
+    server: Core,
+    caller: Caller<Vec<u32>>,
+    engine: Engine,
+    address: String,
+    control: String,
+    waiting: Waiting,
+}
+
+impl Stepped {
+    fn start(change: impl Fn(&mut RawConfig)) -> Self {
+        Self::start_at(&unique_address(), change, |_| ConnectOptions::new())
+    }
+
+    fn start_at(
+        address: &str,
+        change: impl Fn(&mut RawConfig),
+        options: impl FnOnce(&Engine) -> ConnectOptions,
+    ) -> Self {
+        let (engine, waiting) = stalling(small_with(&change));
+        let options = options(&engine);
+        engine.listen(address).unwrap();
+        let server = engine.core(0).unwrap();
+        let client = Engine::new(valid(small_with(change))).unwrap();
+        let caller = Caller::asked(client, address, &options, all_words);
+        let control = control_of(address).expect("a control socket");
+        let address = address.to_owned();
+        let mut it = Self { server, caller, engine, address, control, waiting };
+        it.turns_until(|it| it.caller.client.is_up());
+        it
+    }
+
+    /// The server takes turns, and its client, until `done` returns true behind a turn of the server.
+    #[track_caller]
+    fn turns_until(&mut self, done: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + LIMIT;
+        loop {
+            self.caller.core.poll_once();
+            self.server.poll_once();
+            if done(self) {
+                return;
+            }
+            assert!(Instant::now() < end, "{:?}", self.caller.heard.borrow().events);
+        }
+    }
+
+    #[track_caller]
+    fn reply(&mut self) -> Result<Vec<u32>, CallError> {
+        self.turns_until(|it| !it.caller.heard.borrow().replies.is_empty());
+        self.caller.reply()
+    }
+
+    #[track_caller]
+    fn call(&mut self, procedure: Procedure) {
+        self.caller.start(procedure, 0, |_| {}).unwrap();
+        self.reply().unwrap();
+    }
+
+    /// A call with a chunk that the server fetches.
+    fn start_put(&self, client: &Client) {
+        let mut spec = CallSpec::short().argument(client.bulk(PUT_BYTES).unwrap());
+        client.call(PUT, Token(0), &mut spec, |args| args.bulk()).unwrap();
+    }
+
+    /// Has no sample waiting for the next call, if that comes within ten milliseconds.
+    fn take_samples(&mut self) {
+        sleep(STALL);
+        (0..3).for_each(|_| self.call(FIRST));
+    }
+
+    fn slow_calls(&mut self) -> Vec<Value> {
+        let control = self.control.clone();
+        let asking = std::thread::spawn(move || slow_calls(&control));
+        while !asking.is_finished() {
+            self.server.poll_once();
+            pause();
+        }
+        asking.join().unwrap()
+    }
+}
+
+#[test]
+fn turns_without_a_handler_are_no_time_in_the_queue() {
+    const PARTS: u32 = 2;
+    let mut it = Stepped::start(|_| {});
+    it.slow_calls();
+    for _ in 0..TRIES {
+        for _ in 0..PARTS {
+            it.caller.start(WAITS, 0, |_| {}).unwrap();
+        }
+        it.turns_until(|it| lock(&it.waiting).len() == PARTS as usize);
+        let waiting = std::mem::take(&mut *lock(&it.waiting));
+        for deferred in waiting {
+            sleep(STALL);
+            deferred.reply(|_| {});
+            it.server.poll_once();
+        }
+        it.caller.start(ECHO, 0, |_| {}).unwrap();
+        it.turns_until(|it| it.caller.heard.borrow().replies.len() > PARTS as usize);
+        it.caller.replies(PARTS as usize + 1);
+    }
+    let calls = it.slow_calls();
+    let mut echoes = calls.iter().filter(|call| call["procedure"] == ECHO.0);
+    let is_short = |call: &Value| u128::from(stage_ns(call, "queue")) < STALL.as_nanos();
+    assert!(echoes.any(is_short), "{calls:#?}");
+}
+
+#[test]
+fn a_call_is_timed_for_others_if_they_ask() {
+    let mut it = Stepped::start(|_| {});
+    let is_timed = |it: &mut Stepped| {
+        it.caller.start(WAITS, 0, |_| {}).unwrap();
+        it.turns_until(|it| !lock(&it.waiting).is_empty());
+        let deferred = lock(&it.waiting).pop().unwrap();
+        let is_timed = deferred.is_timed();
+        deferred.reply(|_| {});
+        it.reply().unwrap();
+        is_timed
+    };
+    let not = (0..TRIES).any(|_| {
+        it.take_samples();
+        !is_timed(&mut it)
+    });
+    assert!(not, "each of {TRIES}");
+    it.slow_calls();
+    assert!(is_timed(&mut it));
+}
+
+/// The program of the call that waited for its chunk is not served, and the next call has nothing to do with it.
+#[test]
+fn a_call_that_is_refused_after_its_wait_leaves_the_next_one_alone() {
+    let mut it = Stepped::start(|_| {});
+    let (address, (go, order), (end, ended)) = (it.address.clone(), channel(), channel());
+    let putting = std::thread::spawn(move || {
+        let mut peer = RawPeer::connect(&address);
+        end.send(()).unwrap();
+        for xid in order {
+            let slice = peer.expose(&[7; 1000], Access::RemoteRead);
+            let mut call = rpc_call(xid, PUT, &[]);
+            call[3] += 1;
+            let lists = [&read_segment(40, slice)[..], &NO_LISTS].concat();
+            peer.send_words(&message(xid, MSG, &lists, &call));
+            assert!(matches!(peer.hear(), Said::Message(_)));
+            end.send(()).unwrap();
+        }
+    });
+    it.turns_until(|_| ended.try_recv().is_ok());
+    for number in 0..TRIES {
+        it.take_samples();
+        go.send(number).unwrap();
+        it.turns_until(|_| ended.try_recv().is_ok());
+        it.call(Procedure(SECOND.0 + number));
+    }
+    drop(go);
+    putting.join().unwrap();
+    let calls = it.slow_calls();
+    let is_timed = |procedure| calls.iter().any(|call| call["procedure"] == procedure);
+    assert!((0..TRIES).any(|number| !is_timed(SECOND.0 + number)), "{calls:#?}");
+    assert!(calls.iter().any(|call| call["procedure"] == Value::Null), "{calls:#?}");
+}
+
+/// Those of a call with this procedure, until one is attributed.
+#[track_caller]
+fn expect_stepped(
+    it: &mut Stepped,
+    (procedure, stage): (Procedure, &str),
+    stall: fn(&mut Stepped),
+) {
+    for _ in 0..TRIES {
+        stall(it);
+        if is_attributed(&it.slow_calls(), procedure, stage) {
+            return;
+        }
+    }
+    panic!("no call to {procedure:?} spent most in {stage}: {:#?}", it.slow_calls());
+}
+
+/// The server reads the chunk from the client's socket, and the client takes no turn.
+#[test]
+fn a_chunk_that_its_client_sends_late_is_fetched_for_long() {
+    let (address, iwarp) = by_socket();
+    let mut it = Stepped::start_at(&address, iwarp, |_| ConnectOptions::new());
+    expect_stepped(&mut it, (PUT, "fetch"), |it| {
+        it.start_put(&it.caller.client);
+        it.caller.core.poll_once();
+        let end = Instant::now() + 2 * STALL;
+        while Instant::now() < end {
+            it.server.poll_once();
+        }
+        it.reply().unwrap();
+    });
+}
+
+/// The application has all memory, for a time, or until the call is refused.
+#[test]
+fn a_call_that_waits_for_memory_is_fetched_for_long() {
+    let mut it = Stepped::start(|raw| raw.fixed.memory_wait_ms = 3 * STALL.as_millis() as u64);
+    let hold = |it: &Stepped| {
+        let sizes = (0..=20).rev().map(|power| 1 << power);
+        let blocks = |bytes| std::iter::from_fn(move || it.server.bulk(bytes));
+        sizes.flat_map(blocks).collect::<Vec<_>>()
+    };
+    let stall = |it: &mut Stepped, time: Duration| {
+        let held = hold(it);
+        it.start_put(&it.caller.client);
+        let end = Instant::now() + time;
+        it.turns_until(|it| !it.caller.heard.borrow().replies.is_empty() || Instant::now() >= end);
+        drop(held);
+        it.reply()
+    };
+    let fetched = |it: &mut Stepped, least: Duration| {
+        let calls = it.slow_calls();
+        let fetched = |call: &&Value| u128::from(stage_ns(call, "fetch")) >= least.as_nanos();
+        calls.iter().filter(fetched).filter(|call| call["procedure"] == PUT.0).count()
+    };
+    stall(&mut it, STALL).unwrap();
+    assert_eq!(fetched(&mut it, STALL), 1);
+    stall(&mut it, LIMIT).unwrap_err();
+    assert_eq!(fetched(&mut it, 3 * STALL), 1);
+}
+
+/// The core looks late at a body that a thread has opened: the arguments.
+#[cfg(feature = "gss-test")]
+#[test]
+fn a_sealed_body_that_is_opened_late() {
+    use spinrpc::gss::mechanism::GivenKeys;
+    use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
+    let keys = || GivenKeys {
+        enctype: Enctype::Aes256Sha1,
+        key: vec![0x5a; 32],
+        name: "server".to_owned(),
+        tokens: 1,
+        lifetime: u64::MAX,
+    };
+    let secured = |engine: &Engine| {
+        engine.gss(GssAcceptor::new(keys())).unwrap();
+        let initiator = GssInitiator::new(keys(), "test@server").service(GssService::Privacy);
+        ConnectOptions::new().gss(initiator)
+    };
+    let larger = |raw: &mut RawConfig| raw.mem.arena_mib = 32;
+    let mut it = Stepped::start_at(&unique_address(), larger, secured);
+    expect_stepped(&mut it, (ECHO, "crypto"), |it| {
+        let before = it.engine.gss_stats().calls_privacy;
+        it.caller.start(ECHO, 0, |args| args.opaque(&vec![7; PUT_BYTES])).unwrap();
+        it.turns_until(|it| it.engine.gss_stats().calls_privacy > before);
+        sleep(STALL);
+        it.reply().unwrap();
+    });
 }

@@ -166,7 +166,7 @@ impl Core {
             match self.idle.after_turn(turn) {
                 Rest::None => {}
                 Rest::Yield => std::thread::yield_now(),
-                Rest::Park(at_most) => self.driver.cell.park(at_most),
+                Rest::Park(at_most) => self.driver.park(at_most),
             }
         }
     }

@@ -11,7 +11,7 @@ use super::client_state::ClientEntry;
 use super::errors::{CallError, ConnectError};
 #[cfg(feature = "gss")]
 use super::gss::{GssClientState, GssCore};
-use super::handle::core::{HandleCore, Opening};
+use super::handle::core::{HandleCore, Opening, TimedCalls};
 use super::reconnect::{ConnectOptions, ReconnectState};
 use super::reply_status::pass_header;
 use super::reverse::Reverse;
@@ -212,9 +212,23 @@ impl Dispatch {
         }
     }
 
-    /// The next call goes where those go that follow a call of another program.
-    pub(super) fn sample(&mut self) {
-        (self.is_sampling, self.called) = (true, NO_SERVICE);
+    /// The next call of each kind is timed.
+    fn sample(&mut self) {
+        if !self.is_measuring {
+            (self.is_sampling, self.called) = (true, NO_SERVICE);
+            self.handles.set_timed(TimedCalls::Next);
+        }
+    }
+
+    /// All calls are timed from now on, or no longer.
+    fn measure(&mut self, is_on: bool) {
+        (self.is_measuring, self.called) = (is_on, NO_SERVICE);
+        self.handles.set_timed(if is_on { TimedCalls::All } else { TimedCalls::None });
+    }
+
+    /// The next call has times already: it goes where those go that follow a call of another program.
+    pub(super) fn resume(&mut self) {
+        self.called = NO_SERVICE;
     }
 
     /// Marks the remaining clients as down when the core has ended.
@@ -474,9 +488,10 @@ impl Upcalls for Dispatch {
             CoreEvent::Context => self.take_outcomes(),
             #[cfg(feature = "gss")]
             CoreEvent::Opened(finished) => self.take_opened(finished.take()),
+            // Timed calls go where those go that follow a call of another program: the common case asks nothing.
             CoreEvent::Sample => self.sample(),
-            // Measured calls go where those go that follow a call of another program: the common case asks nothing.
-            CoreEvent::Measure(is_on) => (self.is_measuring, self.called) = (is_on, NO_SERVICE),
+            CoreEvent::Resume => self.resume(),
+            CoreEvent::Measure(is_on) => self.measure(is_on),
             CoreEvent::Leave => (self.is_leaving, self.called) = (true, NO_SERVICE),
             CoreEvent::CallFailed(conn, call, end) => self.on_call_failed(conn, call, end),
             CoreEvent::Connected(request, result) => self.on_connected(request, result),

@@ -559,4 +559,8 @@ impl Runner {
     pub(super) fn turn(&mut self) -> Progress {
         self.cell.turn(&mut self.arrived, &mut self.dispatch)
     }
+
+    pub(super) fn park(&mut self, at_most: Duration) {
+        self.cell.park(at_most, &mut self.dispatch);
+    }
 }

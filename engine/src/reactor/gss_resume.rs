@@ -79,9 +79,9 @@ impl CoreCell {
         let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
         let serving = Serving::placed(&to);
         let outcome = self.serve_in_place(conn, || serve(&serving));
+        self.reactor().end_resumed(conn, serving.xid());
         let admitted = Admitted { header_bytes: 0, plain: false, long: false };
         let frame = CallFrame { conn, slot, message, admitted, sinks: None };
-        self.reactor().resume_times(None);
         self.reactor().finish_call(frame, outcome);
         self.close_if_asked();
     }

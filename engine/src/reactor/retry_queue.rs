@@ -6,6 +6,7 @@ use crate::reactor::in_flight::deadlines::Waiting;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
+use crate::reactor::types::header_bytes::xid_of;
 use spinrpc_proto::events::SlotId;
 
 /// A message that can continue.
@@ -33,11 +34,11 @@ impl CoreCell {
     pub(super) fn go_on(&self, message: Option<Arrived>, up: &mut impl Upcalls) {
         match message {
             Some(Arrived::Call(frame)) => {
-                self.reactor().end_wait(frame.conn, frame.slot);
-                up.on_event(CoreEvent::Sample);
+                let (conn, xid) = (frame.conn, xid_of(frame.message.bytes()));
+                self.reactor().end_wait(conn, frame.slot);
+                up.on_event(CoreEvent::Resume);
                 self.deliver_call(frame, up);
-                // Still there if no handler was timed.
-                self.reactor().resume_times(None);
+                self.reactor().end_resumed(conn, xid);
             }
             Some(Arrived::Reply(conn, slot)) => self.go_on_with_reply(conn, slot, up),
             None => {}

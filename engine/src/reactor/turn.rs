@@ -213,11 +213,7 @@ impl CoreCell {
         }
         self.lane().end_turn();
         reactor.end_turn(events, self.lane().counts());
-        let is_sample_due = reactor.take_sample_due();
-        drop(reactor);
-        if is_sample_due {
-            up.on_event(CoreEvent::Sample);
-        }
+        sample(reactor, up);
         Progress { events, is_waiting }
     }
 
@@ -420,10 +416,11 @@ impl CoreCell {
     }
 
     /// Sleeps until there is work, for `at_most`, and not beyond the next deadline.
-    pub(crate) fn park(&self, at_most: std::time::Duration) {
+    pub(crate) fn park(&self, at_most: std::time::Duration, up: &mut impl Upcalls) {
         let mut reactor = self.reactor();
         if !self.needs_attention(&mut reactor) {
             reactor.park(at_most, self.lane().counts());
+            sample(reactor, up);
         }
     }
 
@@ -563,6 +560,16 @@ impl Reactor {
         self.end_stalled(now);
         let pause_ends = self.pause_ends();
         self.note_other_deadlines(pause_ends);
+    }
+}
+
+/// The next calls are timed if the last ones that were are long ago.
+#[inline]
+fn sample(mut reactor: RefMut<'_, Reactor>, up: &mut impl Upcalls) {
+    let is_due = reactor.take_sample_due();
+    drop(reactor);
+    if is_due {
+        up.on_event(CoreEvent::Sample);
     }
 }
 

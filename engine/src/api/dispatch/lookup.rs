@@ -36,11 +36,13 @@ impl Dispatch {
             return None;
         }
         let index = self.services.iter().position(|service| service.serves(program, version))?;
-        if !self.is_measuring {
+        let is_timed = self.is_measuring || self.ops.is_resumed();
+        // A call that is timed anyway leaves the sample to the next one.
+        let is_measured = is_timed || std::mem::take(&mut self.is_sampling);
+        if !self.is_measuring && !self.is_sampling {
             self.called = index;
         }
-        let is_sampled = std::mem::take(&mut self.is_sampling);
-        Some(Found { index, is_measured: self.is_measuring || is_sampled })
+        Some(Found { index, is_measured })
     }
 
     /// The answer if the program has no service (RFC 5531 section 9).

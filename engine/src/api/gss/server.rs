@@ -341,7 +341,7 @@ impl Dispatch {
             return self.deliver_opened(body, opened);
         };
         let ops = Rc::clone(&self.ops);
-        self.sample();
+        self.resume();
         ops.serve_opened((conn, slot), |serving| {
             let parsed = CallHeader::parse(message.bytes());
             let (Ok(place), Ok((header, _))) = (opened, parsed) else {

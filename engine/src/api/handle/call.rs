@@ -40,6 +40,8 @@ pub(in crate::api) struct HandleCall {
     pub(super) procedure: Procedure,
     arguments: Stored,
     answer: Stored,
+    /// It has `times`, which are in another line.
+    pub(super) is_timed: bool,
     pub(super) to: Destination,
     pub(super) ticket: Arc<Ticket>,
     pub(super) spec: CallSpec,
@@ -47,8 +49,8 @@ pub(in crate::api) struct HandleCall {
     short: ShortBytes,
     /// Since when it has waited on the core to be started, by the core's time.
     pub(super) waits_since: Option<Duration>,
-    /// When the core started it.
-    pub(super) sent_at: Duration,
+    /// When the core took it, and when it started it.
+    pub(super) times: [Duration; 2],
     long_arguments: StoredDraft,
     arrived: Arrived,
 }
@@ -95,12 +97,13 @@ impl HandleCall {
             procedure: Procedure(0),
             arguments: Stored::Short(0),
             answer: Stored::Short(0),
+            is_timed: false,
             to: Destination::Holder,
             ticket: Arc::new(Ticket { number, answer, waker, pool }),
             spec: CallSpec::new(),
             short: ShortBytes([0; SHORT_BYTES]),
             waits_since: None,
-            sent_at: Duration::ZERO,
+            times: [Duration::ZERO; 2],
             long_arguments: StoredDraft::default(),
             arrived: Arrived::default(),
         }

@@ -66,6 +66,14 @@ pub(in crate::api) struct HandleCore {
     /// Numbers of the clients without handles.
     forgotten: Vec<u32>,
     next_look: Duration,
+    timed: TimedCalls,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::api) enum TimedCalls {
+    None,
+    Next,
+    All,
 }
 
 struct HandleClient {
@@ -125,6 +133,7 @@ impl HandleCore {
             behind: Vec::new(),
             forgotten: Vec::new(),
             next_look: Duration::ZERO,
+            timed: TimedCalls::None,
         }
     }
 
@@ -277,22 +286,37 @@ impl HandleCore {
     }
 
     fn take_call(&mut self, mut call: Box<HandleCall>) {
+        call.is_timed = self.timed != TimedCalls::None;
+        if call.is_timed {
+            self.begin_times(&mut call);
+        }
         let (number, in_flight) = (call.client, Rc::clone(&self.in_flight));
         let Some(client) = self.client(number) else {
             return refuse(&self.ops, call, Backpressure::Down);
         };
         if !client.waiting.is_empty() {
-            call.waits_since = Some(client.client.0.ops.time());
             return client.waiting.push_back(Waiting::Call(call));
         }
-        if let Err(mut call) = client.try_call(call, &in_flight) {
-            call.waits_since = Some(client.client.0.ops.time());
+        if let Err(call) = client.try_call(call, &in_flight) {
             client.waiting.push_back(Waiting::Call(call));
             // It is there still if its calls were cancelled.
             if !self.behind.contains(&number) {
                 self.behind.push(number);
             }
         }
+    }
+
+    #[cold]
+    fn begin_times(&mut self, call: &mut HandleCall) {
+        call.times[0] = self.ops.time();
+        if self.timed == TimedCalls::Next {
+            self.timed = TimedCalls::None;
+        }
+    }
+
+    /// Which of the calls that it takes from now on are timed, for those who ask for slow calls ([`control`](crate::control)).
+    pub(in crate::api) fn set_timed(&mut self, timed: TimedCalls) {
+        self.timed = timed;
     }
 
     fn retry_waiting(&mut self) {
@@ -437,7 +461,9 @@ impl HandleClient {
         let place = call.number as usize;
         match call.issue(&self.client) {
             Ok(id) => {
-                call.sent_at = self.client.0.ops.time();
+                if call.is_timed {
+                    call.times[1] = self.client.0.ops.time();
+                }
                 if let Some(place) = in_flight.borrow_mut().get_mut(place) {
                     *place = Some((call, id));
                     self.started.set(self.started.get() + 1);
@@ -532,17 +558,17 @@ impl Replies {
         })
     }
 
-    /// A call has ended, perhaps a slow one.
+    /// A call that is timed has ended, perhaps a slow one.
+    #[cold]
     fn note_times(&self, call: &HandleCall, id: CallId) {
+        let [taken, sent] = call.times;
         let Some(link) = self.client.upgrade() else { return };
         let Some(conn) = link.conn_of_reply() else { return };
         let (program, version) = link.called();
         let called = Some((program, version, call.procedure));
-        let credit =
-            call.waits_since.map_or(Duration::ZERO, |since| call.sent_at.saturating_sub(since));
-        let wire = self.ops.time().saturating_sub(call.sent_at);
         let name = CallName { xid: id.slot().xid(), called };
-        self.ops.note_own_call(conn, name, [credit, wire]);
+        let wire = self.ops.time().saturating_sub(sent);
+        self.ops.note_own_call(conn, name, [sent.saturating_sub(taken), wire]);
     }
 }
 
@@ -552,7 +578,9 @@ impl ReplyHandler for Replies {
         let call = self.in_flight.borrow_mut().get_mut(place).and_then(Option::take);
         // The borrow has ended: a function that runs on the core may have the core start calls.
         if let Some((call, id)) = call {
-            self.note_times(&call, id);
+            if call.is_timed {
+                self.note_times(&call, id);
+            }
             self.started.set(self.started.get() - 1);
             if let Some(call) = call.finish_later(reply) {
                 // Later in this turn, with others. Those that come after the handles were polled are delivered in the next turn.

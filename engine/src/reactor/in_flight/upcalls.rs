@@ -36,8 +36,10 @@ pub(crate) enum CoreEvent<'a> {
     Opened(&'a mut Option<Finished>),
     /// The latencies of calls are to be measured from now on, or no longer.
     Measure(bool),
-    /// The next call of a service is to be timed.
+    /// The next call of a service is to be timed, and the next of a handle.
     Sample,
+    /// The next call has waited, and has its times ([`CoreCell::is_resumed`]).
+    Resume,
     /// From now on no call is executed, and arriving calls are not answered: `abandon_call` leaves them.
     Leave,
     /// A call ended without a reply.

@@ -70,9 +70,9 @@ impl Reactor {
 
     /// Answers a call that was not fetched.
     fn refuse_unread(&mut self, conn: ConnId, slot: SlotId, answer: &RpcRefusal) {
+        self.end_unread((conn, slot));
         let Some(c) = self.conn(conn) else { return };
         c.serves.clear_sinks(slot);
-        let _ = c.serves.take_times(slot);
         let Some(message) = c.serves.take_message(slot) else { return };
         self.refuse(&ReplyTarget { conn, slot, message: message.bytes(), plain: false }, answer);
         self.repost(conn, message);

@@ -111,12 +111,10 @@ pub(crate) struct Core {
     resumed: Option<CallTimes>,
     /// Time from which on the calls of the turn may have been here.
     seen_from: Ticks,
-    /// Start of the first timed handler of a turn, the last with any, and the number of empty polls until then.
-    timed_turn: (Ticks, u64),
+    /// The last turn with a timed handler, and the start of the first one in it.
+    timed_turn: (u32, Ticks),
     /// End of the last handler that was timed.
     timed_until: Ticks,
-    /// Statistics were published: the next call is to be timed.
-    is_sample_due: bool,
     next_sample: Ticks,
     slow: SlowCalls,
     /// Bodies that threads seal and open, and calls that wait.
@@ -355,9 +353,8 @@ impl Core {
             timer: None,
             resumed: None,
             seen_from: now,
-            timed_turn: (now, 0),
+            timed_turn: (0, now),
             timed_until: now,
-            is_sample_due: true,
             next_sample: now,
             slow: SlowCalls::new(&clock),
             #[cfg(feature = "gss")]

@@ -9,14 +9,6 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
 use std::cell::{Cell, RefCell};
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TurnPart {
-    Outside,
-    Begun,
-    /// A handler was timed.
-    Timed,
-}
-
 /// Memory in which a core encodes its messages, and the call that is being served.
 pub(in crate::reactor) struct CoreFastPath {
     /// The driver sends messages by value, and nothing in them is ever padded.
@@ -37,7 +29,8 @@ pub(in crate::reactor) struct CoreFastPath {
     serving: Cell<Option<ConnId>>,
     /// It is to be closed when that call is answered.
     closing: Cell<Option<ConnId>>,
-    turn: Cell<TurnPart>,
+    /// Number of the turn: odd within it, even after it.
+    turn: Cell<u32>,
     /// Start of the first call of the turn, within a turn: the deadlines of its other calls count from then, too.
     stamp: Cell<Option<Ticks>>,
     /// Read by calls that start; none where the driver simulates time.
@@ -135,7 +128,7 @@ impl CoreFastPath {
             reply: memory(),
             serving: Cell::new(None),
             closing: Cell::new(None),
-            turn: Cell::new(TurnPart::Outside),
+            turn: Cell::new(0),
             stamp: Cell::new(None),
             clock,
             default_timeout_ticks,
@@ -214,17 +207,17 @@ impl CoreFastPath {
 impl CoreFastPath {
     #[inline(always)]
     pub(in crate::reactor) fn begin_turn(&self) {
-        self.turn.set(TurnPart::Begun);
+        // A turn that a panic has ended has not ended here.
+        self.turn.set(self.turn.get() | 1);
     }
 
-    /// A handler is timed. Returns true if it is the first one of its turn.
-    pub(in crate::reactor) fn begin_timed(&self) -> bool {
-        self.turn.replace(TurnPart::Timed) != TurnPart::Timed
+    pub(in crate::reactor) fn turn(&self) -> u32 {
+        self.turn.get()
     }
 
     #[inline(always)]
     pub(in crate::reactor) fn end_turn(&self) {
-        self.turn.set(TurnPart::Outside);
+        self.turn.set(self.turn.get().wrapping_add(1));
         self.stamp.set(None);
     }
 
@@ -272,7 +265,7 @@ impl CoreFastPath {
     /// application was busy.
     #[inline(always)]
     fn keep_stamp(&self, now: Ticks) {
-        if self.turn.get() != TurnPart::Outside {
+        if self.turn.get() & 1 == 1 {
             self.stamp.set(Some(now));
         }
     }

@@ -1,6 +1,5 @@
 //! The times of calls by stage. A handler whose call is timed runs between `begin_timer` and `end_timer`: that of every call
-//! while latencies are requested, else that of the first call after statistics were published. A call that waits, or is
-//! deferred, has its times in its slot.
+//! while latencies are requested, else one in a while. A call that waits, or is deferred, has its times in its slot.
 
 use super::{Core, CoreCell, Reactor};
 use crate::fabric::ConnId;
@@ -11,6 +10,7 @@ use crate::reactor::types::header_bytes::xid_of;
 use crate::reactor::types::latency::{CallTimes, Row, Spent, Stage};
 use crate::sys::clock::Ticks;
 use spinrpc_proto::events::SlotId;
+use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::v1::HeaderView;
 use spinrpc_proto::rpc::CallHeader;
 use std::time::Duration;
@@ -18,16 +18,18 @@ use std::time::Duration;
 impl CoreCell {
     /// A handler begins with a call.
     pub(crate) fn begin_timer(&self, row: Row) {
-        let is_first = self.lane().begin_timed();
         let mut reactor = self.reactor();
         let (now, is_counted) = (reactor.read_clock(), reactor.inbox.latencies().is_on());
-        if is_first {
-            reactor.begin_timed_turn(now, is_counted);
-        }
+        reactor.begin_timed(self.lane().turn(), now);
         let new = CallTimes::new(Stage::Queue, reactor.seen_from.min(now));
         let mut times = reactor.resumed.take().unwrap_or(new);
         times.enter_handler(now, Some(row).filter(|_| is_counted));
         reactor.timer = Some(times);
+    }
+
+    /// Returns true if the next handler is that of a call that has waited, whose times go on when it begins.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.reactor().resumed.is_some()
     }
 
     /// The handler has returned or panicked: the call has ended, unless it was deferred.
@@ -54,16 +56,18 @@ impl CoreCell {
 }
 
 impl Core {
-    /// The first timed handler of a turn begins. Its call was not there when the core last found nothing to do; if it had
-    /// something to do in all turns since the last timed handler, as far as is known while all are timed, the call may have come
-    /// while that ran.
-    fn begin_timed_turn(&mut self, now: Ticks, are_all_timed: bool) {
-        let is_unbroken = are_all_timed && self.timed_turn.1 == self.stats.empty_polls;
-        self.seen_from = match is_unbroken {
-            true => self.timed_turn.0,
-            false => self.busy_since.max(self.timed_until),
+    /// A timed handler begins. The calls of a turn were not there in the one before: they may have come while its handlers
+    /// ran, if these were timed, and else since the core last looked at the clock.
+    fn begin_timed(&mut self, turn: u32, now: Ticks) {
+        let (last, began) = self.timed_turn;
+        if turn == last {
+            return;
+        }
+        self.seen_from = match turn.wrapping_sub(last) {
+            2 => began,
+            _ => self.busy_since.max(self.timed_until),
         };
-        self.timed_turn = (now, self.stats.empty_polls);
+        self.timed_turn = (turn, now);
     }
 
     #[inline]
@@ -88,11 +92,6 @@ impl Core {
         times.enter(Stage::Crypto, now);
         times
     }
-
-    /// The next handler is that of a call with these times, if there are any: they go on when it begins.
-    pub(in crate::reactor) fn resume_times(&mut self, times: Option<CallTimes>) {
-        self.resumed = times;
-    }
 }
 
 impl Reactor {
@@ -106,8 +105,22 @@ impl Reactor {
 
     /// A call that has waited goes on.
     pub(in crate::reactor) fn end_wait(&mut self, conn: ConnId, slot: SlotId) {
-        let times = self.conn(conn).and_then(|c| c.serves.take_times(slot));
-        self.resume_times(times);
+        self.resumed = self.conn(conn).and_then(|c| c.serves.take_times(slot));
+    }
+
+    /// It has ended, or waits again: if no handler has taken its times, nor its slot, it was refused.
+    pub(in crate::reactor) fn end_resumed(&mut self, conn: ConnId, xid: Xid) {
+        let Some(mut times) = self.resumed.take() else { return };
+        let now = self.read_clock();
+        times.enter(Stage::Answer, now);
+        self.end_times(conn, &times, now, CallName { xid, called: None });
+    }
+
+    /// A call that waits is refused.
+    pub(in crate::reactor) fn end_unread(&mut self, call: (ConnId, SlotId)) {
+        let now = self.read_clock();
+        let times = self.conn(call.0).and_then(|c| c.serves.take_times(call.1));
+        times.into_iter().for_each(|times| self.end_in_slot(call, times, now));
     }
 
     /// A call whose handler is timed is deferred.
@@ -125,10 +138,17 @@ impl Reactor {
     #[cold]
     pub(in crate::reactor) fn end_deferred(&mut self, call: (ConnId, SlotId), noted: Noted) {
         let now = self.read_clock();
-        let Some((mut times, c)) = self.answered_times(call, noted, now) else { return };
+        if let Some((times, _)) = self.answered_times(call, noted, now) {
+            self.end_in_slot(call, times, now);
+        }
+    }
+
+    /// A call whose message is in its slot has ended.
+    fn end_in_slot(&mut self, (conn, slot): (ConnId, SlotId), mut times: CallTimes, now: Ticks) {
         times.enter(Stage::Answer, now);
-        if let Some(name) = c.serves.message(call.1).map(|message| name_of(c, message.bytes())) {
-            self.end_times(call.0, &times, now, name);
+        let Some(c) = self.conn(conn) else { return };
+        if let Some(name) = c.serves.message(slot).map(|message| name_of(c, message.bytes())) {
+            self.end_times(conn, &times, now, name);
         }
     }
 

@@ -34,10 +34,10 @@ impl Core {
         Some(self.clock).filter(|_| self.fabric.caps().simulated_clock.is_none())
     }
 
-    /// Returns true once after statistics were published, if the last sample is long ago.
+    /// Returns true if the last sample is long ago: there is one now.
     #[inline]
     pub(in crate::reactor) fn take_sample_due(&mut self) -> bool {
-        let is_due = std::mem::take(&mut self.is_sample_due) && self.busy_since >= self.next_sample;
+        let is_due = self.busy_since >= self.next_sample;
         if is_due {
             let ticks = self.clock.from_duration(SAMPLE_EVERY);
             self.next_sample = Ticks(self.busy_since.0.saturating_add(ticks));
@@ -201,7 +201,6 @@ impl Core {
     pub(in crate::reactor) fn publish(&mut self, counts: &LaneCounts) {
         counts.move_into(&mut self.stats);
         (self.unpublished, self.published_at) = (0, self.stats.polls);
-        self.is_sample_due = true;
         self.cells.publish(&self.stats);
         if self.inbox.latencies().is_to_switch() {
             self.wake_by(Instant(0));
