@@ -9,7 +9,7 @@ use std::path::Path;
 #[test]
 fn every_option_is_in_the_manual() {
     for (program, name, section, pages) in [
-        (env!("CARGO_BIN_EXE_spin-nfsd"), "spin-nfsd", 8, 4),
+        (env!("CARGO_BIN_EXE_spin-nfsd"), "spin-nfsd", 8, 5),
         (env!("CARGO_BIN_EXE_spin-nfs"), "spin-nfs", 1, 8),
         (env!("CARGO_BIN_EXE_spin-echo"), "spin-echo", 1, 3),
     ] {

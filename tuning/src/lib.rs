@@ -24,6 +24,9 @@ mod program;
 pub mod rdma;
 mod reference;
 mod shipped;
+#[doc(hidden)]
+#[allow(missing_docs, reason = "for the programs of this workspace")]
+pub mod slow_calls;
 mod suggest;
 pub mod thread_pair;
 mod without_effect;

@@ -1,6 +1,5 @@
 //! `spinperf top`: watches running engines through their control sockets. No engine runs in its process.
 
-mod slow;
 pub(crate) mod snapshot;
 mod socket;
 mod table;
@@ -17,7 +16,7 @@ use crate::units::{joined, parse_time};
 use clap::Args;
 use serde_json::Value;
 use spinrpc::config::{Choice, IdlePolicy};
-use spinrpc_tuning::printable;
+use spinrpc_tuning::{printable, slow_calls};
 use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -102,8 +101,8 @@ fn run_slow(args: &TopArgs, watched: &Watched) -> Result<(), Failure> {
     loop {
         let due = Instant::now() + args.interval;
         let Some(found) = watched.slow_calls() else { return ended(watched, shown, args.count) };
-        let document = slow::document(&found);
-        let lines = || slow::lines(&document, SLOW_SHOWN);
+        let document = slow_calls::document(SLOW_SCHEMA, &found, |_| None);
+        let lines = || slow_calls::lines(&document);
         shown += 1;
         let is_over = args.count.is_some_and(|count| shown >= count);
         if !print(args, &document, lines)? || is_over || is_interrupted(due) {
@@ -181,10 +180,34 @@ fn terminal_size() -> (usize, usize) {
     }
 }
 
-/// Slow calls shown in a table; JSON has all.
-const SLOW_SHOWN: usize = 20;
+const SLOW_SCHEMA: &str = "spinperf-slow/1";
 /// Time between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
 /// Minimum time between two updates: engines return the same snapshot for 10 ms.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema;
+    use serde_json::json;
+    use spinrpc_tuning::slow_calls::EngineCalls;
+
+    #[test]
+    fn a_document_of_slow_calls_has_what_its_schema_describes() {
+        let call = json!({"ago_ns": 1, "role": "server", "xid": 31, "total_ns": 9, "stages": {"queue": 9}});
+        let mut named = call.clone();
+        (named["program"], named["version"]) = (100_003.into(), 3.into());
+        (named["procedure"], named["peer"]) = (7.into(), "192.0.2.1:700".into());
+        let calls = json!({"schema": "spinrpc-slow/1", "engine": 0, "minutes": 5, "cores": [
+            {"index": 0, "running": true, "answered": true, "calls": [call, named]},
+            {"index": 1, "running": true, "answered": false, "calls": []},
+        ]});
+        let calls = serde_json::from_value(calls).unwrap();
+        let engines = [EngineCalls { pid: 4711, program: "program".to_owned(), calls }];
+        let document = slow_calls::document(SLOW_SCHEMA, &engines, |_| None);
+        let described = include_str!("../../schema/spinperf-slow-1.schema.json");
+        assert_eq!(schema::violations(&document, described), [""; 0]);
+    }
+}

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use spinrpc::control::{
     CONNECTIONS_SHOWN_MAX, LABEL_BYTES_MAX, LABELS_MAX, LATENCY_BUCKETS, LATENCY_HISTOGRAMS_MAX,
-    METRICS_MAX, SERIES_MAX, SLOW_CALLS_MAX, is_label_name, is_metric_name,
+    METRICS_MAX, SERIES_MAX, is_label_name, is_metric_name,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -209,44 +209,6 @@ impl fmt::Display for ProcedureName {
         match self {
             Self::Number(number) => number.fmt(f),
             Self::Text(text) => text.fmt(f),
-        }
-    }
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct SlowCalls {
-    pub(crate) schema: String,
-    pub(crate) engine: u32,
-    pub(crate) cores: Vec<SlowCore>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct SlowCore {
-    pub(crate) index: u32,
-    pub(crate) answered: bool,
-    pub(crate) calls: Vec<SlowCall>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct SlowCall {
-    pub(crate) ago_ns: u64,
-    pub(crate) role: String,
-    #[serde(default)]
-    pub(crate) peer: String,
-    pub(crate) xid: u32,
-    pub(crate) program: Option<u32>,
-    pub(crate) version: Option<u32>,
-    pub(crate) procedure: Option<u32>,
-    pub(crate) total_ns: u64,
-    pub(crate) stages: BTreeMap<String, u64>,
-}
-
-impl SlowCalls {
-    pub(super) fn bound(&mut self) {
-        self.cores.truncate(CORES_MAX);
-        for core in &mut self.cores {
-            core.calls.truncate(SLOW_CALLS_MAX);
-            core.calls.iter_mut().for_each(|call| bound(&mut call.stages));
         }
     }
 }

@@ -2,7 +2,7 @@
 //! only a server of the same user or of root is queried; root queries servers of all users. Answers
 //! have limits of size and time, and descriptors that come with them are closed on other threads.
 
-use super::snapshot::{Latencies, SlowCalls, Snapshot};
+use super::snapshot::{Latencies, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -12,6 +12,7 @@ use spinrpc::control::{LATENCY_SCHEMA, NAME_PREFIX, SCHEMA, SLOW_SCHEMA};
 use spinrpc::sys::credentials::Credentials;
 use spinrpc::sys::peer_socket::PeerSocket;
 use spinrpc_tuning::printable::printable;
+use spinrpc_tuning::slow_calls::SlowCalls;
 use std::collections::HashMap;
 use std::fs;
 use std::io;

@@ -1,12 +1,13 @@
 //! Selection of engines: those of a process, of an address, or all; explains in one line if there
 //! are none.
 
-use super::snapshot::{Core, Latencies, SlowCalls, Snapshot};
+use super::snapshot::{Core, Latencies, Snapshot};
 use super::socket::{self, Allowance, Detail, Owner, Silence, Turn};
 use crate::failure::Failure;
 use rustix::process::geteuid;
 use spinrpc::config::IdlePolicy;
 use spinrpc::fabric::check_address;
+use spinrpc_tuning::slow_calls::EngineCalls;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -149,11 +150,13 @@ impl Watched {
     }
 
     /// `None` when all have exited.
-    pub(super) fn slow_calls(&self) -> Option<Vec<(Owner, SlowCalls)>> {
+    pub(super) fn slow_calls(&self) -> Option<Vec<EngineCalls>> {
         let (mut found, mut allowance) = (Vec::new(), Allowance::of_a_look());
         let silent = self.ask_each(|name, turn| {
             let is_meant = |owner| self.is_watched(owner);
-            found.push(socket::ask_slow(name, turn, &mut allowance, is_meant)?);
+            let (Owner { pid, .. }, calls) =
+                socket::ask_slow(name, turn, &mut allowance, is_meant)?;
+            found.push(EngineCalls { pid, program: program(pid), calls });
             Ok(())
         });
         let complaints = silent.iter().filter(|silence| silence.say()).count();
@@ -223,7 +226,7 @@ fn may_listen(user: u32, address: &str) -> bool {
     }
 }
 
-pub(super) fn program(pid: u32) -> String {
+fn program(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
 }

@@ -46,6 +46,9 @@ pub(crate) enum Command {
     /// End the connections of a client to the server of this state directory. The client may connect again, unless no export
     /// lists it any more
     Disconnect(Disconnect),
+    /// Show the slowest calls of the last minutes that the server of this state directory has timed: client, procedure, and where
+    /// each spent its time; it times all calls for a minute from now on
+    Slow(Slow),
 }
 
 /// Options of `clients`.
@@ -54,6 +57,16 @@ pub(crate) struct Clients {
     #[command(flatten)]
     pub(crate) server: AtServer,
     /// Print one JSON document, schema spin-nfsd-clients/1
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `slow`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Slow {
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+    /// Print one JSON document, schema spin-nfsd-slow/1
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -37,12 +37,12 @@ pub(crate) fn disconnect(options: &Disconnect) -> Result<(), Vec<Failure>> {
     }
 }
 
-fn say(line: &str) -> Result<(), Vec<Failure>> {
+pub(crate) fn say(line: &str) -> Result<(), Vec<Failure>> {
     let said = command_line::say(line);
     said.map_err(|error| vec![Failure::failed("standard output", error)])
 }
 
-fn ask(server: &AtServer, request: &str) -> Result<Value, Vec<Failure>> {
+pub(crate) fn ask(server: &AtServer, request: &str) -> Result<Value, Vec<Failure>> {
     let text = reload::ask(server, request)?.concat();
     serde_json::from_str(&text).map_err(|error| vec![Failure::failed("the answer", error)])
 }

@@ -23,6 +23,7 @@ mod register;
 mod reload;
 mod serve;
 mod setup;
+mod slow;
 mod socket;
 mod state;
 mod stats;
@@ -54,6 +55,7 @@ fn run(cli: Cli) -> Result<(), Vec<Failure>> {
         Some(Command::Reload(server)) => return reload::run(server),
         Some(Command::Clients(options)) => return clients::list(options),
         Some(Command::Disconnect(options)) => return clients::disconnect(options),
+        Some(Command::Slow(options)) => return slow::show(options),
         None => {}
     }
     let host = Host::current();

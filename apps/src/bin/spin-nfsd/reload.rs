@@ -17,7 +17,7 @@ const REFUSED: &str = "refused";
 const NAME: &str = "control";
 /// Far longer than a reload takes: names are waited for 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
-const ANSWER_BYTES_MAX: u64 = 4 << 20;
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 pub(crate) type Outcome = Result<Vec<String>, Vec<String>>;
 

@@ -13,6 +13,7 @@ use crate::notify::{READY, STOPPING, notify};
 use crate::register::Registered;
 use crate::reload::{self, Control, Request};
 use crate::setup::Setup;
+use crate::slow;
 use crate::socket::Socket;
 use crate::state;
 use crate::stats::{LiveTable, Served};
@@ -256,7 +257,8 @@ fn keeper(server: &Server, live: &Arc<Mutex<Live>>) -> io::Result<Keeper> {
 fn control(setup: &Setup, served: Served, events: Sender<Event>) -> Option<Socket> {
     let path = reload::socket(&setup.state);
     let ask = move |request| drop(events.send(Event::Reload(Some(request))));
-    let others = move |request: &str| served.about_clients(request);
+    let others =
+        move |request: &str| served.about_clients(request).or_else(|| slow::answer(request));
     let control = Control { reload: ask, others };
     let opened = Socket::start(&path, move |request: &str| control.answer(request));
     let path = path.display();
