@@ -7,7 +7,4 @@ mod profile;
 #[path = "../../engine/fuzz/bodies/replay.rs"]
 mod replay;
 
-#[test]
-fn profile() {
-    replay::replay("profile", profile::run);
-}
+replay::replay_each! { profile }

@@ -16,6 +16,18 @@ pub(crate) fn replay(target: &str, run: fn(&[u8])) {
     }
 }
 
+/// A test for each of these targets, with the body of its name.
+macro_rules! replay_each {
+    ($($target:ident),+) => {
+        $(#[test]
+        fn $target() {
+            replay::replay(stringify!($target), $target::run);
+        })+
+    };
+}
+#[allow(unused_imports, reason = "the body of a target may have another name")]
+pub(crate) use replay_each;
+
 /// The directory of `cargo fuzz`, seen from a package of the workspace.
 pub(crate) fn fuzz_directory() -> PathBuf {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();

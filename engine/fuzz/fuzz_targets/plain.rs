@@ -1,4 +1,2 @@
-//! See the module it calls.
 #![no_main]
-
 libfuzzer_sys::fuzz_target!(|data: &[u8]| spinrpc_fuzz::plain::run(data));

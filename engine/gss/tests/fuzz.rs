@@ -15,17 +15,7 @@ mod token_open;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use replay::replay;
-
-#[test]
-fn gss_body() {
-    replay("gss_body", gss_body::run);
-}
-
-#[test]
-fn token_open() {
-    replay("token_open", token_open::run);
-}
+replay::replay_each! { gss_body, token_open }
 
 proptest! {
     #[test]

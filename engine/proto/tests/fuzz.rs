@@ -40,56 +40,9 @@ use proptest::sample::select;
 
 use spinrpc_proto::plain::CALL_BYTES;
 
-use replay::replay;
-
-#[test]
-fn rpc() {
-    replay("rpc", rpc::run);
-}
-
-#[test]
-fn gss_header() {
-    replay("gss_header", gss_header::run);
-}
-
-#[test]
-fn v1_header() {
-    replay("v1_header", v1_header::run);
-}
-
-#[test]
-fn v2_header() {
-    replay("v2_header", v2_header::run);
-}
-
-#[test]
-fn version_two() {
-    replay("version_two", version_two::run);
-}
-
-#[test]
-fn payload() {
-    replay("payload", payload::run);
-}
-
-#[test]
-fn plain() {
-    replay("plain", plain::run);
-}
-
-#[test]
-fn requester() {
-    replay("requester", requester::run);
-}
-
-#[test]
-fn responder() {
-    replay("responder", responder::run);
-}
-
-#[test]
-fn pair() {
-    replay("pair", pair::run);
+replay::replay_each! {
+    rpc, gss_header, v1_header, v2_header, version_two, payload,
+    plain, requester, responder, pair
 }
 
 /// Calls, or replies, that are plain but for a word or two: those of the transport header, then those of

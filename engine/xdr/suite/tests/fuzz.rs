@@ -9,12 +9,4 @@ mod xdr;
 #[path = "../../../fuzz/bodies/xdrgen.rs"]
 mod xdrgen;
 
-#[test]
-fn types() {
-    replay::replay("xdr", xdr::run);
-}
-
-#[test]
-fn descriptions() {
-    replay::replay("xdrgen", xdrgen::run);
-}
+replay::replay_each! { xdr, xdrgen }
