@@ -49,8 +49,7 @@ fn receive_a_record_mark_of_tcp_expect_no_call_behind_it() {
     let supported = RdmaError::Version { low: 1, high: 1 };
     let refused = Event::Error(Xid(0x8000_0028), XID.0, supported);
     assert_eq!(receive(&mut server, &record), [refused]);
-    let events = receive(&mut server, &plain_call(XID));
-    assert!(matches!(events[..], [Event::Call(_)]), "{events:?}");
+    delivered(&receive(&mut server, &plain_call(XID)));
 }
 
 #[test]
@@ -61,8 +60,7 @@ fn a_server_answers_a_call_it_cannot_read() {
     for (message, answer) in answered() {
         assert_eq!(receive(&mut server, &message), [answer], "{message:x?}");
         // It goes on after that.
-        let events = receive(&mut server, &plain_call(XID));
-        let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+        let slot = delivered(&receive(&mut server, &plain_call(XID)));
         assert!(server.responder.abandon(slot));
     }
 }
@@ -179,8 +177,7 @@ fn a_client_hears_that_the_server_speaks_another_version() {
     let events = receive(&mut client, &rdma_error(call.xid, 2, &[1, 2, 2]));
     assert!(matches!(events[..], [Event::Failed { token: 3, fenced: false, .. }]));
     let (call, _) = client.requester.start_call(4, NEVER, chunks, &mut [0; 28]).unwrap();
-    let events = receive(&mut client, &plain_reply(call.xid, 4));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 4));
+    assert_eq!(replied(&receive(&mut client, &plain_reply(call.xid, 4))), 4);
 }
 
 #[test]
@@ -206,7 +203,6 @@ fn the_limits_are_those_of_the_connection() {
     assert_eq!(*server.limits(), limits);
     let one = Chunks::none().write(&[segment(1, 8)]);
     let two = one.clone().write(&[segment(2, 8)]);
-    let events = receive(&mut server, &one.msg(XID, 32, &rpc_call(XID)));
-    assert!(matches!(events[..], [Event::Call(_)]));
+    delivered(&receive(&mut server, &one.msg(XID, 32, &rpc_call(XID))));
     assert_eq!(receive(&mut server, &two.msg(XID, 32, &rpc_call(XID))), [ERR_CHUNK]);
 }

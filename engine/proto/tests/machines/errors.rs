@@ -62,33 +62,26 @@ fn drops(message: impl FnOnce(Xid) -> Vec<u8>) -> Dropped {
     let [Event::Dropped(why)] = events[..] else { panic!("one dropped message, not {events:?}") };
     assert_eq!(caller.requester.credits().in_flight(), 1);
     assert_eq!(caller.requester.credits().granted(), 1, "a dropped message grants nothing");
-    let events = caller.receive(&crate::messages::plain_reply(call.xid, 32));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 5));
+    assert_eq!(replied(&caller.receive(&crate::messages::plain_reply(call.xid, 32))), 5);
     why
 }
 
 #[test]
-fn receive_rdma_msgp_or_rdma_done_expect_them_dropped() {
-    // RFC 8166 section 4.6: a requester discards both.
-    let msgp = |xid| Chunks::none().msgp(xid, 32, &rpc_reply(xid));
-    assert_eq!(drops(msgp), Dropped::UnexpectedType);
-    assert_eq!(drops(rdma_done), Dropped::Done);
-}
-
-#[test]
-fn receive_a_call_of_the_peer_with_the_xid_of_ours() {
-    // RFC 8167 section 4: each direction has separate XIDs and separate credits.
-    let reverse = |xid| Chunks::none().msg(xid, 32, &rpc_call(xid));
-    assert_eq!(drops(reverse), Dropped::WrongDirection);
-    let with_chunk = |xid| Chunks::none().read(40, 5, 8).msg(xid, 32, &rpc_call(xid));
-    assert_eq!(drops(with_chunk), Dropped::WrongDirection);
-}
-
-#[test]
-fn receive_a_reply_that_is_no_rpc_message() {
-    assert_eq!(drops(|xid| Chunks::none().msg(xid, 32, &[])), Dropped::MalformedReply);
-    let cut = |xid: Xid| Chunks::none().msg(xid, 32, &wire(&[xid.0]));
-    assert_eq!(drops(cut), Dropped::MalformedReply);
-    let neither = |xid: Xid| Chunks::none().msg(xid, 32, &wire(&[xid.0, 2, 0, 0, 0, 0]));
-    assert_eq!(drops(neither), Dropped::MalformedReply);
+fn receive_what_is_no_reply_of_ours_expect_it_dropped() {
+    type Make = fn(Xid) -> Vec<u8>;
+    let cases: [(Make, Dropped); 7] = [
+        // RFC 8166 section 4.6: a requester discards both.
+        (|xid| Chunks::none().msgp(xid, 32, &rpc_reply(xid)), Dropped::UnexpectedType),
+        (rdma_done, Dropped::Done),
+        // RFC 8167 section 4: each direction has separate XIDs and separate credits.
+        (plain_call, Dropped::WrongDirection),
+        (|xid| Chunks::none().read(40, 5, 8).msg(xid, 32, &rpc_call(xid)), Dropped::WrongDirection),
+        // No RPC message.
+        (|xid| Chunks::none().msg(xid, 32, &[]), Dropped::MalformedReply),
+        (|xid| Chunks::none().msg(xid, 32, &wire(&[xid.0])), Dropped::MalformedReply),
+        (|xid| Chunks::none().msg(xid, 32, &wire(&[xid.0, 2])), Dropped::MalformedReply),
+    ];
+    for (index, (message, why)) in cases.into_iter().enumerate() {
+        assert_eq!(drops(message), why, "case {index}");
+    }
 }

@@ -19,13 +19,6 @@ struct Answered {
 }
 
 impl Server {
-    fn deliver(&mut self, message: &[u8]) -> SlotId {
-        match self.receive(message)[..] {
-            [Event::Call(slot)] => slot,
-            ref events => panic!("{events:?}"),
-        }
-    }
-
     fn reads(
         &mut self,
         message: &[u8],
@@ -33,7 +26,7 @@ impl Server {
         reads: &[ReadSegment],
         deadline: Instant,
     ) -> Result<Answered, ReplyRefused> {
-        let slot = self.deliver(message);
+        let slot = delivered(&self.receive(message));
         let call = view(message);
         let mut room = vec![0xee; ReplyRepr::bytes_of(&call, reads.len()) + 4];
         let Self { responder, out } = self;
@@ -103,11 +96,11 @@ fn receive_rdma_done_expect_its_credit_in_the_next_credit_word() {
     for (xid, grant) in [(0, 5), (1, 6), (2, 7), (3, 8)] {
         server.receive(&rdma_done(Xid(xid)));
         let message = plain_call(Xid(9));
-        let slot = server.deliver(&message);
+        let slot = delivered(&server.receive(&message));
         let mut plain = [0; 28];
         server.responder.reply_plain(slot, Xid(9), &mut plain).unwrap();
         assert_eq!(view(&plain).credits(), grant, "after RDMA_DONE of {xid}");
-        let slot = server.deliver(&message);
+        let slot = delivered(&server.receive(&message));
         let mut whole = [0; 28];
         server.responder.reply(slot, &view(&message), &SHORT, &mut whole, |_| {}).unwrap();
         assert_eq!(view(&whole).credits(), grant);
@@ -121,7 +114,7 @@ fn receive_rdma_done_for_what_is_not_owed_expect_it_dropped() {
     for profile in READ_PROFILES {
         let mut server = Server::under(profile, 4, 4);
         assert_eq!(server.receive(&rdma_done(Xid(7))), [Event::Dropped(Dropped::Done)]);
-        let slot = server.deliver(&plain_call(Xid(7)));
+        let slot = delivered(&server.receive(&plain_call(Xid(7))));
         assert_eq!(server.receive(&rdma_done(Xid(7))), [Event::Dropped(Dropped::Done)]);
         assert!(server.responder.is_delivered(slot), "a call in progress stays");
         server.owe(9, 100);
@@ -277,7 +270,7 @@ fn with_one_credit_the_only_reply_is_not_kept_back() {
     assert_eq!(view(&only.header).credits(), 1);
     assert_eq!(server.receive(&plain_call(Xid(2))), [Event::Refused(Xid(2), One)]);
     server.receive(&rdma_done(Xid(1)));
-    assert!(matches!(server.receive(&plain_call(Xid(2)))[..], [Event::Call(_)]));
+    delivered(&server.receive(&plain_call(Xid(2))));
 }
 
 #[test]
@@ -322,7 +315,7 @@ fn write_lengths_count_the_roundup_under_rfc_5666_only() {
             let chunk = [segment(1, 4), segment(2, 5), segment(3, 100)];
             let call = Chunks::none().write(&chunk).msg(Xid(7), 32, &rpc_call(Xid(7)));
             let mut server = Server::under(profile, 2, 2);
-            let slot = server.deliver(&call);
+            let slot = delivered(&server.receive(&call));
             let mut header = vec![0; ReplyRepr::bytes_of(&view(&call), 0)];
             let shape = ReplyShape { placed: &[placed], long_bytes: None };
             let Server { responder, out } = &mut server;

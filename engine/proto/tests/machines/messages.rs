@@ -3,6 +3,7 @@
 use spinrpc_proto::chunking::CallChunks;
 use spinrpc_proto::connection::{Connection, Side};
 use spinrpc_proto::dialect::Profile;
+use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::limits::Limits;
 use spinrpc_proto::rdma::{Body, HeaderRepr, HeaderView, Lists, MessageType, ReadSegment, Segment};
@@ -155,6 +156,27 @@ pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
     out.take()
 }
 
+/// The slot of the one call that was delivered.
+#[track_caller]
+pub(crate) fn delivered(events: &[Event]) -> SlotId {
+    let [Event::Call(slot)] = events[..] else { panic!("no call: {events:?}") };
+    slot
+}
+
+/// The slot of the one call whose chunks are to be read.
+#[track_caller]
+pub(crate) fn to_pull(events: &[Event]) -> SlotId {
+    let [Event::Pull(slot)] = events[..] else { panic!("no pull: {events:?}") };
+    slot
+}
+
+/// The token of the one call that was answered.
+#[track_caller]
+pub(crate) fn replied(events: &[Event]) -> u64 {
+    let [Event::Reply(reply)] = events[..] else { panic!("no reply: {events:?}") };
+    reply.token
+}
+
 pub(crate) struct Caller {
     pub(crate) requester: Requester<Vec<CallSlot>>,
     pub(crate) out: Recorder,
@@ -176,7 +198,11 @@ impl Caller {
 
     /// A connection with as many credits granted as it has slots.
     pub(crate) fn granted(slots: usize) -> Self {
-        let mut caller = Self::new(slots);
+        Self::granted_under(Profile::Rfc8166, slots)
+    }
+
+    pub(crate) fn granted_under(profile: Profile, slots: usize) -> Self {
+        let mut caller = Self::under(profile, slots);
         let first = caller.call(0);
         caller.receive(&plain_reply(first.xid, slots as u32));
         caller

@@ -5,7 +5,7 @@ use spinrpc_proto::version::TransportVersion::{One, Two};
 
 use crate::messages;
 use crate::prelude::*;
-use crate::two::{BOTH, Proto, call, end, error, plain_call, plain_reply, receive, view};
+use crate::two::{BOTH, Proto, call, end, plain_call, plain_reply, receive, view};
 
 /// A client that has offered version two in its first call.
 fn offering(versions: Versions) -> (Proto, StartedCall) {
@@ -16,7 +16,7 @@ fn offering(versions: Versions) -> (Proto, StartedCall) {
 }
 
 fn err_vers(xid: Xid, version: u32, low: u32, high: u32) -> Vec<u8> {
-    error(xid, version, &[1, low, high])
+    rdma_error(xid, version, &[1, low, high])
 }
 
 fn stage(client: &Proto) -> (Stage, u32) {
@@ -55,7 +55,7 @@ fn one_message_at_a_time_until_there_is_an_answer_that_is_no_error() {
     // actual credit limit".
     let (mut client, started) = offering(Versions::Both);
     assert_eq!(client.requester.check_room(), Err(CallRefused::NoCredit));
-    receive(&mut client, &error(started.xid, 2, &[2]));
+    receive(&mut client, &rdma_error(started.xid, 2, &[2]));
     let (second, _) = call(&mut client, 8);
     assert_eq!(client.requester.check_room(), Err(CallRefused::NoCredit));
     receive(&mut client, &err_vers(second.xid, 2, 1, 1));
@@ -126,8 +126,7 @@ fn receive_err_vers_expect_the_call_again_in_version_one() {
         assert_eq!(client.requester.credits().in_flight(), 0);
         let header = again(&mut client, started);
         assert_eq!(header, wire(&[started.xid.0, 1, 4, 0, 0, 0, 0]));
-        let events = receive(&mut client, &messages::plain_reply(started.xid, 4));
-        assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7));
+        assert_eq!(replied(&receive(&mut client, &messages::plain_reply(started.xid, 4))), 7);
         assert_eq!(stage(&client), (Stage::Settled, 1));
         let (_, header) = call(&mut client, 8);
         assert_eq!(view(&header).version(), 1, "for the rest of the connection");
@@ -232,7 +231,7 @@ fn version_one_alone_negotiates_nothing() {
 fn receive_other_errors_before_it_is_settled_expect_the_offer_to_go_on() {
     for body in [&[2][..], &[3]] {
         let (mut client, started) = offering(Versions::Both);
-        let events = receive(&mut client, &error(started.xid, 2, body));
+        let events = receive(&mut client, &rdma_error(started.xid, 2, body));
         assert!(matches!(events[..], [Event::Failed { token: 7, .. }]));
         assert_eq!(stage(&client), (Stage::Offered, 2));
         let (started, header) = call(&mut client, 8);
@@ -344,7 +343,7 @@ fn lose_the_connection_expect_what_to_remember_of_the_responder() {
     assert_eq!(client.requester.verdict(), Verdict::NoVersionTwo);
     // A responder that has found fault with a version-two header has read it.
     let (mut client, started) = offering(Versions::Both);
-    receive(&mut client, &error(started.xid, 2, &[2]));
+    receive(&mut client, &rdma_error(started.xid, 2, &[2]));
     assert_eq!(client.requester.verdict(), Verdict::Unknown);
     let (mut client, started) = offering(Versions::Both);
     receive(&mut client, &plain_reply(started.xid));
@@ -408,8 +407,7 @@ fn a_new_connection_negotiates_anew_with_the_calls_that_are_held() {
     client.requester.suspend(|_, _| true);
     client.requester.negotiate(Negotiation::new(Versions::Both));
     assert_eq!(again(&mut client, started)[4..8], [0, 0, 0, 2]);
-    let events = receive(&mut client, &plain_reply(started.xid));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7));
+    assert_eq!(replied(&receive(&mut client, &plain_reply(started.xid))), 7);
 }
 
 #[test]

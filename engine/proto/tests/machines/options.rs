@@ -4,8 +4,7 @@ use spinrpc_proto::rpc::Direction::{Call, Reply};
 
 use crate::prelude::*;
 use crate::two::{
-    Proto, UNKNOWN, both_ways, call, end, error, optional, optional_with, plain_call, plain_reply,
-    receive,
+    Proto, UNKNOWN, both_ways, call, end, optional, optional_with, plain_call, plain_reply, receive,
 };
 
 const XID: Xid = Xid(0xaabb_ccdd);
@@ -34,8 +33,7 @@ fn receive_an_unknown_option_expect_invalid_option_with_its_xid() {
         }
         assert_eq!(receive(&mut server, &long), [REFUSED], "whatever stands in it");
         assert_eq!(server.responder.in_progress(), 0);
-        let events = receive(&mut server, &plain_call(XID));
-        assert!(matches!(events[..], [Event::Call(_)]), "the connection goes on");
+        delivered(&receive(&mut server, &plain_call(XID)));
     }
 }
 
@@ -47,8 +45,7 @@ fn receive_an_unknown_option_of_direction_reply_expect_it_dropped() {
         let (started, _) = call(&mut client, 7);
         let events = receive(&mut client, &optional(Reply, option, started.xid, &[]));
         assert_eq!(events, [Event::Dropped(Dropped::UnknownOption)]);
-        let events = receive(&mut client, &plain_reply(started.xid));
-        assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
+        assert_eq!(replied(&receive(&mut client, &plain_reply(started.xid))), 7);
         let events = receive(&mut client, &optional(Reply, option, started.xid, &[]));
         assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
     }
@@ -73,7 +70,7 @@ fn unknown_options_are_no_malformed_headers() {
 fn receive_invalid_option_expect_the_call_to_end_with_it() {
     let mut client = client();
     let (started, _) = call(&mut client, 7);
-    let events = receive(&mut client, &error(started.xid, 2, &[3]));
+    let events = receive(&mut client, &rdma_error(started.xid, 2, &[3]));
     let failure = CallFailure::Rdma(RdmaError::InvalidOption);
     assert_eq!(events, [Event::Failed { slot: started.slot, token: 7, failure, fenced: false }]);
 }

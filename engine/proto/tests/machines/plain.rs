@@ -23,8 +23,7 @@ fn a_plain_call_takes_the_next_xid_and_a_credit() {
     };
     assert_eq!(start(&mut caller, 7), Ok(expected));
     assert_eq!(caller.requester.credits().in_flight(), 1);
-    let events = caller.receive(&plain_reply(expected, 2));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
+    assert_eq!(replied(&caller.receive(&plain_reply(expected, 2))), 7);
     let (second, third) = (start(&mut caller, 8), start(&mut caller, 9));
     assert!(second.is_ok() && third.is_ok() && second != third && second != Ok(expected));
     assert_eq!(start(&mut caller, 10), Err(CallRefused::NoCredit));
@@ -68,8 +67,7 @@ fn the_reply_to_a_call_that_has_lent_memory_goes_the_general_way() {
     let again = caller.requester.resend(lent.slot, &CallChunks::EMPTY, &mut [0; 32]);
     assert!(again.is_ok());
     assert_eq!(caller.requester.take_plain_reply(&reply), None, "neither when it is sent again");
-    let events = caller.receive(&plain_reply(lent.xid, 4));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
+    assert_eq!(replied(&caller.receive(&plain_reply(lent.xid, 4))), 7);
     let next = caller.call(8);
     assert_eq!(next.slot.index, lent.slot.index, "its slot lends nothing any more");
     let reply = PlainReply { xid: next.xid, credits: 4 };
@@ -122,7 +120,7 @@ fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     server.responder.count_plain(1);
     assert_eq!((server.responder.in_progress(), server.responder.calls_taken()), (1, 3), "no slot");
     let message = plain_call(Xid(9));
-    assert!(matches!(server.receive(&message)[..], [Event::Call(_)]));
+    delivered(&server.receive(&message));
 }
 
 fn connection(side: Side, versions: Versions) -> Proto {

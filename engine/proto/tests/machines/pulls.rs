@@ -11,8 +11,7 @@ fn waiting(reads: &[(u32, u32, u32)]) -> (Server, SlotId, Vec<u8>) {
         .iter()
         .fold(Chunks::none(), |lists, (at, handle, length)| lists.read(*at, *handle, *length));
     let message = lists.msg(XID, 32, &rpc_call(XID));
-    let events = server.receive(&message);
-    let [Event::Pull(slot)] = events[..] else { panic!("{events:?}") };
+    let slot = to_pull(&server.receive(&message));
     (server, slot, message)
 }
 
@@ -62,8 +61,7 @@ fn positions_may_come_in_any_order() {
 fn the_message_of_a_long_call_is_its_first_chunk() {
     let mut server = Server::new(1);
     let message = Chunks::none().read(40, 2, 8).read(0, 1, 500).nomsg(XID, 32);
-    let events = server.receive(&message);
-    let [Event::Pull(slot)] = events[..] else { panic!("{events:?}") };
+    let slot = to_pull(&server.receive(&message));
     let plan = server.responder.pull_plan(slot).unwrap().chunks();
     assert_eq!((plan[0].position, plan[0].length), (0, 500));
     let reads = [read(slot, 0, 0, 1, 500), read(slot, 1, 0, 2, 8)];
@@ -204,8 +202,7 @@ fn a_read_that_ends_after_its_call_changes_nothing() {
     assert_eq!(read_done(&mut server, slot), (Pulled::Stale, false));
     // Nor for the next call in its place, which waits for its own Reads.
     server.receive(&plain_call(XID));
-    let events = server.receive(&message);
-    let [Event::Pull(next)] = events[..] else { panic!("{events:?}") };
+    let next = to_pull(&server.receive(&message));
     assert_eq!(read_done(&mut server, slot), (Pulled::Stale, false));
     assert_eq!(pull(&mut server, slot, &message, 16), []);
     assert_eq!(pull(&mut server, next, &message, 16).len(), 2);

@@ -9,12 +9,6 @@ struct Sent {
     writes: Vec<WriteRequest>,
 }
 
-fn deliver(server: &mut Server, message: &[u8]) -> SlotId {
-    let events = server.receive(message);
-    let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
-    slot
-}
-
 /// Answers a call; the header must end where its buffer ends.
 fn answer(
     server: &mut Server,
@@ -38,7 +32,7 @@ fn answer(
 /// Answers one call on a new connection with 5 slots.
 fn reply(message: &[u8], placed: &[u32], long_bytes: Option<u32>) -> Sent {
     let mut server = Server::new(5);
-    let slot = deliver(&mut server, message);
+    let slot = delivered(&server.receive(message));
     let shape = ReplyShape { placed, long_bytes };
     let sent = answer(&mut server, slot, message, &shape).unwrap();
     assert_eq!(server.responder.in_progress(), 0);
@@ -75,14 +69,14 @@ fn answer_a_plain_call_with_a_plain_header() {
 fn the_short_way_for_plain_calls_sends_the_same_header() {
     let mut server = Server::new(5);
     let message = plain_call(XID);
-    let slot = deliver(&mut server, &message);
+    let slot = delivered(&server.receive(&message));
     let mut header = [0; 28];
     assert_eq!(server.responder.reply_plain(slot, XID, &mut header), Ok(28));
     assert_eq!(header[..], reply(&message, &[], None).header[..]);
     assert_eq!(server.responder.in_progress(), 0);
     let again = server.responder.reply_plain(slot, XID, &mut [0; 28]);
     assert_eq!(again, Err(ReplyRefused::Stale));
-    let next = deliver(&mut server, &message);
+    let next = delivered(&server.receive(&message));
     let stale = server.responder.reply_plain(slot, XID, &mut [0; 28]);
     assert_eq!((stale, next.index), (Err(ReplyRefused::Stale), slot.index));
 }
@@ -158,12 +152,12 @@ fn a_long_reply_goes_by_reply_chunk() {
 /// Answers with more than the call has room for; expects ERR_CHUNK, no Write, and the slot free.
 fn does_not_fit(message: &[u8], placed: &[u32], long_bytes: Option<u32>) {
     let mut server = Server::new(1);
-    let slot = deliver(&mut server, message);
+    let slot = delivered(&server.receive(message));
     let refused = answer(&mut server, slot, message, &ReplyShape { placed, long_bytes }).err();
     assert_eq!(refused, Some(ReplyRefused::ChunkTooSmall), "{placed:?} {long_bytes:?}");
     assert_eq!(server.out.take(), []);
     assert_eq!(server.responder.in_progress(), 0);
-    deliver(&mut server, message);
+    delivered(&server.receive(message));
 }
 
 #[test]
@@ -185,13 +179,13 @@ fn what_does_not_fit_is_answered_with_err_chunk() {
 fn a_call_is_answered_once() {
     let mut server = Server::new(1);
     let message = plain_call(XID);
-    let old = deliver(&mut server, &message);
+    let old = delivered(&server.receive(&message));
     let shape = ReplyShape { placed: &[], long_bytes: None };
     assert!(answer(&mut server, old, &message, &shape).is_ok());
     let again = answer(&mut server, old, &message, &shape);
     assert_eq!(again.err(), Some(ReplyRefused::Stale));
     // Nor by the next call's owner in its name.
-    let new = deliver(&mut server, &message);
+    let new = delivered(&server.receive(&message));
     assert_eq!(old.index, new.index);
     assert!(!server.responder.is_delivered(old) && server.responder.is_delivered(new));
     assert_eq!(answer(&mut server, old, &message, &shape).err(), Some(ReplyRefused::Stale));
@@ -203,8 +197,7 @@ fn a_call_is_answered_once() {
 fn a_call_that_waits_for_its_chunks_has_no_answer_yet() {
     let mut server = Server::new(1);
     let message = Chunks::none().read(40, 1, 8).msg(XID, 32, &rpc_call(XID));
-    let events = server.receive(&message);
-    let [Event::Pull(slot)] = events[..] else { panic!("{events:?}") };
+    let slot = to_pull(&server.receive(&message));
     let shape = ReplyShape { placed: &[], long_bytes: None };
     let refused = answer(&mut server, slot, &message, &shape);
     assert_eq!(refused.err(), Some(ReplyRefused::Stale));

@@ -6,14 +6,6 @@ use spinrpc_proto::reply_pull::PullEnd;
 use crate::prelude::*;
 
 impl Caller {
-    /// A connection with as many credits granted as it has slots.
-    fn reading(profile: Profile, slots: usize) -> Self {
-        let mut caller = Self::under(profile, slots);
-        let first = caller.call(0);
-        caller.receive(&plain_reply(first.xid, slots as u32));
-        caller
-    }
-
     /// The reply of a call that has to be fetched, and its result.
     fn pull(&mut self, message: &[u8]) -> DeliveredReply {
         match self.receive(message)[..] {
@@ -47,7 +39,7 @@ fn items(xid: Xid, grant: u32) -> Vec<u8> {
 fn a_reply_is_fetched_then_rdma_done_is_sent_then_it_is_delivered() {
     // R5666-18: "after completing such a transfer, the client MUST issue an RDMA_DONE".
     for profile in READ_PROFILES {
-        let mut caller = Caller::reading(profile, 4);
+        let mut caller = Caller::granted_under(profile, 4);
         let call = caller.call(5);
         let message = items(call.xid, 4);
         let reply = caller.pull(&message);
@@ -71,7 +63,7 @@ fn a_reply_is_fetched_then_rdma_done_is_sent_then_it_is_delivered() {
 
 #[test]
 fn a_long_reply_is_its_position_zero_chunk() {
-    let mut caller = Caller::reading(Profile::Draft03, 4);
+    let mut caller = Caller::granted_under(Profile::Draft03, 4);
     let call = caller.call(5);
     let message = Chunks::none().read(0, 1, 5000).read(400, 2, 100).nomsg(call.xid, 4);
     assert_eq!(caller.pull(&message).stream, ReplyStream::Pulled);
@@ -80,7 +72,7 @@ fn a_long_reply_is_its_position_zero_chunk() {
 
 #[test]
 fn read_chunks_and_write_chunks_may_come_in_one_reply() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
+    let mut caller = Caller::granted_under(Profile::Rfc5666, 4);
     let mut chunks = CallChunks::EMPTY;
     let offset = segment(7, 0).offset;
     assert!(chunks.push_write(ChunkOffer { handle: 7, length: 64, offset, segment_bytes: 0 }));
@@ -121,7 +113,7 @@ fn a_read_list_that_cannot_be_ends_the_call_and_the_connection() {
             PeerMisbehaved::ReplyChunkChanged,
         ),
     ] {
-        let mut caller = Caller::reading(Profile::Rfc5666, 4);
+        let mut caller = Caller::granted_under(Profile::Rfc5666, 4);
         let call = caller.call(5);
         let events = caller.receive(&make(call.xid));
         let failure = CallFailure::Misbehaved(why);
@@ -133,7 +125,7 @@ fn a_read_list_that_cannot_be_ends_the_call_and_the_connection() {
 
 #[test]
 fn a_call_given_up_while_its_reply_is_fetched_owes_rdma_done_all_the_same() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
+    let mut caller = Caller::granted_under(Profile::Rfc5666, 4);
     let call = caller.call(5);
     let message = items(call.xid, 4);
     caller.pull(&message);
@@ -153,7 +145,7 @@ fn a_call_given_up_while_its_reply_is_fetched_owes_rdma_done_all_the_same() {
 fn receive_rdma_done_for_a_call_expect_it_dropped() {
     // Draft -00 section 3.6: the end that has fetched Read chunks sends an RDMA_DONE, a responder
     // too. The reply has the same meaning; until then the arguments stay where they are.
-    let mut caller = Caller::reading(Profile::Draft00, 4);
+    let mut caller = Caller::granted_under(Profile::Draft00, 4);
     let call = caller.call(5);
     assert_eq!(caller.receive(&rdma_done(call.xid)), [Event::Dropped(Dropped::Done)]);
     assert_eq!(caller.receive(&rdma_done(Xid(1))), [Event::Dropped(Dropped::Done)]);
@@ -174,7 +166,7 @@ fn fetched(caller: &mut Caller, grant: u32) {
 #[test]
 fn rdma_done_takes_a_credit_until_a_call_behind_it_is_answered() {
     // R5666-27.
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
+    let mut caller = Caller::granted_under(Profile::Rfc5666, 4);
     let before = caller.call(1);
     fetched(&mut caller, 4);
     assert_eq!(caller.requester.credits().in_flight(), 2, "the call before, and RDMA_DONE");
@@ -182,15 +174,13 @@ fn rdma_done_takes_a_credit_until_a_call_behind_it_is_answered() {
     caller.receive(&plain_reply(before.xid, 4));
     assert_eq!(caller.requester.credits().dones(), 1, "that was sent before it");
     caller.receive(&plain_reply(behind.xid, 4));
-    assert_eq!(
-        (caller.requester.credits().dones(), caller.requester.credits().in_flight()),
-        (0, 0)
-    );
+    let credits = caller.requester.credits();
+    assert_eq!((credits.dones(), credits.in_flight()), (0, 0));
 }
 
 #[test]
 fn an_rdma_error_covers_rdma_done_as_a_reply_does() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
+    let mut caller = Caller::granted_under(Profile::Rfc5666, 4);
     fetched(&mut caller, 4);
     let behind = caller.call(2);
     caller.receive(&rdma_error(behind.xid, 1, &[2]));
@@ -199,7 +189,7 @@ fn an_rdma_error_covers_rdma_done_as_a_reply_does() {
 
 #[test]
 fn while_a_reply_is_fetched_its_credit_is_not_to_be_had() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
+    let mut caller = Caller::granted_under(Profile::Rfc5666, 4);
     let call = caller.call(0);
     caller.pull(&items(call.xid, 1));
     assert_eq!(caller.requester.check_room(), Err(CallRefused::NoCredit));
@@ -207,7 +197,7 @@ fn while_a_reply_is_fetched_its_credit_is_not_to_be_had() {
 
 #[test]
 fn rdma_dones_that_are_owed_are_counted() {
-    let mut caller = Caller::reading(Profile::Rfc5666, 4);
+    let mut caller = Caller::granted_under(Profile::Rfc5666, 4);
     for count in 1..4 {
         let call = caller.call(5);
         caller.pull(&items(call.xid, 4));

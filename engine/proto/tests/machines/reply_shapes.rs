@@ -77,35 +77,30 @@ fn inline_misbehaves(chunks: &CallChunks, lists: &Chunks) -> PeerMisbehaved {
 }
 
 #[test]
-fn receive_a_write_list_with_exact_lengths() {
-    // RFC 8166 section 3.4.6.2: the length of the item, without roundup.
-    let lists = Chunks::none().write(&[segment(7, 13)]).write(&[segment(8, 99)]);
-    assert_eq!(placed(&two_results(), &lists), [13, 99, 0, 0]);
-}
-
-#[test]
-fn receive_a_length_with_the_roundup_counted() {
-    // RFC 5666 section 3.7: the length is increased to include the roundup, even beyond the memory
-    // that was offered, because it is not transferred.
-    let lists = Chunks::none().write(&[segment(7, 16)]).write(&[segment(8, 100)]);
-    assert_eq!(placed(&two_results(), &lists), [13, 100, 0, 0]);
-    let lists = Chunks::none().write(&[segment(7, 17)]).write(&[segment(8, 100)]);
-    assert_eq!(inline_misbehaves(&two_results(), &lists), PeerMisbehaved::WriteListChanged);
-}
-
-#[test]
-fn receive_unused_write_chunks() {
-    // RFC 8166 section 4.3.2: an unused chunk keeps its segments, their lengths are zero.
-    let lists = Chunks::none().write(&[segment(7, 0)]).write(&[segment(8, 100)]);
-    assert_eq!(placed(&two_results(), &lists), [0, 100, 0, 0]);
-    let lists = Chunks::none().write(&[segment(7, 0)]).write(&[segment(8, 0)]);
-    assert_eq!(placed(&two_results(), &lists), [0; 4]);
-}
-
-#[test]
-fn receive_no_write_list_at_all() {
-    // Against RFC 8166 section 4.3.2; nothing was placed, and nothing is ambiguous.
-    assert_eq!(placed(&two_results(), &Chunks::none()), [0; 4]);
+fn receive_a_write_list_expect_the_lengths_that_were_placed() {
+    let list =
+        |first, second| Chunks::none().write(&[segment(7, first)]).write(&[segment(8, second)]);
+    let first = Chunks::none().write(&[segment(7, 13)]);
+    for (lists, lengths) in [
+        // RFC 8166 section 3.4.6.2: the length of the item, without roundup.
+        (list(13, 99), [13, 99, 0, 0]),
+        // RFC 5666 section 3.7: the length is increased to include the roundup, even beyond the
+        // memory that was offered, because it is not transferred.
+        (list(16, 100), [13, 100, 0, 0]),
+        // RFC 8166 section 4.3.2: an unused chunk keeps its segments, their lengths are zero.
+        (list(0, 100), [0, 100, 0, 0]),
+        (list(0, 0), [0; 4]),
+        // Against RFC 8166 section 4.3.2; nothing was placed, and nothing is ambiguous.
+        (Chunks::none(), [0; 4]),
+        // RFC 5666 section 3.4: "Unused write chunks, or unused bytes in write chunk buffer lists,
+        // are not returned as results". Against RFC 8166 section 4.3.2, and as clear as with them.
+        (first.clone(), [13, 0, 0, 0]),
+        (first.write(&[]), [13, 0, 0, 0]),
+        (Chunks::none().write(&[]).write(&[segment(8, 100)]), [0, 100, 0, 0]),
+        (Chunks::none().write(&[]).write(&[]), [0; 4]),
+    ] {
+        assert_eq!(placed(&two_results(), &lists), lengths, "{lists:?}");
+    }
 }
 
 #[test]
@@ -151,18 +146,8 @@ fn receive_a_chunk_filled_segment_by_segment() {
 }
 
 #[test]
-fn receive_a_write_list_without_its_unused_chunks_and_segments() {
-    // RFC 5666 section 3.4: "Unused write chunks, or unused bytes in write chunk buffer lists, are
-    // not returned as results". Against RFC 8166 section 4.3.2, and as clear as with them.
-    let first = Chunks::none().write(&[segment(7, 13)]);
-    for (lists, lengths) in [
-        (first.clone(), [13, 0, 0, 0]),
-        (first.write(&[]), [13, 0, 0, 0]),
-        (Chunks::none().write(&[]).write(&[segment(8, 100)]), [0, 100, 0, 0]),
-        (Chunks::none().write(&[]).write(&[]), [0; 4]),
-    ] {
-        assert_eq!(placed(&two_results(), &lists), lengths, "{lists:?}");
-    }
+fn receive_a_write_list_without_its_unused_segments() {
+    // RFC 5666 section 3.4, as above.
     for (count, length) in [(0, 0), (1, 100), (2, 200)] {
         let lists = Chunks::none().write(&returned([100, 100, 50])[..count]);
         assert_eq!(placed(&three_segments(), &lists), [length, 0, 0, 0], "{count} segments");
@@ -205,6 +190,8 @@ fn receive_a_write_list_that_is_not_the_one_offered() {
         good.clone().write(&[segment(8, 101)]),
         good.clone().write(&[segment(8, u32::MAX >> 12)]),
         good.write(&[segment(8, 50), segment(8, 50)]),
+        // More than the roundup.
+        Chunks::none().write(&[segment(7, 17)]).write(&[segment(8, 100)]),
         // What is left out stands at the end.
         Chunks::none().write(&[segment(8, 100)]),
         Chunks::none().write(&[segment(8, 100)]).write(&[segment(7, 13)]),
@@ -215,39 +202,30 @@ fn receive_a_write_list_that_is_not_the_one_offered() {
 }
 
 #[test]
-fn receive_lists_in_the_reply_to_a_call_without() {
-    let why = inline_misbehaves(&CallChunks::EMPTY, &Chunks::none().write(&[segment(7, 4)]));
-    assert_eq!(why, PeerMisbehaved::WriteListChanged);
-    let why = inline_misbehaves(&CallChunks::EMPTY, &Chunks::none().reply(&[segment(7, 0)]));
-    assert_eq!(why, PeerMisbehaved::ReplyChunkChanged);
-}
-
-#[test]
 fn receive_a_long_reply() {
     // RFC 5666 section 5.2: the reply is in the Reply chunk, the message is an RDMA_NOMSG.
-    let lists = Chunks::none().reply(&[segment(9, 2000)]);
-    let (_, events) = exchange(&long_reply(), |call| lists.nomsg(call.xid, 4));
-    let [Event::Reply(reply)] = events[..] else { panic!("one reply, not {events:?}") };
-    assert_eq!(reply.stream, ReplyStream::ReplyChunk { length: 2000 });
+    let mut beside = two_results();
+    assert!(beside.set_reply(offer(9, 4096)));
+    let writes = Chunks::none().write(&[segment(7, 0)]).write(&[segment(8, 64)]);
+    for (chunks, lists, length, placed) in
+        [(long_reply(), Chunks::none(), 2000, [0; 4]), (beside, writes, 4096, [0, 64, 0, 0])]
+    {
+        let lists = lists.reply(&[segment(9, length)]);
+        let (_, events) = exchange(&chunks, |call| lists.nomsg(call.xid, 4));
+        let [Event::Reply(reply)] = events[..] else { panic!("one reply, not {events:?}") };
+        assert_eq!((reply.stream, reply.placed), (ReplyStream::ReplyChunk { length }, placed));
+    }
 }
 
 #[test]
-fn receive_a_long_reply_beside_write_chunks() {
-    let mut chunks = two_results();
-    assert!(chunks.set_reply(offer(9, 4096)));
-    let lists =
-        Chunks::none().write(&[segment(7, 0)]).write(&[segment(8, 64)]).reply(&[segment(9, 4096)]);
-    let (_, events) = exchange(&chunks, |call| lists.nomsg(call.xid, 4));
-    let [Event::Reply(reply)] = events[..] else { panic!("one reply, not {events:?}") };
-    assert_eq!(reply.stream, ReplyStream::ReplyChunk { length: 4096 });
-    assert_eq!(reply.placed, [0, 64, 0, 0]);
-}
-
-#[test]
-fn receive_a_short_reply_although_a_reply_chunk_was_offered() {
+fn receive_a_short_reply_although_other_chunks_were_offered() {
     // RFC 8166 section 4.3.3: the responder may answer inline, and copies the chunk back unused.
     placed(&long_reply(), &Chunks::none().reply(&[segment(9, 0)]));
     placed(&long_reply(), &Chunks::none());
+    // Nor has one to a call with arguments by Read chunk lists to return.
+    let mut chunks = CallChunks::EMPTY;
+    assert!(chunks.push_read(44, offer(3, 1000)));
+    assert_eq!(placed(&chunks, &Chunks::none()), [0; 4]);
 }
 
 #[test]
@@ -278,9 +256,17 @@ fn receive_a_reply_chunk_that_is_not_the_one_offered() {
 }
 
 #[test]
-fn receive_a_reply_both_inline_and_in_the_reply_chunk() {
-    let why = inline_misbehaves(&long_reply(), &Chunks::none().reply(&[segment(9, 24)]));
-    assert_eq!(why, PeerMisbehaved::ReplyChunkChanged);
+fn receive_chunks_inline_that_were_not_offered_or_are_used_twice() {
+    use PeerMisbehaved::{ReplyChunkChanged, WriteListChanged};
+    let none = CallChunks::EMPTY;
+    for (chunks, lists, expected) in [
+        (none, Chunks::none().write(&[segment(7, 4)]), WriteListChanged),
+        (none, Chunks::none().reply(&[segment(7, 0)]), ReplyChunkChanged),
+        // The reply is both inline and in the Reply chunk.
+        (long_reply(), Chunks::none().reply(&[segment(9, 24)]), ReplyChunkChanged),
+    ] {
+        assert_eq!(inline_misbehaves(&chunks, &lists), expected, "{lists:?}");
+    }
 }
 
 #[test]
@@ -292,13 +278,6 @@ fn receive_a_read_list_in_a_reply() {
         let why = misbehaves(&chunks, |call| lists.nomsg(call.xid, 4));
         assert_eq!(why, PeerMisbehaved::ReadListInReply);
     }
-}
-
-#[test]
-fn a_reply_to_a_call_with_arguments_by_read_chunk_has_no_lists() {
-    let mut chunks = CallChunks::EMPTY;
-    assert!(chunks.push_read(44, offer(3, 1000)));
-    assert_eq!(placed(&chunks, &Chunks::none()), [0; 4]);
 }
 
 #[test]

@@ -178,6 +178,7 @@ fn a_requester_without_slots_calls_nobody() {
 
 #[test]
 fn slots_beyond_the_most_an_xid_can_name_are_not_used() {
+    assert_eq!(SLOTS_MAX, 2048, "as many as indices");
     let mut caller = Caller::granted(SLOTS_MAX + 5);
     assert_eq!(caller.requester.credits().requested(), SLOTS_MAX as u32);
     assert_eq!(start_all(&mut caller), (SLOTS_MAX as u32, CallRefused::NoCredit));
@@ -234,9 +235,4 @@ fn a_kept_reply_keeps_its_credit() {
     assert_eq!(start_all(&mut caller), (1, CallRefused::NoCredit));
     caller.requester.release_credit();
     assert_eq!(caller.requester.credits().in_flight(), 1);
-}
-
-#[test]
-fn a_requester_has_as_many_slots_as_indices() {
-    assert_eq!(SLOTS_MAX, 2048);
 }

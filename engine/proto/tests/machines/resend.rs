@@ -5,20 +5,6 @@ use crate::prelude::*;
 
 const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 
-/// A requester with `slots` slots, all of them granted and in flight; slot and XID of each.
-fn full(slots: usize) -> (Caller, Vec<(SlotId, Xid)>) {
-    let mut caller = Caller::new(slots);
-    let first = caller.call(0);
-    caller.receive(&plain_reply(first.xid, slots as u32));
-    let calls = (0..slots as u64)
-        .map(|token| {
-            let (started, _) = caller.call_with(token, NEVER, &NO_CHUNKS);
-            (started.slot, started.xid)
-        })
-        .collect();
-    (caller, calls)
-}
-
 #[test]
 fn one_slot_more_than_credits_expect_room_for_a_call_while_all_others_are_held() {
     let slots = vec![CallSlot::FREE; 3];
@@ -39,10 +25,11 @@ fn a_call_sent_again_is_held_to_the_chunks_of_the_new_connection() {
     assert!(chunks.push_write(offer));
     let lists = Chunks::none().write(&[segment(7, 5)]);
     let resent = |chunks: &CallChunks| {
-        let (mut caller, calls) = full(1);
+        let mut caller = Caller::granted(1);
+        let call = caller.call(0);
         caller.requester.suspend(|_, _| true);
-        caller.requester.resend(calls[0].0, chunks, &mut [0; 200]).unwrap();
-        caller.receive(&lists.msg(calls[0].1, 1, &rpc_reply(calls[0].1)))
+        caller.requester.resend(call.slot, chunks, &mut [0; 200]).unwrap();
+        caller.receive(&lists.msg(call.xid, 1, &rpc_reply(call.xid)))
     };
     let events = resent(&chunks);
     assert!(matches!(events[..], [Event::Reply(reply)] if reply.placed[0] == 5), "{events:?}");

@@ -4,16 +4,9 @@ use crate::prelude::*;
 
 const NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 
-fn granted(credits: usize) -> Caller {
-    let mut caller = Caller::new(credits);
-    let first = caller.call(0);
-    caller.receive(&plain_reply(first.xid, credits as u32));
-    caller
-}
-
 #[test]
 fn a_reserved_call_holds_its_credit_and_is_sent_with_its_xid() {
-    let mut caller = granted(2);
+    let mut caller = Caller::granted(2);
     let xid = caller.requester.next_xid();
     let slot = caller.requester.reserve(7, NEVER).unwrap();
     assert_eq!((slot.xid(), caller.requester.credits().in_flight()), (xid, 1));
@@ -27,8 +20,7 @@ fn a_reserved_call_holds_its_credit_and_is_sent_with_its_xid() {
     let again = caller.requester.resend(slot, &NO_CHUNKS, &mut header);
     assert_eq!(again, Err(CallRefused::NoSlot), "it is sent once");
     for (xid, token) in [(other.xid, 8), (xid, 7)] {
-        let events = caller.receive(&plain_reply(xid, 2));
-        assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == token), "{events:?}");
+        assert_eq!(replied(&caller.receive(&plain_reply(xid, 2))), token);
     }
     assert_eq!(caller.requester.credits().in_flight(), 0);
 }
@@ -36,7 +28,7 @@ fn a_reserved_call_holds_its_credit_and_is_sent_with_its_xid() {
 /// Found by the simulation.
 #[test]
 fn receive_a_lower_grant_expect_a_reserved_call_to_wait_for_replies() {
-    let mut caller = granted(3);
+    let mut caller = Caller::granted(3);
     let (one, _) = caller.call_with(1, NEVER, &NO_CHUNKS);
     let (other, _) = caller.call_with(2, NEVER, &NO_CHUNKS);
     let slot = caller.requester.reserve(7, NEVER).unwrap();
@@ -53,7 +45,7 @@ fn receive_a_lower_grant_expect_a_reserved_call_to_wait_for_replies() {
 /// The XID can be guessed.
 #[test]
 fn receive_a_reply_to_a_call_that_is_not_sent_expect_it_dropped() {
-    let mut caller = granted(2);
+    let mut caller = Caller::granted(2);
     let slot = caller.requester.reserve(7, NEVER).unwrap();
     let events = caller.receive(&plain_reply(slot.xid(), 2));
     assert_eq!(events, [Event::Dropped(Dropped::UnmatchedReply)]);
@@ -63,7 +55,7 @@ fn receive_a_reply_to_a_call_that_is_not_sent_expect_it_dropped() {
 
 #[test]
 fn deadlines_and_owners_end_reserved_calls_at_once_with_their_credits() {
-    let mut caller = granted(3);
+    let mut caller = Caller::granted(3);
     let late = caller.requester.reserve(1, Instant(50)).unwrap();
     let unwanted = caller.requester.reserve(2, NEVER).unwrap();
     let impossible = caller.requester.reserve(3, NEVER).unwrap();
@@ -88,7 +80,7 @@ fn deadlines_and_owners_end_reserved_calls_at_once_with_their_credits() {
 
 #[test]
 fn lose_the_connection_expect_a_reserved_call_to_be_held_or_to_end() {
-    let mut caller = granted(2);
+    let mut caller = Caller::granted(2);
     let [kept, ended] = [1, 2].map(|token| caller.requester.reserve(token, NEVER).unwrap());
     let mut seen = Vec::new();
     caller.requester.suspend(|slot, token| {
@@ -102,7 +94,7 @@ fn lose_the_connection_expect_a_reserved_call_to_be_held_or_to_end() {
 
 #[test]
 fn a_call_that_is_held_from_the_first_has_a_slot_and_takes_its_credit_when_it_is_sent() {
-    let mut caller = granted(1);
+    let mut caller = Caller::granted(1);
     let slot = caller.requester.hold(7, NEVER).unwrap();
     assert_eq!(
         (caller.requester.credits().in_flight(), caller.requester.hold(8, NEVER)),
@@ -111,6 +103,5 @@ fn a_call_that_is_held_from_the_first_has_a_slot_and_takes_its_credit_when_it_is
     let mut header = [0; 28];
     caller.requester.resend(slot, &NO_CHUNKS, &mut header).unwrap();
     assert_eq!((view(&header).xid(), caller.requester.credits().in_flight()), (slot.xid(), 1));
-    let events = caller.receive(&plain_reply(slot.xid(), 1));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
+    assert_eq!(replied(&caller.receive(&plain_reply(slot.xid(), 1))), 7);
 }

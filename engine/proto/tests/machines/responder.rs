@@ -27,7 +27,7 @@ fn drops(message: &[u8], why: Dropped) {
 #[test]
 fn receive_a_plain_call() {
     let (events, in_progress) = receive(&plain_call(XID));
-    assert!(matches!(events[..], [Event::Call(_)]));
+    delivered(&events);
     assert_eq!(in_progress, 1);
 }
 
@@ -70,7 +70,7 @@ fn receive_the_types_that_are_reserved() {
 fn receive_a_call_that_offers_room_for_results_only() {
     let lists = Chunks::none().write(&[segment(1, 8)]).reply(&[segment(2, 4096)]);
     let (events, in_progress) = receive(&lists.msg(XID, 32, &rpc_call(XID)));
-    assert!(matches!(events[..], [Event::Call(_)]));
+    delivered(&events);
     assert_eq!(in_progress, 1);
 }
 
@@ -83,22 +83,18 @@ fn receive_a_call_with_read_chunks() {
 #[test]
 fn receive_a_long_call() {
     // RFC 5666 section 5.1: the message is in the Position-Zero Read chunk.
-    for lists in [
-        Chunks::none().read(0, 1, 5000),
-        Chunks::none().read(0, 1, 5000).read(0, 2, 10),
+    for (lists, behind) in [
+        (Chunks::none().read(0, 1, 5000), vec![]),
+        (Chunks::none().read(0, 1, 5000).read(0, 2, 10), vec![]),
         // Further chunks may follow, at positions in that message, in any order.
-        Chunks::none().read(40, 3, 100).read(0, 1, 5000),
+        (Chunks::none().read(40, 3, 100).read(0, 1, 5000), vec![]),
+        // Bytes behind an RDMA_NOMSG mean nothing.
+        (Chunks::none().read(0, 1, 5000), rpc_reply(Xid(3))),
     ] {
-        let (events, in_progress) = receive(&lists.nomsg(XID, 32));
-        assert!(matches!(events[..], [Event::Pull(_)]), "{lists:?}");
-        assert_eq!(in_progress, 1);
+        let (events, in_progress) = receive(&[lists.nomsg(XID, 32), behind].concat());
+        to_pull(&events);
+        assert_eq!(in_progress, 1, "{lists:?}");
     }
-}
-
-#[test]
-fn bytes_behind_an_rdma_nomsg_mean_nothing() {
-    let message = [Chunks::none().read(0, 1, 5000).nomsg(XID, 32), rpc_reply(Xid(3))].concat();
-    assert!(matches!(receive(&message).0[..], [Event::Pull(_)]));
 }
 
 #[test]
@@ -186,6 +182,7 @@ fn the_grant_is_never_zero() {
 
 #[test]
 fn every_slot_has_an_index_of_its_own() {
+    assert_eq!(SLOTS_MAX, 65_536, "as many as indices");
     let mut responder = Responder::new(vec![ServeSlot::FREE; SLOTS_MAX + 1]);
     assert_eq!(responder.grant() as usize, SLOTS_MAX);
     let (bytes, mut out) = (plain_call(XID), Recorder::default());
@@ -226,14 +223,8 @@ fn calls_taken_are_counted() {
     let mut server = Server::new(2);
     assert!(!server.responder.was_called());
     for count in 1..4 {
-        let events = server.receive(&plain_call(XID));
-        let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+        let slot = delivered(&server.receive(&plain_call(XID)));
         assert_eq!(server.responder.calls_taken(), count);
         assert!(server.responder.was_called() && server.responder.abandon(slot));
     }
-}
-
-#[test]
-fn a_responder_has_as_many_slots_as_indices() {
-    assert_eq!(SLOTS_MAX, 65_536);
 }

@@ -196,7 +196,7 @@ fn lands_behind(lists: &Chunks) {
     let xid = Xid(7);
     let mut server = Server::under(Profile::Rfc5666, 2, 0);
     let message = lists.msg(xid, 8, &[rpc_call(xid), wire(&[5])].concat());
-    let [Event::Pull(slot)] = server.receive(&message)[..] else { panic!("no pull") };
+    let slot = to_pull(&server.receive(&message));
     let Server { responder, out } = &mut server;
     responder.pull(slot, &view(&message), 9, |read| out.read(read));
     let read = |at, handle, length| {
@@ -243,7 +243,7 @@ fn a_long_message_may_have_its_roundup_in_a_chunk_of_its_own() {
     for profile in READ_PROFILES {
         let mut server = Server::under(profile, 2, 0);
         let message = Chunks::none().read(0, 1, 78).read(78, 2, 2).nomsg(Xid(7), 8);
-        let [Event::Pull(slot)] = server.receive(&message)[..] else { panic!("{profile:?}") };
+        let slot = to_pull(&server.receive(&message));
         let Server { responder, out } = &mut server;
         assert_eq!(responder.pull(slot, &view(&message), 9, |read| out.read(read)), 2);
         let read = |at, handle, length| {

@@ -71,8 +71,3 @@ pub(crate) fn optional_with(
     header.emit(&mut bytes);
     [&bytes, payload].concat()
 }
-
-/// RDMA_ERROR with that version word and body.
-pub(crate) fn error(xid: Xid, version: u32, body: &[u32]) -> Vec<u8> {
-    wire(&[&[xid.0, version, 999, 4], body].concat())
-}

@@ -25,18 +25,6 @@ fn start_with(connection: &mut Proto, token: u64, chunks: &CallChunks) -> Starte
     connection.requester.start_call(token, NEVER, chunks, &mut [0; 128]).unwrap().0
 }
 
-#[track_caller]
-fn delivered(events: &[Event]) -> SlotId {
-    let [Event::Call(slot)] = events[..] else { panic!("no call: {events:?}") };
-    slot
-}
-
-#[track_caller]
-fn replied(events: &[Event]) -> u64 {
-    let [Event::Reply(reply)] = events[..] else { panic!("no reply: {events:?}") };
-    reply.token
-}
-
 /// RFC 8167 section 4: XIDs of the two directions have nothing to do with each other.
 #[test]
 fn receive_a_call_and_a_reply_with_one_xid_expect_each_in_its_direction() {

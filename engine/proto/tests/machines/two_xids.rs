@@ -59,14 +59,10 @@ fn receive_a_reply_of_two_xids_under_the_drafts_expect_it_to_answer_the_call_of_
             assert_eq!(caller.requester.credits().granted(), 4);
             // One that the RPC message names, and the header does not, is not answered.
             let second = caller.call(8);
-            let stray = lists_msg(Xid(!second.xid.0), &rpc_reply(second.xid));
+            let stray = lists.msg(Xid(!second.xid.0), 4, &rpc_reply(second.xid));
             assert_eq!(caller.receive(&stray), [Event::Dropped(Dropped::UnmatchedReply)]);
         }
     }
-}
-
-fn lists_msg(xid: Xid, payload: &[u8]) -> Vec<u8> {
-    Chunks::none().msg(xid, 4, payload)
 }
 
 /// "This XID MUST be the same as the XID in the RPC header."
@@ -79,7 +75,7 @@ fn receive_two_xids_under_rfc_5666_and_rfc_8166_expect_neither_a_call_nor_a_repl
         }
         let mut caller = Caller::under(profile, 4);
         let call = caller.call(7);
-        let events = caller.receive(&lists_msg(call.xid, &rpc_reply(OTHER)));
+        let events = caller.receive(&Chunks::none().msg(call.xid, 4, &rpc_reply(OTHER)));
         assert_eq!(events, [Event::Dropped(Dropped::MalformedReply)]);
         assert_eq!(caller.requester.credits().in_flight(), 1);
     }

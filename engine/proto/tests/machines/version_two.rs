@@ -6,8 +6,8 @@ use spinrpc_proto::rpc::Direction::{Call, Reply};
 use crate::messages;
 use crate::prelude::*;
 use crate::two::{
-    BOTH, Proto, UNKNOWN, both_ways, call, end, error, msg, nomsg, optional, plain_call,
-    plain_reply, receive, view,
+    BOTH, Proto, UNKNOWN, both_ways, call, end, msg, nomsg, optional, plain_call, plain_reply,
+    receive, view,
 };
 
 const XID: Xid = Xid(0xaabb_ccdd);
@@ -36,8 +36,7 @@ fn client_drops(message: impl FnOnce(Xid) -> Vec<u8>) -> Dropped {
     let [Event::Dropped(why)] = events[..] else { panic!("one dropped message, not {events:?}") };
     assert_eq!(client.requester.credits().in_flight(), 1);
     assert_eq!(client.requester.credits().granted(), 1, "a dropped message grants nothing");
-    let events = receive(&mut client, &plain_reply(started.xid));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 5));
+    assert_eq!(replied(&receive(&mut client, &plain_reply(started.xid))), 5);
     why
 }
 
@@ -62,8 +61,7 @@ fn receive_calls_of_both_versions_expect_each_answered_in_its_own() {
         (plain_call(XID), wire(&[XID.0, 2, 4, 0, 1, 0, 0, 0])),
         (messages::plain_call(XID), wire(&[XID.0, 1, 4, 0, 0, 0, 0])),
     ] {
-        let events = receive(&mut server, &message);
-        let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+        let slot = delivered(&receive(&mut server, &message));
         let mut room = [0; 32];
         let length = server.responder.reply_plain(slot, XID, &mut room).unwrap();
         assert_eq!(room[32 - length..], header);
@@ -76,8 +74,7 @@ fn receive_a_call_with_chunks_expect_them_back_in_version_two() {
     let mut server = server();
     let lists = Chunks::none().write(&[segment(1, 100)]).reply(&[segment(2, 500)]);
     let message = msg(Call, &lists, XID, &rpc_call(XID));
-    let events = receive(&mut server, &message);
-    let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+    let slot = delivered(&receive(&mut server, &message));
     let mut header = vec![0; ReplyRepr::bytes_of(&view(&message), 0)];
     let shape = ReplyShape { placed: &[60], long_bytes: Some(400) };
     let mut writes = Vec::new();
@@ -94,8 +91,7 @@ fn receive_a_call_with_chunks_expect_them_back_in_version_two() {
 fn a_reply_that_does_not_fit_its_chunks_is_bad_header() {
     let mut server = server();
     let message = msg(Call, &Chunks::none().write(&[segment(1, 8)]), XID, &rpc_call(XID));
-    let events = receive(&mut server, &message);
-    let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+    let slot = delivered(&receive(&mut server, &message));
     let mut header = [0; 64];
     let shape = ReplyShape { placed: &[9], long_bytes: None };
     let write = |_| panic!("a write");
@@ -197,11 +193,9 @@ fn calls_go_both_ways_each_with_its_own_xids_and_credits() {
     let mut end = both_ways(Side::Server);
     let (started, _) = call(&mut end, 7);
     let xid = started.xid;
-    let events = receive(&mut end, &plain_call(xid));
-    let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+    let slot = delivered(&receive(&mut end, &plain_call(xid)));
     assert_eq!(end.requester.credits().granted(), 1, "a call's request for credits is not a grant");
-    let events = receive(&mut end, &plain_reply(xid));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 7), "{events:?}");
+    assert_eq!(replied(&receive(&mut end, &plain_reply(xid))), 7);
     assert_eq!(end.requester.credits().granted(), 4);
     let mut header = [0; 32];
     assert_eq!(end.responder.reply_plain(slot, xid, &mut header), Ok(32));
@@ -212,15 +206,14 @@ fn calls_go_both_ways_each_with_its_own_xids_and_credits() {
 fn an_error_is_always_a_reply() {
     // Section 4.2.2; and such a message is never answered (RFC 8166 section 4.5).
     for body in [&[1, 1, 1][..], &[2], &[3], &[77], &[1]] {
-        let events = server_receives(&error(XID, 2, body));
+        let events = server_receives(&rdma_error(XID, 2, body));
         assert_eq!(events, [Event::Dropped(Dropped::UnexpectedError)], "{body:?}");
     }
     let mut end = both_ways(Side::Client);
     let (started, _) = call(&mut end, 1);
     // A call of the peer with the same XID is not meant.
-    let events = receive(&mut end, &plain_call(started.xid));
-    assert!(matches!(events[..], [Event::Call(_)]));
-    let events = receive(&mut end, &error(started.xid, 2, &[2]));
+    delivered(&receive(&mut end, &plain_call(started.xid)));
+    let events = receive(&mut end, &rdma_error(started.xid, 2, &[2]));
     let failure = CallFailure::Rdma(RdmaError::BadHeader);
     let failed = Event::Failed { slot: started.slot, token: 1, failure, fenced: false };
     assert_eq!((events, end.responder.in_progress()), (vec![failed], 1));
@@ -235,7 +228,7 @@ fn receive_an_error_expect_its_call_to_end_and_no_grant() {
     ] {
         let mut client = client();
         let (started, _) = call(&mut client, 5);
-        let events = receive(&mut client, &error(started.xid, 2, body));
+        let events = receive(&mut client, &rdma_error(started.xid, 2, body));
         let failure = CallFailure::Rdma(expected);
         let failed = Event::Failed { slot: started.slot, token: 5, failure, fenced: false };
         assert_eq!(events, [failed]);
@@ -330,8 +323,7 @@ fn version_two_knows_no_profile() {
     let mut old: Proto =
         Connection::new(Side::Server, requester, responder, BOTH, Profile::Draft00);
     let message = plain_call(XID);
-    let events = receive(&mut old, &message);
-    let [Event::Call(slot)] = events[..] else { panic!("{events:?}") };
+    let slot = delivered(&receive(&mut old, &message));
     assert!(old.responder.may_export());
     let reads = [ReadSegment { position: 24, target: segment(1, 8) }];
     let mut header = [0; 96];
@@ -381,8 +373,7 @@ fn a_client_that_takes_no_calls_in_reverse_answers_that_it_has_no_program() {
     assert_eq!(client.responder.calls_taken(), 0);
     assert_eq!(client.requester.credits().granted(), 1, "a call grants nothing");
     assert!(!client.is_two_way());
-    let events = receive(&mut client, &plain_reply(ours));
-    assert!(matches!(events[..], [Event::Reply(reply)] if reply.token == 5), "{events:?}");
+    assert_eq!(replied(&receive(&mut client, &plain_reply(ours))), 5);
 }
 
 #[test]
