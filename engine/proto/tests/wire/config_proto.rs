@@ -9,22 +9,13 @@ use spinrpc_proto::config_proto::{
 const REQUEST: ConfigRequest = ConfigRequest { call_bytes: 4096, reply_bytes: 8192, reads: 16 };
 const REPLY: ConfigReply = ConfigReply { call_bytes: 2048, align_bytes: 64, reads: 4 };
 
-/// R5666-73: "program 100417", "= 1" for its version and for CONF_RDMA.
+/// R5666-73: "program 100417", "= 1" for its version and for CONF_RDMA. RFC 5666 section 6.2: "maxcall_sendsize;
+/// maxreply_sendsize; maxrdmaread" are a request, "maxcall_sendsize; align; maxrdmaread" its reply.
 #[test]
-fn the_program_is_100417_its_version_1_its_procedure_1() {
+fn request_and_reply_of_program_100417_are_three_words_each() {
     assert_eq!((PROGRAM.0, VERSION.0, CONFIGURE.0), (100_417, 1, 1));
-}
-
-/// RFC 5666 section 6.2: "maxcall_sendsize; maxreply_sendsize; maxrdmaread".
-#[test]
-fn a_request_is_three_words() {
     assert_eq!(REQUEST.emit()[..], wire(&[4096, 8192, 16]));
     assert_eq!(ConfigRequest::parse(&REQUEST.emit()), Ok(REQUEST));
-}
-
-/// RFC 5666 section 6.2: "maxcall_sendsize; align; maxrdmaread".
-#[test]
-fn a_reply_is_three_words_with_align_in_the_middle() {
     assert_eq!(REPLY.emit()[..], wire(&[2048, 64, 4]));
     assert_eq!(ConfigReply::parse(&REPLY.emit()), Ok(REPLY));
 }

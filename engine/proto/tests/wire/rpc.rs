@@ -43,23 +43,20 @@ fn arguments_begin_after_the_verifier() {
 }
 
 #[test]
-fn receive_another_rpc_version_expect_its_xid_to_deny() {
-    // RFC 5531 section 9: RPC_MISMATCH, "RPC version number != 2".
-    let mut words = null_call_words();
-    words[2] = 3;
-    let error = CallError::RpcVersion { xid: NULL_CALL.xid, version: 3 };
-    assert_eq!(CallHeader::parse(&wire(&words)), Err(error));
-    assert_eq!(CallHeader::parse(&wire(&words[..3])), Err(error));
-}
-
-#[test]
-fn receive_a_reply_where_a_call_belongs() {
-    let mut words = null_call_words();
-    words[1] = 1;
-    assert_eq!(CallHeader::parse(&wire(&words)), Err(CallError::NotACall));
-    words[1] = 2;
-    let error = CallError::Malformed(DecodeError::BadEnum { at: 4, value: 2 });
-    assert_eq!(CallHeader::parse(&wire(&words)), Err(error));
+fn receive_what_is_no_call_of_rpc_version_2() {
+    // RFC 5531 section 9: RPC_MISMATCH, "RPC version number != 2"; its XID is there to deny.
+    let version = CallError::RpcVersion { xid: NULL_CALL.xid, version: 3 };
+    let neither = CallError::Malformed(DecodeError::BadEnum { at: 4, value: 2 });
+    for (at, value, words_left, error) in [
+        (2, 3, 10, version),
+        (2, 3, 3, version),
+        (1, 1, 10, CallError::NotACall),
+        (1, 2, 10, neither),
+    ] {
+        let mut words = null_call_words();
+        words[at] = value;
+        assert_eq!(CallHeader::parse(&wire(&words[..words_left])), Err(error));
+    }
 }
 
 #[test]

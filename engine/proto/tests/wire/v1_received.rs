@@ -18,6 +18,19 @@ const NO_LISTS: [u32; 3] = [0, 0, 0];
 const LIMITS: Limits =
     Limits { segments_max: 16, read_chunks_max: 4, write_chunks_max: 4, ..Limits::DEFAULT };
 
+fn limits_of(counts: u16, payload_bytes_max: u32) -> Limits {
+    let (segments_max, read_chunks_max, write_chunks_max) = (counts, counts, counts);
+    let (versions, answers_short) = (Versions::One, false);
+    Limits {
+        versions,
+        answers_short,
+        segments_max,
+        read_chunks_max,
+        write_chunks_max,
+        payload_bytes_max,
+    }
+}
+
 /// A message of the given type, version one, with 32 credits.
 fn message(message_type: u32, body: &[u32]) -> Vec<u8> {
     wire(&[&[XID, 1, 32, message_type], body].concat())
@@ -87,12 +100,7 @@ fn receive_rdma_msg_with_three_null_lists() {
     assert!(view.reads().is_empty() && view.writes().is_empty());
     assert!(view.reply_chunk().is_none() && view.error().is_none());
     assert_eq!(view.check_call(), Ok(()));
-}
-
-#[test]
-fn receive_a_header_with_nothing_behind_it() {
-    let bytes = message(MSG, &NO_LISTS);
-    assert!(check(&bytes).unwrap().payload().is_empty());
+    assert!(check(&message(MSG, &NO_LISTS)).unwrap().payload().is_empty());
 }
 
 #[test]
@@ -166,34 +174,26 @@ fn receive_rdma_done() {
 }
 
 #[test]
-fn receive_rdma_error_err_chunk() {
-    let bytes = message(ERROR, &[2]);
-    let view = check(&bytes).unwrap();
-    assert_eq!(view.message_type(), MessageType::Error);
-    assert_eq!((view.xid(), view.error()), (Xid(XID), Some(RdmaError::Chunk)));
-    assert_eq!(view.header_bytes(), 20);
-    assert!(view.reads().is_empty() && view.writes().is_empty() && view.reply_chunk().is_none());
-    assert_eq!(view.check_call(), Ok(()));
-}
-
-#[test]
-fn receive_rdma_error_err_vers() {
-    let bytes = message(ERROR, &[1, 1, 2]);
-    let view = check(&bytes).unwrap();
-    assert_eq!(view.error(), Some(RdmaError::Version { low: 1, high: 2 }));
-    assert_eq!(view.header_bytes(), 28);
-    // Its version range is missing in part or altogether: no well-formed RDMA_ERROR.
+fn receive_rdma_error_of_each_kind() {
+    let extra = [&[9][..], &[0; 8]].concat();
+    for (body, error, header_bytes) in [
+        (&[2][..], RdmaError::Chunk, 20),
+        (&[1, 1, 2], RdmaError::Version { low: 1, high: 2 }, 28),
+        // RFC 5666 section 4.3: "default: uint32 rdma_extra[8]"; RFC 8166 has nothing there.
+        (&[9], RdmaError::Other(9), 20),
+        (&extra, RdmaError::Other(9), 20),
+    ] {
+        let bytes = message(ERROR, body);
+        let view = check(&bytes).unwrap();
+        assert_eq!((view.xid(), view.message_type()), (Xid(XID), MessageType::Error));
+        assert_eq!((view.error(), view.header_bytes()), (Some(error), header_bytes), "{body:?}");
+        assert!(view.reads().is_empty() && view.writes().is_empty());
+        assert!(view.reply_chunk().is_none());
+        assert_eq!(view.check_call(), Ok(()));
+    }
+    // The version range is missing in part or altogether: no well-formed RDMA_ERROR.
     assert_eq!(check(&message(ERROR, &[1, 1])).err(), Some(HeaderError::TooShort));
     assert_eq!(check(&message(ERROR, &[1])).err(), Some(HeaderError::TooShort));
-}
-
-#[test]
-fn receive_rdma_error_with_an_unknown_code() {
-    // RFC 5666 section 4.3: "default: uint32 rdma_extra[8]"; RFC 8166 has nothing there.
-    for extra in [0, 8] {
-        let bytes = message(ERROR, &[&[9][..], &vec![0; extra]].concat());
-        assert_eq!(check(&bytes).unwrap().error(), Some(RdmaError::Other(9)));
-    }
 }
 
 #[test]
@@ -232,21 +232,21 @@ fn receive_another_version_expect_it_to_be_seen_before_anything_else() {
 }
 
 #[test]
-fn receive_an_unknown_type() {
-    for message_type in [5, u32::MAX] {
-        let bytes = message(message_type, &[7, 7, 7]);
-        let cause = DecodeError::BadEnum { at: 12, value: message_type };
-        assert_eq!(malformed(&bytes, &LIMITS), cause);
-    }
-}
-
-#[test]
-fn receive_a_link_that_is_neither_null_nor_present() {
-    for (index, at) in [(0, 16), (1, 20), (2, 24)] {
-        let mut lists = NO_LISTS;
-        lists[index] = 2;
-        let error = DecodeError::BadBool { at, value: 2 };
-        assert_eq!(malformed(&message(MSG, &lists), &LIMITS), error);
+fn receive_a_word_that_cannot_be() {
+    let cases = [
+        // An unknown type.
+        (5, vec![7, 7, 7], DecodeError::BadEnum { at: 12, value: 5 }),
+        (u32::MAX, vec![7, 7, 7], DecodeError::BadEnum { at: 12, value: u32::MAX }),
+        // A link that is neither null nor present.
+        (MSG, vec![2, 0, 0], DecodeError::BadBool { at: 16, value: 2 }),
+        (MSG, vec![0, 2, 0], DecodeError::BadBool { at: 20, value: 2 }),
+        (MSG, vec![0, 0, 2], DecodeError::BadBool { at: 24, value: 2 }),
+    ];
+    // A segment count beyond the message.
+    let counts = [1, 16, 17, u32::MAX]
+        .map(|count| (MSG, vec![0, 1, count, 0], DecodeError::Truncated { at: 28, wanted: 16 }));
+    for (message_type, body, cause) in cases.into_iter().chain(counts) {
+        assert_eq!(malformed(&message(message_type, &body), &LIMITS), cause);
     }
 }
 
@@ -271,15 +271,6 @@ fn receive_a_list_that_never_ends() {
     assert_eq!(limit_exceeded(&ones, &LIMITS), "segments in one chunk list");
     let endless = message(MSG, &vec![read(0, 1, 1); 1000].concat());
     assert_eq!(limit_exceeded(&endless, &LIMITS), "segments in one chunk list");
-}
-
-#[test]
-fn receive_a_segment_count_beyond_the_message() {
-    for count in [1, 16, 17, u32::MAX] {
-        let bytes = message(MSG, &[0, 1, count, 0]);
-        let error = DecodeError::Truncated { at: 28, wanted: 16 };
-        assert_eq!(malformed(&bytes, &LIMITS), error);
-    }
 }
 
 #[test]
@@ -351,10 +342,7 @@ fn lengths_are_summed_over_a_list_in_64_bits() {
         let bytes = message(MSG, &lists);
         assert_eq!(limit_exceeded(&bytes, &limits), "bytes in one chunk list");
     }
-}
-
-#[test]
-fn sums_of_the_largest_lengths_do_not_wrap() {
+    // The sums of the largest lengths do not wrap.
     let limits = Limits { payload_bytes_max: u32::MAX, ..Limits::DEFAULT };
     let one = message(MSG, &reply_chunk(&[u32::MAX]));
     let view = HeaderView::new_checked(&one, &limits).unwrap();
@@ -428,14 +416,7 @@ fn a_call_has_a_position_zero_chunk_in_rdma_nomsg_only() {
 
 #[test]
 fn limits_above_their_bounds_count_as_the_bounds() {
-    let limits = Limits {
-        versions: Versions::One,
-        answers_short: false,
-        segments_max: u16::MAX,
-        read_chunks_max: u16::MAX,
-        write_chunks_max: u16::MAX,
-        payload_bytes_max: u32::MAX,
-    };
+    let limits = limits_of(u16::MAX, u32::MAX);
     assert!(!limits.within_bounds() && limits.clamped().within_bounds());
     let full = [1; SEGMENTS_MAX];
     let positions = (0..SEGMENTS_MAX as u32).map(|n| n % READ_CHUNKS_MAX as u32 * 4000);
@@ -460,14 +441,7 @@ fn limits_above_their_bounds_count_as_the_bounds() {
 
 #[test]
 fn limits_of_zero_accept_no_chunks() {
-    let limits = Limits {
-        versions: Versions::One,
-        answers_short: false,
-        segments_max: 0,
-        read_chunks_max: 0,
-        write_chunks_max: 0,
-        payload_bytes_max: 0,
-    };
+    let limits = limits_of(0, 0);
     assert!(HeaderView::new_checked(&message(NOMSG, &NO_LISTS), &limits).is_ok());
     assert!(HeaderView::new_checked(&message(MSG, &reply_chunk(&[])), &limits).is_ok());
     limit_exceeded(&message(MSG, &read_list(&[read(4, 1, 0)])), &limits);

@@ -126,12 +126,15 @@ fn receive_rdma2_error_of_each_kind() {
         (&[1, 1, 2][..], range, 28),
         (&[2], RdmaError::BadHeader, 20),
         (&[3], RdmaError::InvalidOption, 20),
+        // Section 4.2.1: a payload "MUST NOT follow". The meaning of the error is clear all the same,
+        // and without it the call that it ends would time out.
+        (&[2, XID, 1, 0, 0, 0, 0], RdmaError::BadHeader, 20),
     ];
     for (body, error, header_bytes) in errors {
         let bytes = message(ERROR, body);
         let view = check(&bytes).unwrap();
         assert_eq!((view.message_type(), view.error()), (MessageType::Error, Some(error)));
-        assert_eq!((view.header_bytes(), bytes.len()), (header_bytes, header_bytes));
+        assert_eq!(view.header_bytes(), header_bytes);
         // Section 4.2.2: "the direction of the message is always Responder-to-Requester (REPLY)".
         assert_eq!(view.direction(), Some(Direction::Reply));
         assert!(view.reads().is_empty() && view.writes().is_empty());
@@ -148,14 +151,6 @@ fn the_version_word_says_what_an_error_code_means() {
     assert_eq!([code(1, 2), code(2, 2)], [RdmaError::Chunk, RdmaError::BadHeader]);
     assert_eq!([code(1, 3), code(2, 3)], [RdmaError::Other(3), RdmaError::InvalidOption]);
     assert_eq!([code(2, 4), code(9, 2)], [RdmaError::Other(4), RdmaError::Chunk]);
-}
-
-#[test]
-fn receive_rdma2_error_with_something_behind_it_expect_the_error() {
-    // Section 4.2.1: a payload "MUST NOT follow". The meaning of the error is clear all the same,
-    // and without it the call that it ends would time out.
-    let bytes = message(ERROR, &[2, XID, 1, 0, 0, 0, 0]);
-    assert_eq!(check(&bytes).unwrap().error(), Some(RdmaError::BadHeader));
 }
 
 #[test]
@@ -181,14 +176,10 @@ fn receive_rdma2_optional_with_all_part_or_nothing_of_an_rpc_message() {
 }
 
 #[test]
-fn receive_the_shortest_rdma2_optional() {
-    let bytes = message(OPTIONAL, &[REPLY, 77, 0]);
-    let view = check(&bytes).unwrap();
+fn receive_the_shortest_rdma2_optional_and_ones_cut_short() {
+    let shortest = message(OPTIONAL, &[REPLY, 77, 0]);
+    let view = check(&shortest).unwrap();
     assert_eq!((view.header_bytes(), view.direction()), (28, Some(Direction::Reply)));
-}
-
-#[test]
-fn receive_rdma2_optional_cut_short() {
     let bytes = message(OPTIONAL, &[REPLY, 77, 9, 1, 2]);
     let (direction, cause) = malformed(&bytes);
     assert_eq!(direction, Some(Direction::Reply));

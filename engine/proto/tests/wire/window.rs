@@ -9,35 +9,32 @@ type Small = SequenceWindow<1>;
 type Odd = SequenceWindow<3>;
 
 #[test]
-fn a_number_is_fresh_once() {
-    let mut window = Small::new();
-    assert_eq!(window.admit(5), Admission::Fresh);
-    assert_eq!(window.admit(5), Admission::Replay);
-    assert_eq!(window.admit(4), Admission::Fresh);
-    assert_eq!(window.admit(0), Admission::Fresh);
-    assert_eq!(window.admit(0), Admission::Replay);
-}
-
-#[test]
-fn numbers_below_the_window_are_replays() {
-    let mut window = Small::new();
-    assert_eq!(window.admit(100), Admission::Fresh);
-    assert_eq!(window.admit(100 - 64), Admission::Replay);
-    assert_eq!(window.admit(100 - 63), Admission::Fresh);
-    assert_eq!(window.admit(101), Admission::Fresh);
-    assert_eq!(window.admit(100 - 62), Admission::Fresh);
-    assert_eq!(window.admit(100 - 63), Admission::Replay);
-}
-
-#[test]
-fn the_largest_number_is_0x80000000() {
-    let mut window = Small::new();
-    assert_eq!(window.admit(u32::MAX), Admission::TooLarge);
-    assert_eq!(window.admit(0x8000_0001), Admission::TooLarge);
-    assert_eq!(window.admit(1), Admission::Fresh, "nothing has moved");
-    assert_eq!(window.admit(0x8000_0000), Admission::Fresh);
-    assert_eq!(window.admit(0x8000_0000), Admission::Replay);
-    assert_eq!(window.admit(0x7fff_ffff), Admission::Fresh);
+fn numbers_are_admitted_by_the_window() {
+    use Admission::{Fresh, Replay, TooLarge};
+    let cases: [(&str, &[(u32, Admission)]); 3] = [
+        ("a number is fresh once", &[(5, Fresh), (5, Replay), (4, Fresh), (0, Fresh), (0, Replay)]),
+        (
+            "numbers below the window are replays",
+            &[(100, Fresh), (36, Replay), (37, Fresh), (101, Fresh), (38, Fresh), (37, Replay)],
+        ),
+        (
+            "the largest number is 0x80000000, and a larger one moves nothing",
+            &[
+                (u32::MAX, TooLarge),
+                (0x8000_0001, TooLarge),
+                (1, Fresh),
+                (0x8000_0000, Fresh),
+                (0x8000_0000, Replay),
+                (0x7fff_ffff, Fresh),
+            ],
+        ),
+    ];
+    for (what, numbers) in cases {
+        let mut window = Small::new();
+        for (number, expected) in numbers {
+            assert_eq!(window.admit(*number), *expected, "{what}: {number}");
+        }
+    }
 }
 
 /// Calls of a requester that keeps to the window it was told of are never refused, also when their
