@@ -159,9 +159,20 @@ fn round_trip(script: &mut Script<'_>) {
         let stream = &buffer[..encoded.stream_bytes];
         let roundup = script.flag();
         let xdr = Reader::aligned(stream, alignment, start);
-        read_as_call(xdr.clone(), base, &encoded, &items, &parts, roundup);
-        read_as_reply(xdr.clone(), &encoded, &items, &parts, roundup);
-        read_as_pulled_reply(xdr, base, &encoded, &items, &parts, roundup);
+        let (reads, order) = as_read_chunks(&encoded, base, roundup);
+        // Those in the stream leave their Write chunks unused.
+        let mut placed = [0; ITEMS_MAX];
+        for item in encoded.reduced() {
+            placed[usize::from(item.index)] = carried(item.length, roundup);
+        }
+        let of_write = |chunk: usize| chunk;
+        let of_read = |chunk: usize| order[chunk];
+        // A call, a reply, and a reply without Write chunks whose items are fetched.
+        let (fetched, of_call) =
+            (Beside::Both { reads: &reads, writes: &[] }, Beside::Reads(&reads));
+        read(StreamReader::over(xdr.clone(), base, of_call), &items, &parts, of_read);
+        read(StreamReader::over(xdr.clone(), 0, Beside::Writes(&placed)), &items, &parts, of_write);
+        read(StreamReader::over(xdr, base, fetched), &items, &parts, of_read);
     }
 }
 
@@ -246,48 +257,6 @@ fn as_read_chunks(encoded: &Encoded, base: usize, roundup: bool) -> (Vec<(u32, u
     let chunk = |item: &Reduced| (item.position + base as u32, carried(item.length, roundup));
     let reduced = encoded.reduced();
     (reduced.iter().map(chunk).collect(), reduced.iter().map(|item| item.index.into()).collect())
-}
-
-/// The reduced items as Read chunks.
-fn read_as_call(
-    xdr: Reader<'_>,
-    base: usize,
-    encoded: &Encoded,
-    items: &[Item<'_>],
-    parts: &[Part<'_>],
-    roundup: bool,
-) {
-    let (chunks, order) = as_read_chunks(encoded, base, roundup);
-    read(StreamReader::over(xdr, base, Beside::Reads(&chunks)), items, parts, |chunk| order[chunk]);
-}
-
-/// The reduced items in Write chunks; those in the stream leave theirs unused.
-fn read_as_reply(
-    xdr: Reader<'_>,
-    encoded: &Encoded,
-    items: &[Item<'_>],
-    parts: &[Part<'_>],
-    roundup: bool,
-) {
-    let mut placed = [0; ITEMS_MAX];
-    for item in encoded.reduced() {
-        placed[usize::from(item.index)] = carried(item.length, roundup);
-    }
-    read(StreamReader::over(xdr, 0, Beside::Writes(&placed)), items, parts, |chunk| chunk);
-}
-
-/// The reduced items as Read chunks of a reply without Write chunks.
-fn read_as_pulled_reply(
-    xdr: Reader<'_>,
-    base: usize,
-    encoded: &Encoded,
-    items: &[Item<'_>],
-    parts: &[Part<'_>],
-    roundup: bool,
-) {
-    let (reads, order) = as_read_chunks(encoded, base, roundup);
-    let reader = StreamReader::over(xdr, base, Beside::Both { reads: &reads, writes: &[] });
-    read(reader, items, parts, |chunk| order[chunk]);
 }
 
 fn read(

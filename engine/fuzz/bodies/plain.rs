@@ -10,7 +10,10 @@ use spinrpc_proto::version::{TransportVersion, Versions};
 
 /// The input is a message.
 pub fn run(message: &[u8]) {
-    let (call, reply) = (parse_call(message), parse_reply(message));
+    let call = words::<CALL_PAIRS>(message);
+    let call = call.and_then(|(xid, pairs)| PlainCall::parse(xid, &pairs));
+    let reply = words::<REPLY_PAIRS>(message);
+    let reply = reply.and_then(|(xid, pairs)| PlainReply::parse(xid, &pairs));
     assert_eq!(call, general_call(message));
     assert_eq!(reply, general_reply(message));
     // A credit word of zero is taken, and never sent.
@@ -36,16 +39,6 @@ fn words<const PAIRS: usize>(message: &[u8]) -> Option<([u8; 4], [Pair; PAIRS])>
 
 fn bytes((xid, pairs): ([u8; 4], &[Pair])) -> Vec<u8> {
     xid.into_iter().chain(pairs.iter().flat_map(|pair| pair.to_ne_bytes())).collect()
-}
-
-fn parse_call(message: &[u8]) -> Option<PlainCall> {
-    let (xid, pairs) = words::<CALL_PAIRS>(message)?;
-    PlainCall::parse(xid, &pairs)
-}
-
-fn parse_reply(message: &[u8]) -> Option<PlainReply> {
-    let (xid, pairs) = words::<REPLY_PAIRS>(message)?;
-    PlainReply::parse(xid, &pairs)
 }
 
 fn call_bytes(call: &PlainCall) -> Vec<u8> {
@@ -83,12 +76,19 @@ fn general_reply(message: &[u8]) -> Option<PlainReply> {
     (header == ReplyHeader { xid, body: success }).then_some(PlainReply { xid, credits })
 }
 
-fn general_bytes(xid: Xid, credits: u32, stream: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+/// An RDMA_MSG without chunks; `emit` writes an RPC header of this length.
+fn general_bytes(
+    xid: Xid,
+    credits: u32,
+    rpc_bytes: usize,
+    emit: impl FnOnce(&mut [u8]) -> usize,
+) -> Vec<u8> {
     let (version, body) = (TransportVersion::One, Body::Msg(Lists::EMPTY));
     let header = HeaderRepr::new(version, Direction::Call, xid, credits, body);
-    let mut bytes = vec![0; header.buffer_len()];
-    header.emit(&mut bytes);
-    stream(&mut bytes);
+    let at = header.buffer_len();
+    let mut bytes = vec![0; at + rpc_bytes];
+    header.emit(&mut bytes[..at]);
+    emit(&mut bytes[at..]);
     bytes
 }
 
@@ -96,18 +96,10 @@ fn general_call_bytes(call: &PlainCall) -> Vec<u8> {
     let PlainCall { xid, credits, program, version, procedure } = *call;
     let (credential, verifier) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
     let header = CallHeader { xid, program, version, procedure, credential, verifier };
-    general_bytes(xid, credits, |bytes| {
-        let at = bytes.len();
-        bytes.resize(at + header.buffer_len(), 0);
-        header.emit(&mut bytes[at..]);
-    })
+    general_bytes(xid, credits, header.buffer_len(), |bytes| header.emit(bytes))
 }
 
 fn general_reply_bytes(reply: &PlainReply) -> Vec<u8> {
     let header = ReplyHeader::success(reply.xid);
-    general_bytes(reply.xid, reply.credits, |bytes| {
-        let at = bytes.len();
-        bytes.resize(at + header.buffer_len(), 0);
-        header.emit(&mut bytes[at..]);
-    })
+    general_bytes(reply.xid, reply.credits, header.buffer_len(), |bytes| header.emit(bytes))
 }

@@ -17,6 +17,7 @@ pub(crate) fn replay(target: &str, run: fn(&[u8])) {
 }
 
 /// A test for each of these targets, with the body of its name.
+#[allow(unused_macros, reason = "the body of a target may have another name")]
 macro_rules! replay_each {
     ($($target:ident),+) => {
         $(#[test]
@@ -25,7 +26,7 @@ macro_rules! replay_each {
         })+
     };
 }
-#[allow(unused_imports, reason = "the body of a target may have another name")]
+#[allow(unused_imports, reason = "as above")]
 pub(crate) use replay_each;
 
 /// The directory of `cargo fuzz`, seen from a package of the workspace.

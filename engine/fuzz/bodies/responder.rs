@@ -155,14 +155,9 @@ impl Server {
         self.receive(&[&start, script.bytes(length)].concat());
     }
 
-    /// A message leads to one event, and perhaps the end of the connection.
     fn receive(&mut self, message: &[u8]) {
-        let mut out = Recorder::default();
         let full = self.connection.responder.in_progress() as usize == self.slots;
-        out.arriving(|out| self.connection.on_receive(message, out));
-        let events = out.take();
-        let closes = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();
-        assert!(closes <= 1 && !events.is_empty() && events.len() - closes <= 1, "{events:?}");
+        let events = Recorder::of_message(|out| self.connection.on_receive(message, out));
         for event in events {
             match event {
                 Event::Call(slot) => self.hold(slot, message, None),

@@ -65,20 +65,8 @@ fn check_two(view: &HeaderView<'_>, message: &[u8], limits: &Limits) {
     let compared = emitted.len() - (info_bytes.wrapping_neg() & 3);
     assert_eq!(emitted[..compared], message[..compared]);
     if view.error().is_none() {
-        check_answer(view, limits);
+        assert_eq!(wire::check_answer(view, limits), (2, Some(Direction::Reply)));
     }
-}
-
-/// A reply is of version two, of direction REPLY, and names the same chunks.
-fn check_answer(call: &HeaderView<'_>, limits: &Limits) {
-    let lengths: Vec<u32> = call.writes().map(|chunk| chunk.total_length() as u32).collect();
-    let reply_length = call.reply_chunk().map(|chunk| chunk.total_length() as u32);
-    let buffer = wire::reply(call, MessageType::Msg, &lengths, reply_length);
-    let reply = HeaderView::new_checked(&buffer, limits).unwrap();
-    assert_eq!(reply.header_bytes(), buffer.len());
-    assert_eq!((reply.version(), reply.direction()), (2, Some(Direction::Reply)));
-    let echoed = OwnedLists { reads: OwnedLists::of(call).reads, ..OwnedLists::of(&reply) };
-    assert_eq!(echoed, OwnedLists::of(call));
 }
 
 /// An error names the message that it is about, and blames the version only if that is not spoken.

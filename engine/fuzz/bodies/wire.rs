@@ -3,6 +3,7 @@
 use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::ids::Xid;
+use spinrpc_proto::limits::Limits;
 use spinrpc_proto::rdma::{
     Body, HeaderRepr, HeaderView, Lists, MessageType, RdmaError, ReadSegment, ReplyRepr, Segment,
     emit_error, v1,
@@ -98,6 +99,20 @@ pub(crate) fn reply(
     let mut buffer = vec![0; ReplyRepr::bytes_of(call, 0)];
     assert_eq!(repr.emit(&mut buffer, call), buffer.len());
     buffer
+}
+
+/// A reply that fills every chunk to the brim names the same chunks and fits the same limits. Returns its version and
+/// direction.
+pub(crate) fn check_answer(call: &HeaderView<'_>, limits: &Limits) -> (u32, Option<Direction>) {
+    let lengths: Vec<u32> = call.writes().map(|chunk| chunk.total_length() as u32).collect();
+    let reply_length = call.reply_chunk().map(|chunk| chunk.total_length() as u32);
+    let buffer = reply(call, MessageType::Msg, &lengths, reply_length);
+    let reply = HeaderView::new_checked(&buffer, limits).unwrap();
+    assert_eq!(reply.header_bytes(), buffer.len());
+    let echoed = OwnedLists { reads: OwnedLists::of(call).reads, ..OwnedLists::of(&reply) };
+    assert_eq!(echoed, OwnedLists::of(call));
+    assert!(reply.reads().is_empty());
+    (reply.version(), reply.direction())
 }
 
 /// The chunk lists of a message.

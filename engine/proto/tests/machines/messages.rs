@@ -151,9 +151,7 @@ pub(crate) fn under(side: Side, profile: Profile) -> Proto {
 }
 
 pub(crate) fn receive(connection: &mut Proto, message: &[u8]) -> Vec<Event> {
-    let mut out = Recorder::default();
-    out.arriving(|out| connection.on_receive(message, out));
-    out.take()
+    Recorder::of_message(|out| connection.on_receive(message, out))
 }
 
 /// The slot of the one call that was delivered.

@@ -65,6 +65,15 @@ impl Recorder {
         self.note(arrival);
     }
 
+    /// A message leads to one event, and perhaps the end of the connection.
+    pub(crate) fn of_message(receive: impl FnOnce(&mut Arrival)) -> Vec<Event> {
+        let mut out = Self::default();
+        out.arriving(receive);
+        let closes = out.0.iter().filter(|event| matches!(event, Event::Closed(_))).count();
+        assert!(closes <= 1 && !out.0.is_empty() && out.0.len() - closes <= 1, "{out:?}");
+        out.0
+    }
+
     pub(crate) fn fail(&mut self, failed: FailedCall) {
         self.0.push(failed.into());
     }
