@@ -363,71 +363,64 @@ mod tests {
     const SECOND: Writeverf3 = [2; 8];
     const THIRD: Writeverf3 = [3; 8];
 
-    #[test]
-    fn data_of_another_verifier_are_lost_until_a_commit_tells() {
-        let mut unstable = Unstable::default();
-        unstable.write(FIRST);
-        unstable.commit_starts();
-        assert!(!unstable.commit_ends(SECOND));
-        // Written again.
-        unstable.write(SECOND);
-        unstable.commit_starts();
-        assert!(unstable.commit_ends(SECOND));
-        // In between.
-        unstable.write(FIRST);
-        unstable.write(SECOND);
-        unstable.commit_starts();
-        assert!(!unstable.commit_ends(SECOND));
+    #[derive(Clone, Copy)]
+    enum Step {
+        Write(Writeverf3),
+        Start,
+        FailToStart,
+        /// A commit ends with this verifier; true if nothing that it covers was lost.
+        End(Writeverf3, bool),
     }
 
     #[test]
-    fn data_that_are_stable_cannot_be_lost() {
-        let mut unstable = Unstable::default();
-        unstable.commit_starts();
-        assert!(unstable.commit_ends(FIRST));
-        unstable.write(FIRST);
-        unstable.commit_starts();
-        assert!(unstable.commit_ends(FIRST));
-        unstable.commit_starts();
-        assert!(unstable.commit_ends(SECOND));
-        unstable.write(FIRST);
-        unstable.commit_starts();
-        assert!(unstable.commit_ends(FIRST));
-    }
-
-    #[test]
-    fn a_commit_covers_nothing_that_was_written_after_its_start() {
-        let mut unstable = Unstable::default();
-        unstable.write(FIRST);
-        unstable.commit_starts();
-        unstable.write(FIRST);
-        unstable.commit_starts();
-        assert!(unstable.commit_ends(FIRST));
-        assert!(!unstable.commit_ends(SECOND));
-    }
-
-    #[test]
-    fn a_loss_leaves_commits_in_flight_known() {
-        let mut unstable = Unstable::default();
-        unstable.write(FIRST);
-        unstable.commit_starts();
-        unstable.commit_starts();
-        assert!(!unstable.commit_ends(SECOND));
-        unstable.write(SECOND);
-        unstable.commit_starts();
-        // Started before the last write.
-        assert!(unstable.commit_ends(SECOND));
-        assert!(!unstable.commit_ends(THIRD));
-    }
-
-    #[test]
-    fn a_commit_that_did_not_start_covers_nothing() {
-        let mut unstable = Unstable::default();
-        unstable.commit_starts();
-        unstable.commit_fails_to_start();
-        unstable.write(FIRST);
-        unstable.commit_starts();
-        assert!(unstable.commit_ends(FIRST));
-        assert_eq!(unstable.verifier, None);
+    fn commits_tell_of_data_that_were_lost() {
+        use Step::{End, FailToStart, Start, Write};
+        let cases: [(&str, &[Step]); 6] = [
+            (
+                "data of another verifier are lost until a commit tells, and written again",
+                &[Write(FIRST), Start, End(SECOND, false), Write(SECOND), Start, End(SECOND, true)],
+            ),
+            ("in between", &[Write(FIRST), Write(SECOND), Start, End(SECOND, false)]),
+            (
+                "data that are stable cannot be lost",
+                &[
+                    [Start, End(FIRST, true), Write(FIRST), Start, End(FIRST, true)],
+                    [Start, End(SECOND, true), Write(FIRST), Start, End(FIRST, true)],
+                ]
+                .concat(),
+            ),
+            (
+                "a commit covers nothing that was written after its start",
+                &[Write(FIRST), Start, Write(FIRST), Start, End(FIRST, true), End(SECOND, false)],
+            ),
+            (
+                "a loss leaves commits in flight known: the second was started before the last write",
+                &[
+                    [Write(FIRST), Start, Start, End(SECOND, false)],
+                    [Write(SECOND), Start, End(SECOND, true), End(THIRD, false)],
+                ]
+                .concat(),
+            ),
+            (
+                "a commit that did not start covers nothing",
+                &[Start, FailToStart, Write(FIRST), Start, End(FIRST, true)],
+            ),
+        ];
+        for (what, steps) in cases {
+            let mut unstable = Unstable::default();
+            for (index, step) in steps.iter().enumerate() {
+                match *step {
+                    Write(verifier) => unstable.write(verifier),
+                    Start => unstable.commit_starts(),
+                    FailToStart => unstable.commit_fails_to_start(),
+                    End(verifier, is_kept) => {
+                        assert_eq!(unstable.commit_ends(verifier), is_kept, "{what}, {index}");
+                    }
+                }
+            }
+            if matches!(steps[1], FailToStart) {
+                assert_eq!(unstable.verifier, None);
+            }
+        }
     }
 }
