@@ -143,8 +143,7 @@ fn a_handle_of_an_export_that_is_gone_expect_stale() {
 #[test]
 fn a_key_of_one_export_in_a_handle_of_another_expect_stale() {
     let host = Host::start(back_end::memory());
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let exports = host.server.exports();
     let root_key = |export| exports.by_id(export).unwrap().file_system.root();
     let seal = Seal::new(&SEAL_KEY);

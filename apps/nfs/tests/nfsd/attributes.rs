@@ -11,13 +11,12 @@ pub(crate) fn a_root_that_is_a_directory(host: &Host) {
     assert_eq!((again.fileid, again.fsid), (root.fileid, root.fsid));
 }
 
-fn size(size: u64) -> sattr3 {
+pub(crate) fn size(size: u64) -> sattr3 {
     sattr3 { size: Nfs3Option::Some(size), ..sattr3::default() }
 }
 
 pub(crate) fn sizes_are_set(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     assert_eq!(session.write(&file, 0, b"0123456789"), nfsstat3::NFS3_OK);
     let wcc = session.setattr(&file, size(4), None).unwrap();
     assert_eq!((some(wcc.before).size, some(wcc.after).size), (10, 4));
@@ -26,8 +25,7 @@ pub(crate) fn sizes_are_set(host: &Host) {
 }
 
 pub(crate) fn times_are_set(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let (atime, mtime) = (time(1000), time(2000));
     let new = sattr3 {
         atime: set_atime::SET_TO_CLIENT_TIME(atime),
@@ -48,8 +46,7 @@ fn time(seconds: u32) -> nfstime3 {
 }
 
 pub(crate) fn modes_are_set(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     assert_eq!(session.getattr(&file).unwrap().mode, 0o644);
     session.setattr(&file, mode(0o751), None).unwrap();
     assert_eq!(session.getattr(&file).unwrap().mode, 0o751);
@@ -58,8 +55,7 @@ pub(crate) fn modes_are_set(host: &Host) {
 /// "If the values are different, the server must preserve the object attributes and must return a
 /// status of NFS3ERR_NOT_SYNC" (section 3.3.2).
 pub(crate) fn a_guard_that_is_not_the_ctime(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let ctime = session.getattr(&file).unwrap().ctime;
     let other = nfstime3 { nseconds: ctime.nseconds ^ 1, ..ctime };
     let failed = session.setattr(&file, mode(0o600), Some(other));
@@ -94,8 +90,7 @@ pub(crate) fn a_file_that_is_gone(host: &Host) {
 }
 
 pub(crate) fn what_is_no_size_of_a_file(host: &Host) {
-    let (session, root) = (host.session(), host.root());
-    let file = session.create(&root, "file");
+    let (session, root, file) = host.session_root_and_file();
     session.write_as(&file, 0, b"data", stable_how::FILE_SYNC).unwrap();
     assert_eq!(status(session.setattr(&file, size(u64::MAX), None)), nfsstat3::NFS3ERR_INVAL);
     assert_eq!(session.getattr(&file).unwrap().size, 4);
@@ -106,8 +101,7 @@ pub(crate) fn what_is_no_size_of_a_file(host: &Host) {
 
 /// A file system has a lower maximum than the protocol: then neither is changed, else both.
 pub(crate) fn a_size_that_is_refused_changes_nothing(host: &Host) {
-    let (session, root) = (host.session(), host.root());
-    let file = session.create(&root, "file");
+    let (session, file) = host.session_and_file();
     session.write(&file, 0, b"data");
     let before = session.getattr(&file).unwrap();
     let new = sattr3 { mode: Nfs3Option::Some(0o4750), ..size(1 << 62) };

@@ -12,8 +12,7 @@ fn content(bytes: usize) -> Vec<u8> {
 
 /// All lengths modulo four, through a Write chunk and in the reply.
 pub(crate) fn what_is_written_is_read(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     for length in 1..20 {
         let data = content(length);
         assert_eq!(session.write(&file, 3, &data), nfsstat3::NFS3_OK);
@@ -27,8 +26,7 @@ pub(crate) fn what_is_written_is_read(host: &Host) {
 
 /// RFC 8267 section 2: the data of READ in a Write chunk, those of WRITE in a Read chunk.
 pub(crate) fn data_by_chunks(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let data = content(BLOCK_BYTES as usize);
     assert_eq!(session.write(&file, 0, &data), nfsstat3::NFS3_OK);
     assert_eq!(session.write(&file, BLOCK_BYTES.into(), &data[..99_999]), nfsstat3::NFS3_OK);
@@ -43,8 +41,7 @@ pub(crate) fn data_by_chunks(host: &Host) {
 /// "If offset is greater than or equal to the size of the file, the status, NFS3_OK, is returned
 /// with count set to 0 and eof set to TRUE" (section 3.3.6).
 pub(crate) fn behind_the_end(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     session.write(&file, 0, b"0123456789");
     for offset in [10, 11, 1 << 40, u64::MAX - 3, u64::MAX] {
         assert_eq!(session.read(&file, offset, 100).unwrap(), (vec![], true), "{offset}");
@@ -55,8 +52,7 @@ pub(crate) fn behind_the_end(host: &Host) {
 }
 
 pub(crate) fn a_hole_is_zeros(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     session.write(&file, 300_000, b"end");
     session.write(&file, 0, b"begin");
     let (read, is_end) = session.read(&file, 0, BLOCK_BYTES).unwrap();
@@ -66,8 +62,7 @@ pub(crate) fn a_hole_is_zeros(host: &Host) {
 }
 
 pub(crate) fn unstable_and_commit(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let mut verifiers = Vec::new();
     for stable in [stable_how::UNSTABLE, stable_how::DATA_SYNC, stable_how::FILE_SYNC] {
         let written = session.write_as(&file, 0, b"data", stable).unwrap();
@@ -99,8 +94,7 @@ pub(crate) fn what_is_no_regular_file(host: &Host) {
 
 /// NFS3ERR_FBIG: "The operation would have caused a file to grow beyond the server's limit".
 pub(crate) fn offsets_beyond_all_files(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     for offset in [u64::MAX, u64::MAX - 3, i64::MAX as u64 - 3, 1 << 63] {
         assert_eq!(session.write(&file, offset, b"0123"), nfsstat3::NFS3ERR_FBIG, "{offset}");
     }
@@ -108,8 +102,7 @@ pub(crate) fn offsets_beyond_all_files(host: &Host) {
 }
 
 pub(crate) fn a_count_that_is_not_that_of_the_data(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     for count in [0, 3, 5, u32::MAX] {
         let head =
             WriteHead { file: file.clone(), offset: 0, count, stable: stable_how::FILE_SYNC };
@@ -129,8 +122,7 @@ pub(crate) fn a_count_that_is_not_that_of_the_data(host: &Host) {
 
 /// "The server may return only rtmax bytes, resulting in a short read", and write only wtmax.
 pub(crate) fn more_than_one_read_gives(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let data = content(BLOCK_BYTES as usize + 4096);
     let written = session.write_as(&file, 0, &data, stable_how::FILE_SYNC).unwrap();
     assert_eq!(written.count, BLOCK_BYTES);
@@ -141,8 +133,7 @@ pub(crate) fn more_than_one_read_gives(host: &Host) {
 
 /// "If count is 0, the READ will succeed and return 0 bytes of data" (section 3.3.6); WRITE as well.
 pub(crate) fn no_bytes_at_all(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let before = session.getattr(&file).unwrap().mtime;
     let written = session.write_as(&file, 7, b"", stable_how::UNSTABLE).unwrap();
     assert_eq!(written.count, 0);
@@ -155,8 +146,7 @@ pub(crate) fn no_bytes_at_all(host: &Host) {
 }
 
 pub(crate) fn wcc_of_a_write(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let before = session.getattr(&file).unwrap();
     let wcc = session.write_as(&file, 0, b"data", stable_how::FILE_SYNC).unwrap().file_wcc;
     let (pre, post) = (some(wcc.before), some(wcc.after));

@@ -117,8 +117,7 @@ fn a_handle_outlives_the_server() {
 #[test]
 fn cached_attributes_are_answered_without_the_metadata_server() {
     let (host, _) = gateway(&new_directory());
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     assert_eq!(session.write(&file, 0, b"content"), nfsstat3::NFS3_OK);
     session.getattr(&file).unwrap();
     let stopped = ["mds.a", "mds.b"].map(Stopped::new);
@@ -219,8 +218,7 @@ impl Evicted {
     fn new() -> Self {
         let path = new_directory();
         let ((host, client), (other, _)) = (gateway(&path), gateway(&path));
-        let session = host.session();
-        let file = session.create(&host.root(), "file");
+        let (session, file) = host.session_and_file();
         let another = session.create(&host.root(), "another");
         let write = |number: usize, stable| {
             let offset = (number * BLOCK) as u64;
@@ -300,8 +298,7 @@ fn with_python(statements: &str) {
 fn snapshots_are_not_served() {
     let path = new_directory();
     let (host, client) = gateway(&path);
-    let (session, root) = (host.session(), host.root());
-    let file = session.create(&root, "file");
+    let (session, root, file) = host.session_root_and_file();
     assert_eq!(session.write(&file, 0, b"content"), nfsstat3::NFS3_OK);
     with_python(&format!("fs.mkdir('{path}/.snap/snapshot', 0o755)"));
     assert_eq!(status(session.lookup(&root, ".snap")), nfsstat3::NFS3ERR_NOENT);

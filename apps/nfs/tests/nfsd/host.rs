@@ -73,6 +73,18 @@ impl Host {
         Session::connect(&self.address)
     }
 
+    /// A connection, and a new file "file" in the root.
+    pub(crate) fn session_and_file(&self) -> (Session, nfs_fh3) {
+        let (session, _, file) = self.session_root_and_file();
+        (session, file)
+    }
+
+    pub(crate) fn session_root_and_file(&self) -> (Session, nfs_fh3, nfs_fh3) {
+        let (session, root) = (self.session(), self.root());
+        let file = session.create(&root, "file");
+        (session, root, file)
+    }
+
     /// The root of an export.
     pub(crate) fn root_of(&self, export: u32) -> nfs_fh3 {
         let exports = self.server.exports();

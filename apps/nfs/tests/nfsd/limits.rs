@@ -33,8 +33,7 @@ pub(crate) fn fsinfo_fsstat_and_pathconf(host: &Host) {
 }
 
 pub(crate) fn limits_of_what_is_gone(host: &Host) {
-    let (session, root) = (host.session(), host.root());
-    let gone = session.create(&root, "file");
+    let (session, root, gone) = host.session_root_and_file();
     session.remove(&root, "file").unwrap();
     let stale = nfsstat3::NFS3ERR_STALE;
     assert_eq!(status(fsinfo(&session, &gone)), stale);

@@ -222,8 +222,7 @@ pub(crate) fn a_wrong_cookie(host: &Host) {
 }
 
 pub(crate) fn no_directory_to_list(host: &Host) {
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     let not_one = nfsstat3::NFS3ERR_NOTDIR;
     assert_eq!(status(readdir(&session, &file, BEGINNING, 4096)), not_one);
     assert_eq!(status(readdirplus(&session, &file, BEGINNING, (4096, 4096))), not_one);

@@ -24,8 +24,7 @@ pub(crate) fn lookup_finds(host: &Host) {
 }
 
 pub(crate) fn names_that_are_none(host: &Host) {
-    let (session, root) = (host.session(), host.root());
-    let file = session.create(&root, "file");
+    let (session, root, file) = host.session_root_and_file();
     session.mkdir(&root, "directory");
     let (long, longer) = ("x".repeat(256), "x".repeat(1000));
     let inval = nfsstat3::NFS3ERR_INVAL;
@@ -87,8 +86,7 @@ pub(crate) fn create_unchecked(host: &Host) {
 }
 
 pub(crate) fn create_guarded(host: &Host) {
-    let (session, root) = (host.session(), host.root());
-    let file = session.create(&root, "file");
+    let (session, root, file) = host.session_root_and_file();
     session.write(&file, 0, b"content");
     let empty = sattr3 { size: Nfs3Option::Some(0), ..sattr3::default() };
     let again = session.create_as(&root, "file", createhow3::GUARDED(empty));
@@ -296,8 +294,7 @@ pub(crate) fn wcc_of_directories(host: &Host) {
 }
 
 pub(crate) fn not_in_a_file(host: &Host) {
-    let (session, root) = (host.session(), host.root());
-    let file = session.create(&root, "file");
+    let (session, root, file) = host.session_root_and_file();
     let not_one = nfsstat3::NFS3ERR_NOTDIR;
     let new = || createhow3::GUARDED(mode(0o600));
     assert_eq!(status(session.create_as(&file, "x", new())), not_one);

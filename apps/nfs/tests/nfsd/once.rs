@@ -16,8 +16,7 @@ fn behind(gate: &Arc<Gate>, options: &ServerOptions) -> Host {
 fn opened() -> (Host, Arc<Gate>, Session, nfs_fh3) {
     let gate = Gate::open();
     let host = behind(&gate, &host::options());
-    let session = host.session();
-    let file = session.create(&host.root(), "file");
+    let (session, file) = host.session_and_file();
     (host, gate, session, file)
 }
 

@@ -58,8 +58,7 @@ pub(crate) fn of_a_directory_below_itself(host: &Host) {
 
 /// If both names are those of one file, the call succeeds without any effect.
 pub(crate) fn onto_itself(host: &Host) {
-    let (session, root) = (host.session(), host.root());
-    let file = session.create(&root, "file");
+    let (session, root, file) = host.session_root_and_file();
     session.rename((&root, "file"), (&root, "file")).unwrap();
     session.link(&file, &root, "link").unwrap();
     session.rename((&root, "file"), (&root, "link")).unwrap();

@@ -1,5 +1,6 @@
 //! Permissions by mode bits, of the back ends that check them; and a full file system: the back end in memory.
 
+use crate::attributes::size;
 use crate::*;
 use spinrpc_nfs::server::memfs::MemoryOptions;
 
@@ -82,28 +83,22 @@ pub(crate) fn attributes_are_set_by_whom_they_belong_to(host: &Host) {
     let (session, home) = start(host);
     let file = session.create(&home, "file");
     session.setattr(&file, mode(0o666), None).unwrap();
-    let uid = |uid| sattr3 { uid: Nfs3Option::Some(uid), ..sattr3::default() };
-    let gid = |gid| sattr3 { gid: Nfs3Option::Some(gid), ..sattr3::default() };
     let time = nfs3_types::nfs3::nfstime3 { seconds: 1, nseconds: 0 };
     let past = || sattr3 { mtime: set_mtime::SET_TO_CLIENT_TIME(time), ..sattr3::default() };
     let now = || sattr3 { mtime: set_mtime::SET_TO_SERVER_TIME, ..sattr3::default() };
-    assert_eq!(status(session.setattr(&file, uid(STRANGER.0), None)), PERM);
-    assert_eq!(status(session.setattr(&file, gid(STRANGER.1), None)), PERM);
-    session.setattr(&file, gid(OWNER.1), None).unwrap();
+    assert_eq!(status(session.setattr(&file, owner(STRANGER.0), None)), PERM);
+    assert_eq!(status(session.setattr(&file, group(STRANGER.1), None)), PERM);
+    session.setattr(&file, group(OWNER.1), None).unwrap();
     session.act_as(Some(STRANGER));
     assert_eq!(status(session.setattr(&file, mode(0o777), None)), PERM);
     assert_eq!(status(session.setattr(&file, past(), None)), PERM);
     session.setattr(&file, now(), None).unwrap();
     session.act_as(Some(ROOT));
     session.setattr(&file, mode(0o6755), None).unwrap();
-    session.setattr(&file, uid(STRANGER.0), None).unwrap();
+    session.setattr(&file, owner(STRANGER.0), None).unwrap();
     session.act_as(Some(STRANGER));
     session.write(&file, 0, b"another program");
     assert_eq!(session.getattr(&file).unwrap().mode, 0o755, "it runs as its owner no more");
-}
-
-fn size(bytes: u64) -> sattr3 {
-    sattr3 { size: Nfs3Option::Some(bytes), ..sattr3::default() }
 }
 
 fn owner(uid: u32) -> sattr3 {
@@ -284,8 +279,7 @@ fn small(bytes_max: u64, files_max: u64) -> Host {
 #[test]
 fn no_room_for_bytes_expect_nospc_until_some_are_removed() {
     let host = small(100_000, 100);
-    let (session, root) = (host.session(), host.root());
-    let file = session.create(&root, "file");
+    let (session, root, file) = host.session_root_and_file();
     assert_eq!(session.write(&file, 0, &[1; 60_000]), nfsstat3::NFS3_OK);
     assert_eq!(session.write(&file, 60_000, &[1; 60_000]), nfsstat3::NFS3ERR_NOSPC);
     assert_eq!(session.getattr(&file).unwrap().size, 60_000, "nothing of it was written");
