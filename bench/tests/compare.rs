@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Ended, Folder, Server, cores, report_in, schema, spinperf};
+use common::{Ended, Folder, Server, report_in, schema, spinperf};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -56,10 +56,8 @@ fn exit_codes_tell_a_regression_from_disturbed_repeats() {
 /// Compare a run with itself. Expect the time that the threads of both ends waited, and the placement.
 #[test]
 fn a_report_of_two_processes_is_compared_with_itself() {
-    let _cores = cores();
-    let server = Server::start("compared");
-    let folder = Folder::new("compared");
-    let json = folder.file("one.json");
+    let (_cores, server) = Server::alone("compared");
+    let (_folder, json) = Folder::with_file("compared", "one.json");
     server.client(&["--calls", "200", "--repeats", "2", "--json", &json]).output().unwrap().with(0);
     let [said, _] = spinperf(&["compare", &json, &json, "--json"]).with(0);
     let document: Value = serde_json::from_str(&said).unwrap();

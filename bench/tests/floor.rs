@@ -8,8 +8,7 @@ use std::process::Command;
 #[test]
 fn the_floor_is_a_table_and_a_document() {
     let _cores = two_cores();
-    let folder = Folder::new("floor");
-    let json = folder.file("r.json");
+    let (_folder, json) = Folder::with_file("floor", "r.json");
     let [table, _] =
         spinperf(&["floor", "--duration", "2ms", "--repeats", "3", "--json", &json]).with(0);
     for limit in ["cache line round trip", "bare ring exchanges", "memcpy, 1 MiB", "TCP round trip"]

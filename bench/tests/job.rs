@@ -3,13 +3,12 @@
 
 mod common;
 
-use common::{Ended, Folder, Server, cores, report_in, spinperf};
+use common::{Ended, Folder, Server, report_in, spinperf};
 use std::fs;
 
 /// A folder with a job file, and the path of that.
 fn suite(name: &str, job: &str) -> (Folder, String) {
-    let folder = Folder::new(name);
-    let file = folder.file("job.toml");
+    let (folder, file) = Folder::with_file(name, "job.toml");
     fs::write(&file, job).unwrap();
     (folder, file)
 }
@@ -42,8 +41,7 @@ fn job(address: &str) -> String {
 /// Carry out a job. Expect a valid report of each run, with the operations and the rate it asks for.
 #[test]
 fn a_job_runs_all_of_its_runs() {
-    let _cores = cores();
-    let server = Server::start("job");
+    let (_cores, server) = Server::alone("job");
     let (folder, file) = suite("all", &job(&server.address));
     spinperf(&["job", &file]).with(0);
     let sizes = report_in(&folder.file("out/sizes.json"));
@@ -83,8 +81,7 @@ fn a_job_is_checked_before_its_first_run() {
 /// Expect the second run although the first one fails, and a status that says so.
 #[test]
 fn a_run_that_fails_does_not_keep_the_others_from_running() {
-    let _cores = cores();
-    let server = Server::start("job-fails");
+    let (_cores, server) = Server::alone("job-fails");
     let job = job(&server.address)
         .replace("name = \"sizes\"", "name = \"sizes\"\nbidir = false\nprogram = 99\nversion = 1");
     let job = job.replace("write:75,read:25", "null").replace("size = \"write=8,read=16KiB\"", "");

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Server, command, cores, spinperf, text, wait_at_most};
+use common::{Server, command, spinperf, text, wait_at_most};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Stdio};
@@ -52,8 +52,7 @@ fn metrics_of(pid: u32, options: &[&str], words: &str) -> String {
 
 #[test]
 fn a_server_is_called_expect_its_counts() {
-    let _cores = cores();
-    let server = Server::start("metrics");
+    let (_cores, server) = Server::alone("metrics");
     assert!(server.client(&["--duration", "200ms"]).status().unwrap().success());
     let pid = server.child.id();
     let metrics = metrics_of(pid, &[], "");
@@ -68,8 +67,7 @@ fn a_server_is_called_expect_its_counts() {
 /// Ask twice, with calls in between. Expect the complete histogram of these calls.
 #[test]
 fn a_server_is_called_while_it_measures_expect_histograms_of_latencies() {
-    let _cores = cores();
-    let server = Server::start("metrics-latency");
+    let (_cores, server) = Server::alone("metrics-latency");
     let pid = server.child.id();
     let name = "spinrpc_call_duration_seconds";
     let before = metrics_of(pid, &["--latency"], &format!("# TYPE {name} histogram\n"));
@@ -131,8 +129,7 @@ impl Drop for Exporter {
 
 #[test]
 fn prometheus_asks_by_http_expect_an_answer_whatever_others_do() {
-    let _cores = cores();
-    let server = Server::start("metrics-http");
+    let (_cores, server) = Server::alone("metrics-http");
     let exporter = Exporter::start();
     // More than are served at a time: some send nothing, some half a line, some too much.
     let silent: Vec<_> = (0..12).map(|_| exporter.connect()).collect();

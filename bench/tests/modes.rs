@@ -17,8 +17,7 @@ use std::time::Duration;
 
 /// Runs with these options; returns the output and the document.
 fn run(server: &Server, name: &str, options: &[&str]) -> (Output, Value) {
-    let folder = Folder::new(name);
-    let json = folder.file("r.json");
+    let (_folder, json) = Folder::with_file(name, "r.json");
     let mut client = server.client(&["--warmup", "0ms", "--json", &json]);
     let output = client.args(options).output().unwrap();
     (output, report_in(&json))
@@ -40,8 +39,7 @@ fn rows(report: &Value) -> &[Value] {
 
 #[test]
 fn one_call_at_a_time_is_ping_pong_whatever_it_is_called() {
-    let _cores = cores();
-    let server = Server::start("pingpong");
+    let (_cores, server) = Server::alone("pingpong");
     for (options, mode) in [
         (&["--mode", "pingpong", "--calls", "50"][..], "pingpong"),
         (&["--mode", "closed", "--depth", "1", "--calls", "50"], "pingpong"),
@@ -58,8 +56,7 @@ fn one_call_at_a_time_is_ping_pong_whatever_it_is_called() {
 /// addition.
 #[test]
 fn an_open_loop_at_a_low_rate_keeps_to_it() {
-    let _cores = cores();
-    let server = Server::start("open");
+    let (_cores, server) = Server::alone("open");
     let options = ["--rate", "500", "--calls", "100", "--duration", "20s", "--verify", "full"];
     let report = report(&server, "open", &options);
     let repeat = &rows(&report)[0]["repeats"][0];
@@ -77,8 +74,7 @@ fn an_open_loop_at_a_low_rate_keeps_to_it() {
 /// forced.
 #[test]
 fn an_open_loop_that_falls_behind_is_refused_percentiles() {
-    let _cores = cores();
-    let server = Server::start("behind");
+    let (_cores, server) = Server::alone("behind");
     let options = ["--rate", "50M", "--duration", "100ms", "--in-flight-max", "8"];
     let (output, report) = run(&server, "behind", &options);
     assert_eq!(output.status.code(), Some(1), "what was asked for was not measured");
@@ -106,10 +102,8 @@ fn an_open_loop_that_falls_behind_is_refused_percentiles() {
 /// Expect exactly the calls of the measured time, whatever comes before and after it.
 #[test]
 fn the_warm_up_is_not_measured() {
-    let _cores = cores();
-    let server = Server::start("phases");
-    let folder = Folder::new("phases");
-    let json = folder.file("r.json");
+    let (_cores, server) = Server::alone("phases");
+    let (_folder, json) = Folder::with_file("phases", "r.json");
     let how = ["--rate", "2000", "--warmup", "20ms", "--duration", "100ms", "--force", "--json"];
     server.client(&[&how[..], &[&json]].concat()).output().unwrap().with(0);
     let report = report_in(&json);
@@ -124,8 +118,7 @@ fn the_warm_up_is_not_measured() {
 
 #[test]
 fn a_sweep_measures_the_product_of_its_lists() {
-    let _cores = cores();
-    let server = Server::start("sweep");
+    let (_cores, server) = Server::alone("sweep");
     let options = ["--size", "64,1k", "--depth", "1..4", "--repeats", "2", "--calls", "20"];
     let report = report(&server, "sweep", &options);
     assert_eq!(report["mode"], "sweep");
@@ -167,8 +160,7 @@ fn cores_measure_together() {
 /// Expect every operation in proportion to its weight, by count, and all of them together.
 #[test]
 fn a_mix_keeps_its_weights() {
-    let _cores = cores();
-    let server = Server::start("mix");
+    let (_cores, server) = Server::alone("mix");
     let options = ["--op", "echo:70,read:20,write:10", "--size", "echo=64,read=64k,write=9000"];
     let how = ["--depth", "4", "--calls", "2000", "--duration", "20s", "--verify", "full"];
     let report = report(&server, "mix", &[&options[..], &how[..]].concat());
@@ -187,8 +179,7 @@ fn a_mix_keeps_its_weights() {
 /// Expect every window, a trend for each figure, and the exit code to be the verdict.
 #[test]
 fn a_soak_tells_its_windows_and_its_verdict() {
-    let _cores = cores();
-    let server = Server::start("soak");
+    let (_cores, server) = Server::alone("soak");
     let options = ["--mode", "soak", "--duration", "400ms", "--window", "50ms"];
     let (output, report) = run(&server, "soak", &options);
     let soak = &report["soak"];
@@ -210,10 +201,8 @@ fn a_soak_tells_its_windows_and_its_verdict() {
 /// Interrupt a soak. Expect the windows so far instead of nothing.
 #[test]
 fn an_interrupted_soak_delivers_what_there_is() {
-    let _cores = cores();
-    let server = Server::start("interrupted");
-    let folder = Folder::new("interrupted");
-    let json = folder.file("r.json");
+    let (_cores, server) = Server::alone("interrupted");
+    let (_folder, json) = Folder::with_file("interrupted", "r.json");
     let mut child = server
         .client(&["--mode", "soak", "--duration", "600s", "--window", "100ms", "--json", &json])
         .stdout(Stdio::null())
@@ -233,8 +222,7 @@ fn an_interrupted_soak_delivers_what_there_is() {
 /// that, and figures for each participating core.
 #[test]
 fn a_server_says_what_it_did_for_all_of_its_clients() {
-    let _cores = cores();
-    let server = Server::start("clients");
+    let (_cores, server) = Server::alone("clients");
     let mut other = server
         .client(&["--depth", "8", "--duration", "600s"])
         .stdout(Stdio::null())
@@ -266,8 +254,7 @@ fn a_server_says_what_it_did_for_all_of_its_clients() {
 #[test]
 fn a_server_refuses_what_it_has_no_memory_for() {
     let _cores = cores();
-    let folder = Folder::new("tight");
-    let profile = folder.file("tight.toml");
+    let (_folder, profile) = Folder::with_file("tight", "tight.toml");
     let tight = "schema = 1\ninclude = [\"dev-vm\"]\ndescription = \"tight\"\n\
                  [rpc]\nmax_write_bytes = 65536\n";
     fs::write(&profile, tight).unwrap();

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Ended, Folder, Server, command, cores, report_in, schema, spinperf, text};
+use common::{Ended, Folder, Server, command, report_in, schema, spinperf, text};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -27,10 +27,8 @@ fn assert_is_comparison(document: &Value) {
 
 #[test]
 fn a_document_has_every_repeat_and_is_valid() {
-    let _cores = cores();
-    let server = Server::start("output");
-    let folder = Folder::new("files");
-    let json = folder.file("r.json");
+    let (_cores, server) = Server::alone("output");
+    let (_folder, json) = Folder::with_file("files", "r.json");
     run(&server, &["--repeats", "2", "--depth", "2", "--json", &json]).with(0);
     let report = report_in(&json);
     assert_eq!(report["rows"][0]["repeats"].as_array().unwrap().len(), 2);
@@ -68,10 +66,8 @@ fn measured(arguments: &[&str]) {
 /// Make many idle connections. Expect a note of their time and memory.
 #[test]
 fn idle_connections_have_a_time_and_memory() {
-    let _cores = cores();
-    let server = Server::start("idle");
-    let folder = Folder::new("idle");
-    let json = folder.file("r.json");
+    let (_cores, server) = Server::alone("idle");
+    let (_folder, json) = Folder::with_file("idle", "r.json");
     let [said, _] = run(&server, &["--idle-connections", "30", "--json", &json]).with(0);
     let note = said.lines().find(|line| line.contains("31 connections were made in")).unwrap();
     assert!(note.contains("KiB of this process"), "{note}");
@@ -82,8 +78,7 @@ fn idle_connections_have_a_time_and_memory() {
 #[test]
 fn a_job_with_little_room_has_fewer_idle_connections() {
     let _cores = common::two_cores();
-    let folder = Folder::new("no-room");
-    let json = folder.file("r.json");
+    let (_folder, json) = Folder::with_file("no-room", "r.json");
     let how = ["--profile", "dev-vm", "--repeats", "1", "--duration", "50ms"];
     measured(&[&how[..], &["--set", "limits.conns=40", "--json", &json]].concat());
     let report = report_in(&json);
@@ -209,10 +204,8 @@ fn what_cannot_be_compared_is_one_line_and_exit_code_2() {
 /// programs have disturbed a repeat.
 #[test]
 fn a_run_is_judged_by_its_baseline() {
-    let _cores = cores();
-    let server = Server::start("baseline");
-    let folder = Folder::new("baseline");
-    let json = folder.file("r.json");
+    let (_cores, server) = Server::alone("baseline");
+    let (_folder, json) = Folder::with_file("baseline", "r.json");
     run(&server, &["--repeats", "2", "--json", &json]).with(0);
     let repeats = ["--repeats", "2", "--baseline", &json, "--fail-if"];
     let good = run(&server, &[&repeats[..], &["rate<-100%"]].concat());

@@ -91,8 +91,7 @@ fn ranks_measure_at_the_same_time_and_their_reports_add_up() {
 /// Start two of three ranks. Expect both to fail, and to name the third.
 #[test]
 fn a_rank_that_does_not_come_is_named() {
-    let _cores = cores();
-    let server = Server::start("ranks-missing");
+    let (_cores, server) = Server::alone("ranks-missing");
     let options = ["--op", "null", "--duration", "1s", "--rank-wait", "500ms"];
     let started: Vec<Child> = [0, 2].map(|one| rank(&server, one, &options)).into();
     for child in started {
@@ -109,8 +108,7 @@ fn a_rank_that_does_not_come_is_named() {
 fn a_client_drives_several_servers() {
     let _cores = cores();
     let servers = [Server::start("many-1"), Server::start("many-2")];
-    let folder = Folder::new("many");
-    let out = folder.file("out.json");
+    let (_folder, out) = Folder::with_file("many", "out.json");
     let mut arguments = vec!["run", "--profile", "dev-vm", "--op", "echo", "--verify", "full"];
     arguments.extend(servers.iter().flat_map(|one| ["--address", one.address.as_str()]));
     // At a rate: in a closed loop, the server that the scheduler prefers would have all calls.
@@ -168,10 +166,8 @@ fn a_run_that_fails_on_one_rank_leaves_the_next_runs_whole() {
 /// and a capture of each rank.
 #[test]
 fn a_job_can_run_again_under_its_name() {
-    let _cores = cores();
-    let server = Server::start("ranks-again");
-    let folder = Folder::new("again");
-    let capture = folder.file("own.pcapng");
+    let (_cores, server) = Server::alone("ranks-again");
+    let (folder, capture) = Folder::with_file("again", "own.pcapng");
     let options = ["--op", "null", "--duration", "100ms", "--ranks", "2", "--rank-wait", "60s"];
     let options = [&options[..], &["--capture", &capture]].concat();
     for _ in 0..2 {

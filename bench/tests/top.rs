@@ -103,8 +103,7 @@ fn rate(line: &Value, name: &str) -> f64 {
 /// Watch a server under load, and its client. Expect the same calls at both ends.
 #[test]
 fn both_ends_of_a_connection_are_seen_with_their_rates() {
-    let _cores = cores();
-    let server = Server::start("top-both");
+    let (_cores, server) = Server::alone("top-both");
     let client = Running::load(&server, &["echo"]);
     let pid = server.child.id();
     for line in watched_until(&pid.to_string(), |line| rate(line, "calls_received") > 0.0) {
@@ -127,8 +126,7 @@ fn both_ends_of_a_connection_are_seen_with_their_rates() {
 /// client the memory held by calls in flight.
 #[test]
 fn bulk_data_and_who_holds_memory_are_seen() {
-    let _cores = cores();
-    let server = Server::start("top-bulk");
+    let (_cores, server) = Server::alone("top-bulk");
     for (operation, at_core, at_connection) in [
         ("read", "bytes_written", "written_bytes_per_second"),
         ("write", "bytes_read", "read_bytes_per_second"),
@@ -148,8 +146,7 @@ fn bulk_data_and_who_holds_memory_are_seen() {
 
 #[test]
 fn text_has_a_block_for_each_interval_with_no_control_characters() {
-    let _cores = cores();
-    let server = Server::start("top-text");
+    let (_cores, server) = Server::alone("top-text");
     let arguments = ["top", &server.address, "--count", "3", "--interval", "100ms"];
     let end = Instant::now() + Duration::from_secs(60);
     // A core that is paused for 100 ms does not answer, and its line is left out; so is an engine after 2 s.
@@ -183,8 +180,7 @@ fn without_a_target_every_engine_is_watched() {
 
 #[test]
 fn cores_idle_as_they_are_told() {
-    let _cores = cores();
-    let server = Server::start("top-idle");
+    let (_cores, server) = Server::alone("top-idle");
     for policy in ["sleep", "busy", "adaptive"] {
         let arguments = [&server.address, "--count", "1", "--idle", policy];
         watched(&arguments, |lines| lines[0]["engines"][0]["cores"][0]["idle"] == policy);
@@ -211,8 +207,7 @@ fn the_end_of_the_process_is_a_good_end_unless_more_was_asked_for() {
 
 #[test]
 fn an_interrupt_is_a_good_end() {
-    let _cores = cores();
-    let server = Server::start("top-interrupt");
+    let (_cores, server) = Server::alone("top-interrupt");
     for signal in [Signal::INT, Signal::TERM] {
         let (mut top, line) = Running::top(&[&server.address, "--interval", "100ms"]);
         assert!(line.contains(&server.address));
@@ -224,8 +219,7 @@ fn an_interrupt_is_a_good_end() {
 /// Stop the process for a while. Expect a message, and that watching continues afterwards.
 #[test]
 fn a_process_that_is_stopped_has_not_ended() {
-    let _cores = cores();
-    let server = Server::start("top-stopped");
+    let (_cores, server) = Server::alone("top-stopped");
     let pid = Pid::from_child(&server.child);
     let options = ["--interval", "100ms", "--count", "1000", "--json"];
     let (mut top, line) = Running::top(&[&[&server.address[..]], &options[..]].concat());
@@ -248,8 +242,7 @@ fn a_process_that_is_stopped_has_not_ended() {
 /// Expect a successful exit when the reader closes the pipe.
 #[test]
 fn a_reader_that_goes_is_a_good_end() {
-    let _cores = cores();
-    let server = Server::start("top-pipe");
+    let (_cores, server) = Server::alone("top-pipe");
     let (mut top, line) = Running::top(&[&server.address, "--json", "--interval", "100ms"]);
     assert!(line.starts_with('{'));
     drop(top.0.stdout.take());

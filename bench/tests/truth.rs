@@ -185,8 +185,7 @@ fn calls_that_are_never_answered_are_a_row_of_their_own_and_exit_code_1() {
 /// a remedy.
 #[test]
 fn a_run_too_short_for_a_call_has_no_figures_and_fails() {
-    let _cores = cores();
-    let server = Server::start("short");
+    let (_cores, server) = Server::alone("short");
     let files = Files::new("short");
     let options = ["--warmup", "0ms", "--rate", "10", "--duration", "20ms"];
     let output = run(&server, &files, &options);
@@ -214,8 +213,7 @@ fn a_run_too_short_for_a_call_has_no_figures_and_fails() {
 /// number (Little's law), in each direction and on each connection: no call waits uncounted.
 #[test]
 fn calls_that_wait_for_credits_are_in_the_latency() {
-    let _cores = cores();
-    let server = Server::start("little");
+    let (_cores, server) = Server::alone("little");
     for (name, options) in [
         ("deep", &["--op", "null"][..]),
         ("connections", &["--op", "null", "--connections", "3"]),
@@ -242,8 +240,7 @@ fn calls_that_wait_for_credits_are_in_the_latency() {
 /// achieved rate that does not exceed the target, and the number of calls that the rate yields.
 #[test]
 fn an_open_loop_never_achieves_more_than_its_target() {
-    let _cores = cores();
-    let server = Server::start("target");
+    let (_cores, server) = Server::alone("target");
     for (rate, options) in [
         (7.0, &["--duration", "500ms"][..]),
         (333.0, &["--duration", "301ms"]),
@@ -300,8 +297,7 @@ fn an_interrupted_run_prints_what_was_measured() {
 /// it and a capture: expect an error.
 #[test]
 fn a_minus_is_standard_output_for_the_document() {
-    let _cores = cores();
-    let server = Server::start("minus");
+    let (_cores, server) = Server::alone("minus");
     let plain = ["--calls", "300", "--warmup", "0ms"];
     let run = |options: &[&str]| server.client(&plain).args(options).output().unwrap();
     let json = run(&["--json", "-"]);

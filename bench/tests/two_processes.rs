@@ -29,8 +29,7 @@ fn rows(server: &Server, name: &str, options: &[&str]) -> Value {
 
 /// The whole report of such a run, with any server.
 fn report(address: &str, name: &str, options: &[&str]) -> Value {
-    let folder = Folder::new(name);
-    let json = folder.file("r.json");
+    let (_folder, json) = Folder::with_file(name, "r.json");
     let calls = CALLS.to_string();
     let mut arguments = vec!["run", "--address", address, "--profile", "dev-vm"];
     arguments.extend(["--verify", "full", "--warmup", "0ms", "--duration", "20s"]);
@@ -92,8 +91,7 @@ fn null_calls_go_to_any_program() {
 /// Expect a row for each direction, with every byte of both verified at both ends.
 #[test]
 fn both_directions_of_a_connection_are_measured_at_once() {
-    let _cores = cores();
-    let server = Server::start("bidir");
+    let (_cores, server) = Server::alone("bidir");
     for (name, options) in [
         ("null", &["--op", "null", "--depth", "32"][..]),
         ("echo", &["--op", "echo", "--size", "61", "--reply-size", "7", "--depth", "8"]),
@@ -124,8 +122,7 @@ fn a_server_without_calls_in_reverse_is_an_error() {
 
 #[test]
 fn every_operation_brings_every_byte_back() {
-    let _cores = cores();
-    let server = Server::start("ops");
+    let (_cores, server) = Server::alone("ops");
     for (name, options) in [
         ("null", &["--op", "null"][..]),
         ("echo", &["--op", "echo", "--size", "64"]),
@@ -160,8 +157,7 @@ fn assert_measured(server: &Server, name: &str, options: &[&str]) {
 /// Two threads of the client call through a handle. Expect an answer to every call.
 #[test]
 fn calls_from_other_threads_are_answered() {
-    let _cores = cores();
-    let server = Server::start("threads");
+    let (_cores, server) = Server::alone("threads");
     let calls = ["--op", "null", "--threads", "2", "--depth", "4", "--duration", "300ms"];
     let [said, _] = server.client(&calls).args(["--json", "-"]).output().unwrap().with(0);
     let report: Value = serde_json::from_str(&said).unwrap();
@@ -174,10 +170,8 @@ fn calls_from_other_threads_are_answered() {
 /// names the key to raise, and no endless wait.
 #[test]
 fn a_call_for_which_there_is_never_memory_is_an_error() {
-    let _cores = cores();
-    let server = Server::start("starved");
-    let folder = Folder::new("starved");
-    let profile = folder.file("small.toml");
+    let (_cores, server) = Server::alone("starved");
+    let (_folder, profile) = Folder::with_file("starved", "small.toml");
     let small =
         "schema = 1\ninclude = [\"dev-vm\"]\ndescription = \"small\"\n[mem]\nconn_arena_mib = 2\n";
     fs::write(&profile, small).unwrap();
@@ -228,8 +222,7 @@ fn a_capture_that_cannot_be_written_is_an_error() {
 /// The client detects a killed server long before the end of the measured time, and reports it.
 #[test]
 fn a_killed_server_ends_the_run_with_exit_code_1() {
-    let _cores = cores();
-    let mut server = Server::start("killed");
+    let (_cores, mut server) = Server::alone("killed");
     let mut client = server
         .client(&["--op", "echo", "--depth", "4", "--warmup", "0ms", "--duration", "600s"])
         .stderr(Stdio::piped())
@@ -245,8 +238,7 @@ fn a_killed_server_ends_the_run_with_exit_code_1() {
 
 #[test]
 fn an_attached_server_ends_with_its_standard_input() {
-    let _cores = cores();
-    let mut server = Server::start("attached");
+    let (_cores, mut server) = Server::alone("attached");
     drop(server.child.stdin.take());
     assert_eq!(wait_at_most(&mut server.child, Duration::from_secs(60)), Some(0));
 }

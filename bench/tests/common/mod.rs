@@ -59,6 +59,13 @@ impl Folder {
         Self(path)
     }
 
+    /// A new one, and the path of a file in it.
+    pub(crate) fn with_file(name: &str, file: &str) -> (Self, String) {
+        let folder = Self::new(name);
+        let path = folder.file(file);
+        (folder, path)
+    }
+
     pub(crate) fn file(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }
@@ -111,6 +118,12 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(name: &str) -> Self {
         Self::start_with(name, &[])
+    }
+
+    /// One that has the cores for itself and its client.
+    pub(crate) fn alone(name: &str) -> (MutexGuard<'static, ()>, Self) {
+        let cores = cores();
+        (cores, Self::start(name))
     }
 
     pub(crate) fn start_with(name: &str, options: &[&str]) -> Self {
