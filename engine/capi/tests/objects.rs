@@ -113,6 +113,9 @@ fn getters_and_frees_accept_null() {
     }
 }
 
+const NO_OPTIONS: ClientOptions =
+    ClientOptions { core: 0, slabs: null(), slab_count: 0, flags: 0, reserved: [0; 4] };
+
 #[test]
 fn other_arguments_that_cannot_be_right_are_refused() {
     let (engine, mut place, mut queue) = (engine(), null_mut(), null_mut());
@@ -131,8 +134,7 @@ fn other_arguments_that_cannot_be_right_are_refused() {
         let text = "options.reserved is not zero";
         invalid(spinrpc_engine_listen(engine, c"shm:x".as_ptr(), &raw const later), text);
         let connect = |address, flags, to| {
-            let options =
-                ClientOptions { core: 0, slabs: null(), slab_count: 0, flags, reserved: [0; 4] };
+            let options = ClientOptions { flags, ..NO_OPTIONS };
             spinrpc_client_connect(engine, address, 1, 1, &raw const options, to)
         };
         let address = c"shm:none".as_ptr();
@@ -140,13 +142,7 @@ fn other_arguments_that_cannot_be_right_are_refused() {
         invalid(connect(address, 0, null_mut()), "client is null");
         let mut other = null_mut();
         invalid(connect(address, 2, &raw mut other), "options.flags has unknown bits");
-        let later = ClientOptions {
-            core: 0,
-            slabs: null(),
-            slab_count: 0,
-            flags: 0,
-            reserved: [0, 1, 0, 0],
-        };
+        let later = ClientOptions { reserved: [0, 1, 0, 0], ..NO_OPTIONS };
         let status =
             spinrpc_client_connect(engine, address, 1, 1, &raw const later, &raw mut other);
         invalid(status, text);
@@ -314,9 +310,7 @@ fn slabs_that_are_wrong_are_refused_and_are_freed_in_any_order() {
         assert_eq!(spinrpc_slab_take(slab, 8192, &raw mut memory), Status::Ok);
         assert_eq!((spinrpc_memory_capacity(memory), spinrpc_slab_available(slab)), (8192, 0));
         let mut connect = |slabs: &[*const RpcSlab], count| {
-            let slabs = slabs.as_ptr();
-            let options =
-                ClientOptions { core: 0, slabs, slab_count: count, flags: 0, reserved: [0; 4] };
+            let options = ClientOptions { slabs: slabs.as_ptr(), slab_count: count, ..NO_OPTIONS };
             spinrpc_client_connect(engine, address, 1, 1, &raw const options, &raw mut client)
         };
         invalid(connect(&[slab, null()], 2), "slab is null");
