@@ -212,8 +212,7 @@ fn the_socket_ends_with_the_engine() {
 fn a_core_that_does_not_move_is_told_of_without_what_only_it_knows() {
     let engine = Engine::new(valid(small())).unwrap();
     serve(&engine);
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let mut core = engine.core(0).unwrap();
     let control = control_of(&address).expect("a control socket");
     // Another test, which looked for its engine, may have had a snapshot from before this core ran.
@@ -387,8 +386,7 @@ fn cores_that_do_not_run_are_told_of() {
     let engine =
         Engine::new(valid(small_with(|raw| raw.cores.list = CoreList::Cpus(cpus.clone()))))
             .unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let snapshot = ask(&control_of(&address).expect("a control socket"), "snapshot");
     assert_eq!(snapshot.matches("\"running\":false").count(), cpus.len(), "{snapshot}");
 }

@@ -28,8 +28,7 @@ impl Service for Who {
 }
 
 fn connect(address: &str, options: &ConnectOptions) -> Caller<Vec<u8>> {
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (engine, mut core) = with_core(client_config());
     let heard = SharedHeard::default();
     let handler = recorder(&heard, one_opaque);
     let client = core.connect_with(address, PROGRAM, VERSION, options, |_| handler).unwrap();
@@ -44,8 +43,7 @@ fn serve(home: &Home) -> (Running, String) {
     engine.serve(PROGRAM, VERSION, |_| Who).unwrap();
     let acceptor = GssAcceptor::new(Kerberos::acceptor(server).unwrap());
     engine.gss(acceptor.require(GssService::None)).unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     (engine.start().unwrap(), address)
 }
 

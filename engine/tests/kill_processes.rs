@@ -69,8 +69,7 @@ fn serve(address: &str) {
 }
 
 fn load_for_ever(address: &str) {
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_config());
     let load = Load::connect(&mut core, address);
     load.fill();
     run_core(&mut core, "a reply", || load.ended() > 0);
@@ -283,8 +282,7 @@ fn kill_the_server_under_load_expect_every_call_ended_and_the_other_server_serve
     let _alone = alone();
     let files = SharedMemoryFiles::now();
     let mut moments = Moments::new();
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (engine, mut core) = with_core(client_config());
     let other_address = unique_address();
     let _other = start("server", &other_address);
     let other = Load::connect(&mut core, &other_address);
@@ -327,8 +325,7 @@ fn kill_a_client_under_load_expect_everything_freed_and_the_others_served() {
     let _alone = alone();
     let files = SharedMemoryFiles::now();
     let mut moments = Moments::new();
-    let server = Server::start();
-    let mut caller: Caller<MixAnswer> = Caller::connect(&server.address, MixCall::read);
+    let (server, mut caller) = served(MixCall::read);
     let mut count = open(&mut caller.core, &server.address, common::caller::all_words).unwrap();
     let sizes = [8000_u32, 100_000, 1 << 20];
     let (mut free_before, mut kept, mut noticed) = (None, Kept::default(), Vec::new());

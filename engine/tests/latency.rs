@@ -179,8 +179,7 @@ fn cores_that_do_not_move_are_told_of_and_measure_once_they_do() {
     };
     let engine = Engine::new(config).unwrap();
     serve(&engine);
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let control = control_of(&address).expect("a control socket");
     let mut core_0 = engine.core(0).unwrap();
     for _ in 0..20 {

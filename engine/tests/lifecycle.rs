@@ -44,8 +44,7 @@ fn a_thread_that_was_pinned_elsewhere_since_stays_there() {
     let _alone = alone();
     let last = allowed().unwrap().iter().last().unwrap();
     let after = on_a_thread(move || {
-        let engine = Engine::new(valid(small())).unwrap();
-        let core = engine.core(0).unwrap();
+        let (_engine, core) = with_core(small());
         pin_current_thread(last).unwrap();
         drop(core);
         allowed().unwrap()
@@ -81,8 +80,7 @@ fn threads_of_a_factory_keep_off_the_cores_that_poll() {
 fn a_core_goes_on_when_the_last_handle_of_its_engine_is_dropped() {
     let _alone = alone();
     let server = Server::start();
-    let engine = Engine::new(valid(small())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (engine, mut core) = with_core(small());
     drop(engine);
     let (client, heard) = open(&mut core, &server.address, all_words).unwrap();
     client.call(ECHO, spinrpc::Token(1), &mut spinrpc::CallSpec::short(), |_| {}).unwrap();
@@ -106,8 +104,7 @@ fn errors_lead_to_the_error_of_the_operating_system() {
     let absent = absent.unwrap_err();
     assert!(os_error(&absent).is_some(), "{absent:?}");
     let address = unique_address();
-    let engine = Engine::new(valid(small())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (engine, mut core) = with_core(small());
     let Err(error) = open(&mut core, &address, all_words) else { panic!("{address} connects") };
     assert!(os_error(&error).is_some(), "{error:?}");
     let error = engine.listen("shm:/absent/socket").unwrap_err();
@@ -180,8 +177,7 @@ fn a_listener_that_does_not_answer_delays_neither_other_connections_nor_the_end(
     let (_silent, address) = silent_listener();
     let server = Server::start();
     on_a_thread(move || {
-        let engine = Engine::new(valid(small())).unwrap();
-        let mut core = engine.core(0).unwrap();
+        let (engine, mut core) = with_core(small());
         let heard: Rc<RefCell<Heard<Vec<u32>>>> = Rc::default();
         for to in [&address; 6].into_iter().chain([&server.address]) {
             core.connect(to, PROGRAM, VERSION, |_| recorder(&heard, all_words)).unwrap();
@@ -203,8 +199,7 @@ fn mapped_rings() -> usize {
 #[test]
 fn a_client_is_kept_after_its_connection_expect_the_memory_given_back() {
     let _alone = alone();
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     assert!(mapped_rings() >= 2, "both ends are here");
     server.stop();
     caller.down();

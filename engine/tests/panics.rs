@@ -184,10 +184,8 @@ impl ReplyHandler for Clumsy {
 #[test]
 fn panic_in_a_reply_handler_expect_its_core_to_go_on() {
     let server = start(answering(), false);
-    let mut raw = client_config();
-    (raw.rpc.on_panic, raw.rpc.credits) = (OnPanic::Answer, CREDITS);
-    let client_engine = Engine::new(valid(raw)).unwrap();
-    let mut core = client_engine.core(0).unwrap();
+    let raw = client_with(|raw| (raw.rpc.on_panic, raw.rpc.credits) = (OnPanic::Answer, CREDITS));
+    let (_client_engine, mut core) = with_core(raw);
     let replies = Rc::new(Cell::new(0));
     let of_handler = Rc::clone(&replies);
     let make = |client| Clumsy { client, replies: of_handler };
@@ -222,8 +220,7 @@ fn panic_with_on_panic_end_expect_run_to_return_an_error_though_other_cores_live
             }
         })
         .unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let (done, ended) = mpsc::channel();
     let runs = engine.clone();
     std::thread::spawn(move || done.send(runs.run()));
@@ -239,8 +236,7 @@ fn panic_with_on_panic_end_expect_run_to_return_an_error_though_other_cores_live
 fn a_dead_core_gets_no_more_connections() {
     let engine = Engine::new(valid(ending())).unwrap();
     engine.serve(PROGRAM, VERSION, |_| |call: Call<'_>| call.reply(|_| {})).unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let dead = engine.clone();
     let died = std::thread::spawn(move || {
         let mut core = dead.core(0).unwrap();
@@ -256,8 +252,7 @@ fn a_dead_core_gets_no_more_connections() {
     wait_until("the second core", || engine.stats(1).unwrap().polls > 0);
     let mut connected = 0;
     for _ in 0..6 {
-        let client = Engine::new(valid(client_config())).unwrap();
-        let mut core = client.core(0).unwrap();
+        let (_client, mut core) = with_core(client_config());
         connected += usize::from(open(&mut core, &address, all_words).is_ok());
     }
     is_done.store(true, Ordering::Relaxed);

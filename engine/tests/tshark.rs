@@ -6,8 +6,8 @@
 mod common;
 
 use common::prelude::*;
-use common::raw::{RawPeer, Said, bytes_of};
-use spinrpc_proto::rdma::{Body, HeaderRepr, Lists, RdmaError, ReadSegment, Segment, emit_error};
+use common::raw::{RawPeer, bytes_of};
+use spinrpc_proto::rdma::{Body, HeaderRepr, Lists, ReadSegment, Segment};
 use spinrpc_proto::rpc::Direction;
 use spinrpc_proto::version::TransportVersion;
 use std::fs::File;
@@ -335,15 +335,6 @@ fn calls_replies_and_errors_decode_as_they_were_sent() {
     let lengths = numbers("rpcordma.reassembled.length", &whole, &told);
     let long_bytes = long.len() as u64 * 4;
     assert!(lengths.contains(&vec![vec![long_bytes]]), "the long call, whole: {lengths:?}");
-}
-
-/// Waits for an answer to this message, or the end: then all before it was received.
-fn settle(peer: &mut RawPeer, xid: u32) {
-    while let said @ Said::Message(_) = peer.hear() {
-        if said.words()[0] == xid {
-            return;
-        }
-    }
 }
 
 /// Expect RDMA Reads and Writes of these slices, in this order.

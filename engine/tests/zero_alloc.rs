@@ -182,13 +182,6 @@ impl ReplyHandler for Load {
     }
 }
 
-/// Answers the calls that the server has deferred; to the server this is another thread.
-fn answer_deferred(shared: &Shared) {
-    while let Some((number, deferred)) = shared.pop() {
-        deferred.reply(|results| results.u32(number));
-    }
-}
-
 fn run(core: &mut Core, load: &Load, shared: &Shared, (kind, depth, calls): (Kind, u64, u64)) {
     let Load { client, state } = load;
     state.begin(kind, calls);
@@ -198,7 +191,8 @@ fn run(core: &mut Core, load: &Load, shared: &Shared, (kind, depth, calls): (Kin
     let mut turns = 0_u32;
     core.run_until(|| {
         turns = turns.wrapping_add(1);
-        answer_deferred(shared);
+        // To the server this is another thread.
+        shared.answer_all();
         let answered = state.answered.get();
         if turns.is_multiple_of(4096) && answered > last.0 {
             last = (answered, Instant::now());
@@ -290,8 +284,8 @@ fn calls_in_both_directions_allocate_nothing_either() {
                 (0..depth).for_each(|_| state.start(client));
             }
             cores.until("all replies", || {
-                answer_deferred(&at_near);
-                answer_deferred(&at_far);
+                at_near.answer_all();
+                at_far.answer_all();
                 (forward.answered.get(), reverse.answered.get()) == (calls, calls)
             });
             COUNTS.store(false, Ordering::SeqCst);
@@ -333,7 +327,7 @@ fn protected_calls_allocate_nothing_either() {
                 state.begin(kind, calls);
                 (0..depth).for_each(|_| state.start(&client));
                 cores.until("all replies", || {
-                    answer_deferred(&shared);
+                    shared.answer_all();
                     state.answered.get() == calls
                 });
                 COUNTS.store(false, Ordering::SeqCst);

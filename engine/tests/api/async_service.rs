@@ -252,10 +252,8 @@ impl Pair {
         let credits = raw.rpc.credits;
         let engine = Engine::new(valid(raw)).unwrap();
         serve(&engine, Arc::clone(&inside));
-        let address = unique_address();
-        engine.listen(&address).unwrap();
-        let mut of_client = client_config();
-        of_client.rpc.credits = credits;
+        let address = listening(&engine);
+        let of_client = client_with(|of_client| of_client.rpc.credits = credits);
         let engines = [engine, Engine::new(valid(of_client)).unwrap()].map(Started::new);
         let options = ConnectOptions::new();
         let client = engines[1].connect(0, &address, PROGRAM, VERSION, &options).unwrap();
@@ -525,8 +523,7 @@ fn handlers_await_calls_of_their_own_core_expect_the_answers() {
     behind
         .serve(PROGRAM, VERSION, move |core| async_service(core, 64, Program::new(core, &inside)))
         .unwrap();
-    let address = unique_address();
-    behind.listen(&address).unwrap();
+    let address = listening(&behind);
     let running = behind.start().unwrap();
     let pair = Pair::with(small_with(|_| {}), move |program| {
         let options = ConnectOptions::new();

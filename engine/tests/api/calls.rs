@@ -5,8 +5,7 @@ use crate::common::prelude::*;
 /// Short, longer than a short message, and as a long call. Encoders run once: values that they own are moved.
 #[test]
 fn null_and_echo_answer_with_what_was_asked() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, one_opaque);
+    let (server, mut caller) = served(one_opaque);
     for length in [0, 1, 2, 3, 4, 5, 63, 64, 200, 1000, 3000, 60_000] {
         let (sent, mut runs) = (pattern(length as u32, length), 0);
         let owned = sent.clone();
@@ -26,11 +25,8 @@ fn null_and_echo_answer_with_what_was_asked() {
 
 #[test]
 fn as_many_calls_as_credits_are_in_flight_then_no_credit_until_replies_come() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, one_opaque);
-    for token in 0..64 {
-        caller.start(LATER, token, |args| args.u32(token as u32)).unwrap();
-    }
+    let (server, mut caller) = served(one_opaque);
+    caller.start_later(0..64, |token| token as u32);
     assert_eq!(caller.start(LATER, 64, |args| args.u32(64)), Err(Backpressure::NoCredit));
     assert!(Backpressure::NoCredit.is_transient());
     assert_eq!(caller.client.in_flight(), 64);
@@ -66,15 +62,11 @@ fn a_depth_of_one_or_of_many_credits_is_kept() {
         let raw = small_with(|raw| raw.rpc.credits = 128);
         let mut caller = Caller::connect_with(raw, &server.address, all_words);
         let granted = credits.min(128);
-        for token in 0..granted {
-            caller.start(LATER, token, |args| args.u32(token as u32)).unwrap();
-        }
+        caller.start_later(0..granted, |token| token as u32);
         assert_eq!(caller.start(NULL, 0, |_| {}), Err(Backpressure::NoCredit));
         let waiting = granted as usize;
         run_core(&mut caller.core, "all calls", || server.shared.waiting() == waiting);
-        while let Some((_, deferred)) = server.shared.pop() {
-            deferred.reply(|_| {});
-        }
+        server.shared.answer_all_with_nothing();
         assert!(caller.replies(waiting).iter().all(|(_, reply)| reply.is_ok()));
     }
 }
@@ -82,8 +74,7 @@ fn a_depth_of_one_or_of_many_credits_is_kept() {
 /// RFC 5531 section 9: the accept statuses reach the caller as they were sent.
 #[test]
 fn error_answers_reach_the_caller_as_they_are() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     for (procedure, status) in [
         (Procedure(4711), AcceptStatus::ProcUnavail),
         (FAIL, AcceptStatus::SystemErr),
@@ -121,8 +112,7 @@ fn a_program_or_version_that_is_not_served_is_a_connect_error() {
         (PROGRAM, Version(9), AcceptStatus::ProgMismatch { low: 2, high: 7 }),
         (PROGRAM, Version(3), AcceptStatus::ProgMismatch { low: 2, high: 7 }),
     ] {
-        let engine = Engine::new(valid(client_config())).unwrap();
-        let mut core = engine.core(0).unwrap();
+        let (engine, mut core) = with_core(client_config());
         let heard = Listener::default();
         let make = |_: Client| heard.clone();
         let error = core.connect_wait(&server.address, program, version, make, LIMIT).unwrap_err();
@@ -136,8 +126,7 @@ fn a_program_or_version_that_is_not_served_is_a_connect_error() {
 
 #[test]
 fn the_credential_of_the_caller_arrives() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (_server, mut caller) = served(all_words);
     assert_eq!(caller.call(WHO, |_| {}).unwrap(), [0, 0], "AUTH_NONE");
     let user = AuthSys {
         stamp: 0x1234_5678,
@@ -156,8 +145,7 @@ fn the_credential_of_the_caller_arrives() {
 
 #[test]
 fn an_encoder_can_neither_change_the_credential_nor_start_a_call() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, one_opaque);
+    let (_server, mut caller) = served(one_opaque);
     let client = caller.client.clone();
     for length in [5, 1000] {
         let sent = pattern(1, length);
@@ -175,8 +163,7 @@ fn an_encoder_can_neither_change_the_credential_nor_start_a_call() {
 /// Such a call offers memory for the longest results, so that none is executed whose results cannot be returned.
 #[test]
 fn a_call_with_results_of_unknown_length_is_not_sent_without_memory_for_them() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, one_opaque);
+    let (server, mut caller) = served(one_opaque);
     let executed = || server.shared.calls.load(Ordering::Relaxed);
     let before = executed();
     let taken: Vec<_> = std::iter::from_fn(|| caller.client.exposed_bulk(1 << 20)).collect();
@@ -210,8 +197,7 @@ fn a_call_with_results_of_unknown_length_is_not_sent_without_memory_for_them() {
 #[test]
 fn calls_up_to_the_longest_block_are_sent_and_longer_ones_are_too_large() {
     const LONGEST_BYTES: usize = (1 << 20) + (64 << 10);
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (_server, mut caller) = served(all_words);
     for less in [72, 68, 64, 44, 40, 36, 28, 4, 0] {
         let arguments = vec![0; LONGEST_BYTES - less];
         let started = caller.start(ECHO, 0, |args| args.fixed(&arguments));
@@ -249,8 +235,7 @@ impl ReplyHandler for Listener {
 #[test]
 fn connect_returns_at_once_and_the_handler_hears_up_and_down() {
     let server = Server::start();
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_config());
     let heard = Listener::default();
     let client = core.connect(&server.address, PROGRAM, VERSION, |_| heard.clone()).unwrap();
     assert!(!client.is_up());
@@ -273,8 +258,7 @@ fn connections_are_spread_over_the_cores_of_a_server() {
     let cores = list.len();
     let server = Server::with(small_with(|raw| raw.cores.list = CoreList::Cpus(list)));
     assert_eq!(server.engine.cores(), cores);
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_config());
     let clients: Vec<_> =
         (0..4).map(|_| open(&mut core, &server.address, one_opaque).unwrap()).collect();
     for (client, heard) in &clients {
@@ -293,11 +277,8 @@ fn connections_are_spread_over_the_cores_of_a_server() {
 #[test]
 fn every_call_in_flight_ends_once_when_either_end_closes() {
     for by_server in [true, false] {
-        let server = Server::start();
-        let mut caller = Caller::connect(&server.address, all_words);
-        for token in 0..40 {
-            caller.start(LATER, token, |args| args.u32(0)).unwrap();
-        }
+        let (server, mut caller) = served(all_words);
+        caller.start_later(0..40, |_| 0);
         run_core(&mut caller.core, "40 calls", || server.shared.waiting() == 40);
         let shared = std::sync::Arc::clone(&server.shared);
         let answer = || std::iter::from_fn(|| shared.pop()).for_each(|call| call.1.reply(|_| {}));
@@ -365,8 +346,7 @@ fn engine_core_and_client_may_be_dropped_in_any_order() {
 
 #[test]
 fn connect_to_nobody_or_nowhere_is_a_one_line_error_and_the_core_goes_on() {
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_config());
     let nobody = unique_address();
     for (address, says) in [
         (nobody.as_str(), "no server listens there"),
@@ -389,10 +369,8 @@ fn connect_to_nobody_or_nowhere_is_a_one_line_error_and_the_core_goes_on() {
 fn give_up_connecting_expect_no_connection_later() {
     // A listener whose core never runs: the handshake is done, the first call is never answered.
     let engine = Engine::new(valid(small())).unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
-    let client_engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = client_engine.core(0).unwrap();
+    let address = listening(&engine);
+    let (client_engine, mut core) = with_core(client_config());
     let heard = Listener::default();
     let make = |_: Client| heard.clone();
     let short = Duration::from_millis(50);
@@ -411,8 +389,7 @@ fn give_up_connecting_expect_no_connection_later() {
 #[test]
 fn more_connections_than_configured_are_refused_until_one_goes() {
     let server = Server::with(small_with(|raw| raw.limits.conns = 2));
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_config());
     let (first, _) = open(&mut core, &server.address, one_opaque).unwrap();
     let (second, heard) = open(&mut core, &server.address, one_opaque).unwrap();
     let Err(error) = open(&mut core, &server.address, one_opaque) else { panic!("a third one") };
@@ -445,15 +422,13 @@ fn a_service_that_cannot_be_made_fails_the_start() {
 
 #[test]
 fn misuse_of_cores_is_an_error_that_says_so() {
-    let engine = Engine::new(valid(small())).unwrap();
-    let core = engine.core(0).unwrap();
+    let (engine, core) = with_core(small());
     for (index, says) in [(0, "was started before"), (7, "core 7 of 1")] {
         let error = engine.core(index).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }
     drop(core);
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let error = engine.listen(&address).unwrap_err().to_string();
     assert!(error.contains("another server listens there already"), "{error}");
 }

@@ -11,8 +11,7 @@ fn wait_for_copies<T: 'static>(caller: &mut Caller<T>, copies: u64) {
 #[test]
 fn buffers_come_back_with_the_reply_and_can_be_used_again_and_the_applications_own_are_copied() {
     const BYTES: usize = 70_001;
-    let server = Server::start();
-    let mut caller: Caller<(Vec<Bulk>, Vec<Bulk>)> = Caller::connect(&server.address, take_buffers);
+    let (_server, mut caller) = served(take_buffers);
     // Of the connection, and then one of the application's own and one of the core's pool.
     let of_connection = [(); 2].map(|()| caller.client.bulk(BYTES).unwrap());
     let others = [Bulk::from_vec(vec![0; BYTES]), caller.core.bulk(BYTES).unwrap()];
@@ -36,8 +35,7 @@ fn buffers_come_back_with_the_reply_and_can_be_used_again_and_the_applications_o
 #[test]
 fn with_copies_the_application_never_sees_memory_that_the_peer_can_write() {
     let server = Server::start();
-    let mut raw = client_config();
-    raw.mem.bulk = BulkView::Copy;
+    let raw = client_with(|raw| raw.mem.bulk = BulkView::Copy);
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     assert!(caller.client.exposed_bulk(10).is_none());
     for round in 0..50 {
@@ -107,9 +105,7 @@ fn bounce<T: 'static>(caller: &mut Caller<T>, seed: u32, length: usize) -> Resul
 
 /// Over RDMA with keys that outlive calls, so that the peer can write late there, too.
 fn lasting_keys() -> RawConfig {
-    let mut raw = client_config();
-    raw.verbs.registration = Registration::Buffer;
-    raw
+    client_with(|raw| raw.verbs.registration = Registration::Buffer)
 }
 
 #[test]

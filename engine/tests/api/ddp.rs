@@ -13,8 +13,7 @@ fn mix_caller(server: &Server) -> Caller<MixAnswer> {
 /// sides of the threshold.
 #[test]
 fn an_argument_goes_inline_up_to_the_threshold_and_by_read_chunk_beyond() {
-    let server = Server::start();
-    let mut caller = mix_caller(&server);
+    let (_server, mut caller) = served(MixCall::read);
     let mut by_chunk = Vec::new();
     for length in (0..40).chain(3900..4100) {
         let call = MixCall { seed: 5, arguments: vec![length], ..MixCall::default() };
@@ -31,8 +30,7 @@ fn an_argument_goes_inline_up_to_the_threshold_and_by_read_chunk_beyond() {
 
 #[test]
 fn a_result_goes_into_the_memory_offered_for_it_whatever_its_length() {
-    let server = Server::start();
-    let mut caller = mix_caller(&server);
+    let (server, mut caller) = served(MixCall::read);
     for length in (1..40).chain(4000..4110).chain([65_535, 65_536, 1_000_003, 1 << 20]) {
         let call =
             MixCall { seed: 9, results: vec![length], offers: vec![length], ..MixCall::default() };
@@ -44,8 +42,7 @@ fn a_result_goes_into_the_memory_offered_for_it_whatever_its_length() {
 /// RFC 8166 section 4.3.3: a reply that may not fit inline has a Reply chunk.
 #[test]
 fn results_go_inline_or_by_reply_chunk_on_both_sides_of_the_threshold() {
-    let server = Server::start();
-    let mut caller = mix_caller(&server);
+    let (_server, mut caller) = served(MixCall::read);
     for tail in (3950..4080).chain([8000, 60_001, 1 << 20]) {
         let call = MixCall { seed: 3, tail, reply_bytes_max: tail + 12, ..MixCall::default() };
         run(&mut caller, &call);
@@ -57,8 +54,7 @@ fn results_go_inline_or_by_reply_chunk_on_both_sides_of_the_threshold() {
 
 #[test]
 fn arguments_longer_than_the_threshold_make_a_long_call() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, one_opaque);
+    let (server, mut caller) = served(one_opaque);
     for length in (3950..4080).chain([10_000, 65_537, 1 << 20]) {
         let sent = pattern(11, length);
         let mut spec = CallSpec::new().reply_bytes_max(length + 4);
@@ -70,8 +66,7 @@ fn arguments_longer_than_the_threshold_make_a_long_call() {
 
 #[test]
 fn data_items_of_a_long_call_travel_within_it() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, one_opaque);
+    let (_server, mut caller) = served(one_opaque);
     // One item, and a credential-sized stream around it that does not fit by itself.
     let around = vec![7_u8; 5000];
     let mut item = caller.client.bulk(3000).unwrap();
@@ -91,8 +86,7 @@ fn data_items_of_a_long_call_travel_within_it() {
 fn chunks_of_several_segments_are_filled_in_order() {
     let small_segments = |raw: &mut spinrpc::config::RawConfig| raw.rpc.segment_bytes = 70_000;
     let server = Server::with(small_with(small_segments));
-    let mut raw = client_config();
-    small_segments(&mut raw);
+    let raw = client_with(small_segments);
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     for (argument, result) in [
         (69_999, 70_000),
@@ -116,8 +110,7 @@ fn chunks_of_several_segments_are_filled_in_order() {
 
 #[test]
 fn shorter_results_unused_offers_and_items_of_no_bytes() {
-    let server = Server::start();
-    let mut caller = mix_caller(&server);
+    let (_server, mut caller) = served(MixCall::read);
     for (results, offers, placed) in [
         (vec![1], vec![100_000], 0b1),
         (vec![0], vec![1000], 0),
@@ -143,8 +136,7 @@ fn is_chunk_error(error: &CallError) -> bool {
 
 #[test]
 fn a_result_longer_than_its_room_is_err_chunk_and_the_connection_lives() {
-    let server = Server::start();
-    let mut caller = mix_caller(&server);
+    let (server, mut caller) = served(MixCall::read);
     let fails = [
         MixCall { results: vec![1001], offers: vec![1000], ..MixCall::default() },
         MixCall { results: vec![10, 200_000], offers: vec![10, 100], ..MixCall::default() },
@@ -165,8 +157,7 @@ fn a_result_longer_than_its_room_is_err_chunk_and_the_connection_lives() {
 #[test]
 fn any_combination_arrives_as_it_was_sent() {
     let server = Server::start();
-    let mut raw = client_config();
-    raw.rpc.segment_bytes = 70_000;
+    let raw = client_with(|raw| raw.rpc.segment_bytes = 70_000);
     let caller = std::cell::RefCell::new(Caller::connect_with(raw, &server.address, MixCall::read));
     let length = prop_oneof![0..16_usize, 3900..4200_usize, 0..90_000_usize];
     let lengths = || prop::collection::vec(length.clone(), 0..=4);
@@ -190,8 +181,7 @@ fn any_combination_arrives_as_it_was_sent() {
 
 #[test]
 fn ten_thousand_calls_leave_no_block_behind() {
-    let server = Server::start();
-    let mut caller = mix_caller(&server);
+    let (server, mut caller) = served(MixCall::read);
     let mut count = Caller::connect(&server.address, crate::common::caller::all_words);
     let sizes = [8000_u32, 100_000, 1 << 20];
     let mut at_server =
@@ -227,8 +217,7 @@ fn ten_thousand_calls_leave_no_block_behind() {
 
 #[test]
 fn one_block_is_sent_by_many_replies_at_once() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, one_item);
+    let (_server, mut caller) = served(one_item);
     for round in 0..20 {
         for token in 0..16 {
             let length = 100_000 + token as usize + round;
@@ -313,8 +302,7 @@ fn a_server_without_memory_for_a_long_reply_answers_system_err() {
 #[test]
 fn a_client_short_of_memory_gets_no_buffer_and_goes_on_after_replies() {
     let server = Server::start();
-    let mut raw = client_config();
-    raw.mem.conn_arena_mib = 2;
+    let raw = client_with(|raw| raw.mem.conn_arena_mib = 2);
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let call = MixCall { seed: 1, tail: 900_000, reply_bytes_max: 901_000, ..MixCall::default() };
     call.start(&caller.client, 1).unwrap();
@@ -355,8 +343,7 @@ fn what_can_never_be_sent_is_refused_at_once_and_the_buffers_stay() {
 #[test]
 fn lists_too_long_for_the_threshold_are_refused_at_once() {
     let server = Server::with(small_with(|raw| raw.rpc.inline_recv_bytes = 1024));
-    let mut raw = client_config();
-    raw.rpc.segment_bytes = 70_000;
+    let raw = client_with(|raw| raw.rpc.segment_bytes = 70_000);
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let mut too_long = 0;
     for size in (1..16).map(|segments| segments * 70_000) {
@@ -382,8 +369,9 @@ fn lists_too_long_for_the_threshold_are_refused_at_once() {
 #[test]
 fn chunks_longer_in_all_than_this_side_takes_back_are_refused() {
     let server = Server::start();
-    let mut raw = client_config();
-    (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (64 << 10, 128 << 10);
+    let raw = client_with(|raw| {
+        (raw.rpc.max_read_bytes, raw.rpc.max_write_bytes) = (64 << 10, 128 << 10)
+    });
     let mut caller = Caller::connect_with(raw, &server.address, MixCall::read);
     let quarter = 16 << 10;
     let most = MixCall { seed: 3, offers: vec![quarter; 4], ..MixCall::default() };

@@ -24,8 +24,7 @@ fn answer_all(shared: &Arc<Shared>, count: usize) -> std::thread::JoinHandle<()>
 /// `copies` counts data items and long messages.
 #[test]
 fn short_deferred_replies_are_no_copies() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     let answering = answer_all(&server.shared, 10);
     for number in 0..10 {
         assert_eq!(caller.call(LATER, |args| args.u32(number)).unwrap(), [number]);
@@ -37,11 +36,8 @@ fn short_deferred_replies_are_no_copies() {
 
 #[test]
 fn answers_may_come_in_any_order() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    for token in 0..64 {
-        caller.start(LATER, token, |args| args.u32(token as u32)).unwrap();
-    }
+    let (server, mut caller) = served(all_words);
+    caller.start_later(0..64, |token| token as u32);
     run_core(&mut caller.core, "64 calls", || server.shared.waiting() == 64);
     let mut calls: Vec<_> = std::iter::from_fn(|| server.shared.pop()).collect();
     // Last to first, and then every other one.
@@ -63,8 +59,7 @@ fn panic_while_answering(deferred: Deferred) {
 
 #[test]
 fn a_dropped_or_rejected_one_is_answered_with_an_error() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     type Answer = fn(Deferred);
     let answers: [(Answer, AcceptStatus); 4] = [
         (drop, AcceptStatus::SystemErr),
@@ -83,19 +78,14 @@ fn a_dropped_or_rejected_one_is_answered_with_an_error() {
 
 #[test]
 fn an_answer_after_the_connection_went_down_is_counted_and_nothing_else() {
-    let server = Server::start();
-    let mut first = Caller::connect(&server.address, all_words);
-    for token in 0..20 {
-        first.start(LATER, token, |args| args.u32(7)).unwrap();
-    }
+    let (server, mut first) = served(all_words);
+    first.start_later(0..20, |_| 7);
     run_core(&mut first.core, "20 calls", || server.shared.waiting() == 20);
     drop(first);
     wait_until("the end at the server", || server.shared.downs() == 1);
     // The next connection takes the place of the first, and its calls the same slots.
     let mut second = Caller::connect(&server.address, all_words);
-    for token in 0..20 {
-        second.start(LATER, token, |args| args.u32(8)).unwrap();
-    }
+    second.start_later(0..20, |_| 8);
     run_core(&mut second.core, "20 more", || server.shared.waiting() == 40);
     let of_first: Vec<_> = (0..20).filter_map(|_| server.shared.pop()).collect();
     for (index, (number, deferred)) in of_first.into_iter().enumerate() {
@@ -108,9 +98,7 @@ fn an_answer_after_the_connection_went_down_is_counted_and_nothing_else() {
     }
     server.wait_for("20 stale answers", |stats| stats.stale == 20);
     assert!(second.heard.borrow().replies.is_empty(), "the answer of another connection's call");
-    while let Some((number, deferred)) = server.shared.pop() {
-        deferred.reply(|results| results.u32(number));
-    }
+    server.shared.answer_all();
     assert!(second.replies(20).into_iter().all(|(_, reply)| reply.unwrap() == [8]));
 }
 
@@ -213,8 +201,7 @@ fn more_than_can_be_deferred_are_answered_with_system_err_and_the_rest_go_on() {
         raw.mem.arena_mib = 320;
     }));
     let raw = small_with(|raw| raw.rpc.credits = 1024);
-    let engine = Engine::new(valid(raw)).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(raw);
     let clients: Vec<_> =
         (0..3).map(|_| open(&mut core, &server.address, one_opaque).unwrap()).collect();
     for (client, _) in &clients {
@@ -255,9 +242,7 @@ fn deferred_calls_of_connections_that_have_gone_count_for_their_user() {
     let refused = || server.shared.defer_refused.load(std::sync::atomic::Ordering::Relaxed);
     let connect = || {
         let caller = Caller::connect(&server.address, all_words);
-        for token in 0..16 {
-            caller.start(LATER, token, |args| args.u32(0)).unwrap();
-        }
+        caller.start_later(0..16, |_| 0);
         caller
     };
     let mut callers = [connect(), connect()];
@@ -275,13 +260,9 @@ fn deferred_calls_of_connections_that_have_gone_count_for_their_user() {
     let mut again = connect();
     assert!(again.replies(16).iter().all(|(_, reply)| reply.is_err()));
     assert_eq!(refused(), 18);
-    while let Some((_, call)) = server.shared.pop() {
-        call.reply(|_| {});
-    }
+    server.shared.answer_all_with_nothing();
     server.wait_for("stale answers", |stats| stats.stale == 30);
-    for token in 0..16 {
-        again.start(LATER, token, |args| args.u32(0)).unwrap();
-    }
+    again.start_later(0..16, |_| 0);
     run_core(&mut again.core, "16 calls", || server.shared.waiting() == 16);
 }
 
@@ -357,11 +338,8 @@ thread_local! {
 
 #[test]
 fn a_thread_that_ends_may_answer_in_a_destructor() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
-    for token in 0..2 {
-        caller.start(LATER, token, |args| args.u32(0)).unwrap();
-    }
+    let (server, mut caller) = served(all_words);
+    caller.start_later(0..2, |_| 0);
     run_core(&mut caller.core, "two calls", || server.shared.waiting() == 2);
     let (first, last) = (server.shared.pop().unwrap().1, server.shared.pop().unwrap().1);
     let thread = std::thread::spawn(move || {
@@ -394,8 +372,7 @@ fn who_answers_later_learns_that_the_caller_has_gone() {
     engine.serve(PROGRAM, VERSION, keep(&kept)).unwrap();
     engine.serve_once(PROGRAM, OTHER_VERSION, keep(&once)).unwrap();
     let server = Server::started(engine, Default::default());
-    let other = Engine::new(valid(client_config())).unwrap();
-    let mut core = other.core(0).unwrap();
+    let (_other, mut core) = with_core(client_config());
     for (version, kept) in [(VERSION, &kept), (OTHER_VERSION, &once)] {
         let made = recorder(&SharedHeard::default(), all_words);
         let options = ConnectOptions::new().reconnect(Reconnect::default());

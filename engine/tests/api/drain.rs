@@ -30,9 +30,7 @@ impl Scene {
     fn new(server: Server, deferred: u64) -> Self {
         let mut caller = Caller::connect(&server.address, all_words);
         let (idle, idle_heard) = open(&mut caller.core, &server.address, all_words).unwrap();
-        for token in 0..deferred {
-            caller.start(LATER, token, |args| args.u32(token as u32)).unwrap();
-        }
+        caller.start_later(0..deferred, |token| token as u32);
         let waiting = || server.shared.waiting() as u64 == deferred;
         run_core(&mut caller.core, "the deferred calls", waiting);
         Self { server, caller, _idle: idle, idle_heard }
@@ -49,12 +47,6 @@ impl Scene {
         self.caller.start(ECHO, LEFT, |args| args.opaque(b"late")).unwrap();
         let left = || self.server.stats().calls_left == 1;
         run_core(&mut self.caller.core, "the call that is left", left);
-    }
-
-    fn answer(&self) {
-        while let Some((number, deferred)) = self.server.shared.pop() {
-            deferred.reply(|results| results.u32(number));
-        }
     }
 
     fn calls(&self) -> u64 {
@@ -85,7 +77,7 @@ fn drain_with_a_call_deferred_expect_its_reply_and_no_other() {
         let calls = scene.calls();
         scene.wait_for_a_call_to_be_left();
         assert!(!draining.is_finished(), "{what}: a call is deferred");
-        scene.answer();
+        scene.server.shared.answer_all();
         let mut replies = scene.caller.replies(2);
         let left = replies.pop();
         assert!(matches!(left, Some((LEFT, Err(CallError::Disconnected(DownCause::Remote))))));
@@ -122,8 +114,7 @@ fn drain_an_idle_engine_expect_zero_at_once() {
 /// As one that is in a handler, or whose thread does not run.
 #[test]
 fn drain_a_core_that_does_not_move_expect_it_counted() {
-    let engine = Engine::new(valid(small())).unwrap();
-    let core = engine.core(0).unwrap();
+    let (engine, core) = with_core(small());
     assert_eq!(engine.drain(Duration::from_millis(10)), 1);
     drop(core);
     assert_eq!(engine.drain(LIMIT), 1, "what is lost stays lost");
@@ -146,7 +137,7 @@ fn drain_for_too_short_a_time_expect_the_count_of_what_is_left() {
     let replies = scene.caller.replies(3);
     let lost = |reply: &(u64, Result<_, _>)| matches!(reply.1, Err(CallError::Disconnected(_)));
     assert!(replies.iter().all(lost), "{replies:?}");
-    scene.answer();
+    scene.server.shared.answer_all();
 }
 
 /// The one that has less time ends the engine for both.
@@ -167,7 +158,7 @@ fn drain_while_draining_expect_the_shorter_time_for_both() {
 fn drain_with_many_calls_deferred_expect_all_replies_before_the_end() {
     let mut scene = Scene::new(Server::start(), 64);
     let draining = drain(&scene.server.engine, LIMIT);
-    scene.answer();
+    scene.server.shared.answer_all();
     assert_eq!(draining.join().unwrap(), 0);
     assert!(scene.caller.replies(64).iter().all(|(_, reply)| reply.is_ok()));
     assert_eq!(scene.caller.down(), (DownCause::Remote, 0));
@@ -231,8 +222,7 @@ fn drain_with_replies_that_are_not_fetched_expect_them_counted() {
 fn a_connection_that_the_engine_asked_for_stays_until_the_end() {
     let (behind, engine) = (Server::start(), Engine::new(valid(client_config())).unwrap());
     let shared = serve(&engine);
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let mut core = engine.core(0).unwrap();
     // Its own client will do.
     let (client, _) = open(&mut core, &address, one_opaque).unwrap();

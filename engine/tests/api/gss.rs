@@ -229,8 +229,7 @@ fn asked(address: &str, options: &ConnectOptions) -> Caller<Vec<u8>> {
 }
 
 fn asked_to_read(address: &str, options: &ConnectOptions, read: Read<Vec<u8>>) -> Caller<Vec<u8>> {
-    let mut raw = client_config();
-    raw.mem.arena_mib = 64;
+    let raw = client_with(|raw| raw.mem.arena_mib = 64);
     Caller::asked(engine(raw), address, options, read)
 }
 
@@ -483,8 +482,7 @@ fn either_version_carries_protected_calls() {
         let acceptor = GssAcceptor::new(keys(Enctype::Aes128Sha1, "server"));
         let server = Server::start_as(raw, Some(acceptor));
         for service in SERVICES {
-            let mut raw = client_config();
-            raw.rpc.version = versions;
+            let raw = client_with(|raw| raw.rpc.version = versions);
             let with = options(keys(Enctype::Aes128Sha1, "alice"), service);
             let mut caller = Caller::asked(engine(raw), &server.address, &with, one_opaque);
             caller.come_up();

@@ -61,12 +61,6 @@ impl Pair {
         self.client.start(LATER, CallSpec::short(), |args| args.u32(number)).unwrap()
     }
 
-    fn answer_all(&self) {
-        while let Some((number, deferred)) = self.server.shared.pop() {
-            deferred.reply(|results| results.u32(number));
-        }
-    }
-
     fn wait_for_deferred(&self, count: usize) {
         wait_until("deferred calls", || self.server.shared.waiting() == count);
     }
@@ -190,7 +184,7 @@ fn more_calls_than_configured_expect_back_pressure_and_then_room() {
     assert_eq!(refused, Backpressure::TooManyCalls);
     assert!(refused.is_transient());
     pair.wait_for_deferred(CALLS);
-    pair.answer_all();
+    pair.server.shared.answer_all();
     for (number, pending) in pending.drain(..).enumerate() {
         let mut answer = pending.wait().unwrap();
         assert_eq!(answer.results().u32().unwrap(), number as u32);
@@ -206,7 +200,7 @@ fn a_call_that_is_not_sent_in_time_was_not_started() {
     let spec = CallSpec::short().deadline(Duration::from_millis(20));
     let error = pair.client.start(NULL, spec, nothing).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::NotStarted(Backpressure::NoCredit)), "{error}");
-    pair.answer_all();
+    pair.server.shared.answer_all();
     first.wait().unwrap();
 }
 
@@ -226,7 +220,7 @@ fn dropped_calls_are_cancelled_expect_their_places_free() {
         });
         free.into_iter().for_each(|call| drop(call.wait().unwrap()));
         wait_until("deferred calls", || {
-            pair.answer_all();
+            pair.server.shared.answer_all();
             pair.server.shared.waiting() == 0
         });
         // Calls that were cancelled on their way may still be deferred.
@@ -255,7 +249,7 @@ fn a_future_is_ready_when_its_answer_is_there() {
     assert!(pending.as_mut().poll(&mut context).is_pending());
     pair.wait_for_deferred(1);
     assert_eq!(woken.0.load(Ordering::Relaxed), 0);
-    pair.answer_all();
+    pair.server.shared.answer_all();
     wait_until("the waker", || woken.0.load(Ordering::Relaxed) == 1);
     let Poll::Ready(answer) = pending.as_mut().poll(&mut context) else {
         panic!("woken for nothing")
@@ -322,7 +316,7 @@ fn answers_come_to_a_queue_expect_their_tokens_and_a_readable_descriptor() {
         pair.wait_for_deferred(4);
         assert!(queue.next().is_none() && queue.arm());
         assert!(!is_readable(Duration::ZERO));
-        pair.answer_all();
+        pair.server.shared.answer_all();
         let mut heard = BTreeSet::new();
         while heard.len() < 4 {
             match queue.next() {
@@ -498,7 +492,7 @@ fn the_last_handle_is_dropped_expect_the_connection_closed_after_its_calls() {
     drop(std::mem::replace(&mut pair.client, other));
     assert_eq!(echo(&pair.client, b"the other").unwrap(), b"the other");
     assert_eq!(pair.server.shared.downs(), 0);
-    pair.answer_all();
+    pair.server.shared.answer_all();
     assert_eq!(pending.wait().unwrap().results().u32().unwrap(), 5);
     wait_until("the end of the connection", || pair.server.shared.downs() == 1);
 }
@@ -584,8 +578,7 @@ fn a_call_was_given_up_expect_its_handle_to_go() {
 
 #[test]
 fn a_core_calls_itself_before_its_first_turn_expect_it_to_be_told() {
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let core = engine.core(0).unwrap();
+    let (_engine, core) = with_core(client_config());
     let client =
         core.context().connect("shm:none", PROGRAM, VERSION, &ConnectOptions::new()).unwrap();
     let error = client.call(NULL, nothing, |_| Ok(())).unwrap_err();

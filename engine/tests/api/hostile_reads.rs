@@ -43,8 +43,7 @@ fn ask(peer: &mut RawPeer, xid: u32) {
 /// Another client is served as if nothing had happened.
 #[track_caller]
 fn others_are_served(server: &Server) {
-    let mut raw = client_config();
-    raw.rpc.protocol = Profile::Rfc5666;
+    let raw = client_with(|raw| raw.rpc.protocol = Profile::Rfc5666);
     let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
     let sent = pattern(1, 500);
     assert_eq!(caller.call(ECHO, |args| args.opaque(&sent)).unwrap(), sent);

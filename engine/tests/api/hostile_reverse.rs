@@ -143,8 +143,7 @@ impl AtClient {
     fn connect() -> Self {
         let engine = Engine::new(valid(config())).unwrap();
         let shared = serve(&engine);
-        let address = unique_address();
-        engine.listen(&address).unwrap();
+        let address = listening(&engine);
         let peer = RawPeer::connect(&address);
         let mut core = engine.core(0).unwrap();
         wait_until("the connection", || {

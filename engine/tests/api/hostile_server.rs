@@ -20,8 +20,7 @@ impl Pair {
     }
 
     fn under(profile: Profile) -> Self {
-        let mut raw = client_config();
-        (raw.rpc.protocol, raw.rpc.ccp) = (profile, ConfigRole::Off);
+        let raw = client_with(|raw| (raw.rpc.protocol, raw.rpc.ccp) = (profile, ConfigRole::Off));
         Self::up(raw, all_words)
     }
 
@@ -249,10 +248,8 @@ fn a_first_reply_that_is_rubbish_is_a_connect_error() {
         let address = unique_address();
         let listener = RawListener::at(&address);
         let serving = serve_first_call(listener, answer);
-        let mut raw = client_config();
-        raw.rpc.timeout_ms = 10_000;
-        let engine = Engine::new(valid(raw)).unwrap();
-        let mut core = engine.core(0).unwrap();
+        let raw = client_with(|raw| raw.rpc.timeout_ms = 10_000);
+        let (engine, mut core) = with_core(raw);
         let opened = open(&mut core, &address, all_words);
         let error = opened.err().unwrap_or_else(|| panic!("{what}: connected"));
         assert!(matches!(error, ConnectError::FirstCall(_)), "{what}: {error:?}");
@@ -285,10 +282,8 @@ fn a_server_that_connects_and_says_nothing_times_out() {
         let _ = end.recv_timeout(LIMIT);
         peer.hear_end();
     });
-    let mut raw = client_config();
-    raw.rpc.timeout_ms = 50;
-    let engine = Engine::new(valid(raw)).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let raw = client_with(|raw| raw.rpc.timeout_ms = 50);
+    let (engine, mut core) = with_core(raw);
     let error = open(&mut core, &address, all_words).err().unwrap();
     assert!(matches!(error, ConnectError::FirstCall(CallError::TimedOut)), "{error:?}");
     run_core(&mut core, "the end", || engine.stats(0).unwrap().connections_closed == 1);

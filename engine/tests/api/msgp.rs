@@ -80,8 +80,7 @@ impl KeepServer {
         let kept = Arc::<Kept>::default();
         let of_service = Arc::clone(&kept);
         engine.serve(PROGRAM, VERSION, move |_| Keeper(Arc::clone(&of_service))).unwrap();
-        let address = unique_address();
-        engine.listen(&address).unwrap();
+        let address = listening(&engine);
         Self { engine: Started::new(engine), address, kept }
     }
 

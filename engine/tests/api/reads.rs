@@ -14,9 +14,7 @@ fn raw(profile: Profile) -> RawConfig {
 }
 
 fn client_raw(profile: Profile) -> RawConfig {
-    let mut raw = client_config();
-    raw.rpc.protocol = profile;
-    raw
+    client_with(|raw| raw.rpc.protocol = profile)
 }
 
 /// A server whose clients may fetch replies; the drafts need no leave for that.

@@ -158,8 +158,7 @@ fn an_address_of_wrong_syntax_is_tried_once() {
 #[test]
 fn a_server_that_does_not_serve_the_program_is_asked_once() {
     let server = Server::start();
-    let engine = Engine::new(valid(client_config())).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_config());
     let heard = SharedHeard::<Vec<u32>>::default();
     let (made, options) = (recorder(&heard, all_words), from_the_start(Reconnect::default()));
     let other = Program(PROGRAM.0 + 77);
@@ -184,9 +183,7 @@ fn calls_in_flight_end_as_their_specs_say() {
     caller.client.reconnect();
     caller.run_until("another connection", |heard| ups(heard) == 2);
     run_core(&mut caller.core, "the call sent again", || server.shared.waiting() == 4);
-    while let Some((number, deferred)) = server.shared.pop() {
-        deferred.reply(|results| results.u32(number));
-    }
+    server.shared.answer_all();
     let mut replies = caller.replies(3);
     replies.sort_by_key(|(token, _)| *token);
     // This server keeps no replies, and says so.
@@ -306,8 +303,7 @@ fn calls_with_chunks_are_sent_again_with_every_byte() {
         reply_bytes_max: 40_000,
     };
     for bulk in [BulkView::Lent, BulkView::Copy] {
-        let mut raw = client_config();
-        raw.mem.bulk = bulk;
+        let raw = client_with(|raw| raw.mem.bulk = bulk);
         send_again(Server::start(), raw, &call);
     }
 }
@@ -370,8 +366,7 @@ impl Answering {
 }
 
 fn version_one() -> Engine {
-    let mut raw = client_config();
-    raw.rpc.version = Versions::One;
+    let raw = client_with(|raw| raw.rpc.version = Versions::One);
     Engine::new(valid(raw)).unwrap()
 }
 

@@ -419,8 +419,7 @@ impl TwoCores {
         let (engine, seen) = serve(raw, &address);
         let cores = [engine.core(0).unwrap(), engine.core(1).unwrap()];
         // So long a NULL call waits for a core that takes no turn.
-        let mut raw = client_config();
-        raw.rpc.timeout_ms = 50;
+        let raw = client_with(|raw| raw.rpc.timeout_ms = 50);
         let caller = connect_with(raw, &address, &at_once());
         let mut all = Self { caller, cores, seen, engine };
         let client = all.caller.client.clone();

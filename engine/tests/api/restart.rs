@@ -125,8 +125,7 @@ struct Load {
 
 impl Load {
     fn connect(address: &str) -> Self {
-        let engine = Engine::new(valid(client_config())).unwrap();
-        let mut core = engine.core(0).unwrap();
+        let (_engine, mut core) = with_core(client_config());
         let policy = Reconnect::default()
             .first_delay(Duration::from_micros(100))
             .max_delay(Duration::from_millis(5));

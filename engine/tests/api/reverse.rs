@@ -290,9 +290,7 @@ fn the_first_call_in_reverse_goes_alone_and_then_as_many_as_are_granted() {
     assert_eq!(later(&pair.far.client, 9), Err(Backpressure::NoCredit));
     assert_eq!(pair.far.client.in_flight(), REVERSE);
     pair.until("all calls", |pair| pair.near.shared.waiting() == REVERSE);
-    while let Some((_, deferred)) = pair.near.shared.pop() {
-        deferred.reply(|_| {});
-    }
+    pair.near.shared.answer_all_with_nothing();
     pair.until("all replies", |pair| pair.far.reply_count() == REVERSE + 1);
     assert_eq!(tokens(&pair.far.take()), [0, 1, 2, 3]);
 }
@@ -375,9 +373,7 @@ fn both_directions_are_full_of_deferred_calls_and_all_are_answered() {
     assert_eq!(later(&pair.near.client, 99), Err(Backpressure::NoCredit));
     assert_eq!(later(&pair.far.client, 99), Err(Backpressure::NoCredit));
     for end in [&pair.near, &pair.far] {
-        while let Some((number, deferred)) = end.shared.pop() {
-            deferred.reply(|results| results.u32(number));
-        }
+        end.shared.answer_all();
     }
     pair.until("all replies", |pair| {
         (pair.near.reply_count(), pair.far.reply_count()) == (CREDITS, REVERSE)
@@ -534,9 +530,7 @@ fn a_lost_connection_ends_the_calls_of_both_directions() {
         }
         // Answers that come now go nowhere.
         for end in [&pair.near, &pair.far] {
-            while let Some((_, deferred)) = end.shared.pop() {
-                deferred.reply(|_| {});
-            }
+            end.shared.answer_all_with_nothing();
         }
         pair.turn();
     }

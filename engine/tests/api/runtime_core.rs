@@ -90,8 +90,7 @@ async fn serve_and_call() -> u32 {
     server
         .serve(PROGRAM, VERSION, |core| async_service(core, TASKS as usize, Timed::default()))
         .unwrap();
-    let address = unique_address();
-    server.listen(&address).unwrap();
+    let address = listening(&server);
     let here = Engine::new(valid(client_config())).unwrap();
     let drivers = [&server, &here]
         .map(|engine| compio::runtime::spawn(drive(engine.core(0).unwrap(), engine.clone())));

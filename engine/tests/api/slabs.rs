@@ -115,8 +115,7 @@ fn a_connection_in_the_place_of_a_lost_one_is_lent_the_slab_too() {
 fn a_slab_that_is_not_lent_or_may_not_be_is_memory_as_any_other() {
     let server = Server::start();
     for (bulk, is_lent) in [(BulkView::Lent, false), (BulkView::Copy, true)] {
-        let mut raw = client_config();
-        raw.mem.bulk = bulk;
+        let raw = client_with(|raw| raw.mem.bulk = bulk);
         let mut lender = Lender::connect(raw, &server.address, is_lent);
         (1..=4).for_each(|seed| lender.bounce(seed, 70_001));
         lender.expect_copies(8);

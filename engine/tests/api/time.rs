@@ -13,8 +13,7 @@ fn start_later(client: &Client, token: u64, spec: CallSpec) -> Result<CallId, Ba
 
 #[test]
 fn a_deadline_that_passes_ends_the_call_once_and_the_late_reply_is_dropped() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     let began = Instant::now();
     start_later(&caller.client, 1, CallSpec::short().deadline(SOON)).unwrap();
     let error = caller.reply().unwrap_err();
@@ -47,9 +46,7 @@ fn buffers_of_a_given_up_call_are_fenced_until_the_server_answers() {
     assert!(replies.iter().all(|(_, reply)| matches!(reply, Err(CallError::TimedOut))));
     assert_eq!(caller.free_blocks(size), before - 3, "the server may still write there");
     run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
-    while let Some((_, deferred)) = server.shared.pop() {
-        deferred.reply(|_| {});
-    }
+    server.shared.answer_all_with_nothing();
     let client = caller.client.clone();
     run_core(&mut caller.core, "the late replies", || client.in_flight() == 0);
     assert_eq!(caller.free_blocks(size), before);
@@ -72,8 +69,7 @@ fn the_end_of_the_connection_frees_fenced_buffers_and_tells_nobody_again() {
 
 #[test]
 fn calls_with_equal_tokens_are_cancelled_one_by_one() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     let mut start = |number: u32| {
         let mut spec = CallSpec::short();
         caller.client.call(LATER, Token(u64::MAX), &mut spec, |args| args.u32(number)).unwrap()
@@ -83,9 +79,7 @@ fn calls_with_equal_tokens_are_cancelled_one_by_one() {
     assert_eq!(caller.client.cancel(calls[1]), Err(CallEnded), "given up already");
     assert!(caller.heard.borrow().replies.is_empty(), "not before the turn ends");
     run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
-    while let Some((number, deferred)) = server.shared.pop() {
-        deferred.reply(|results| results.u32(number));
-    }
+    server.shared.answer_all();
     let (cancelled, answered): (Vec<_>, Vec<_>) =
         caller.replies(3).into_iter().partition(|(_, reply)| reply.is_err());
     assert!(matches!(&cancelled[..], [(u64::MAX, Err(CallError::Cancelled))]), "{cancelled:?}");
@@ -101,8 +95,7 @@ fn calls_with_equal_tokens_are_cancelled_one_by_one() {
 /// A slot is used again by the next call.
 #[test]
 fn the_id_of_an_ended_call_cancels_no_later_one() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     let mut ended = Vec::new();
     for token in 0..100 {
         ended.push(caller.start(NULL, token, |_| {}).unwrap());
@@ -135,9 +128,7 @@ fn without_a_deadline_a_call_outlives_the_configured_one() {
     assert_eq!(timed_out.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [2, 3]);
     assert!(timed_out.iter().all(|(_, reply)| matches!(reply, Err(CallError::TimedOut))));
     run_core(&mut caller.core, "3 calls", || server.shared.waiting() == 3);
-    while let Some((number, deferred)) = server.shared.pop() {
-        deferred.reply(|results| results.u32(number));
-    }
+    server.shared.answer_all();
     let (token, reply) = caller.replies(1).remove(0);
     assert_eq!((token, reply.unwrap()), (1, vec![1]));
 }
@@ -145,8 +136,7 @@ fn without_a_deadline_a_call_outlives_the_configured_one() {
 /// A deadline counts from the start of the call, not from when the core last looked at the clock.
 #[test]
 fn a_core_that_was_away_does_not_shorten_the_deadlines_of_new_calls() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     let again = std::rc::Rc::new(std::cell::RefCell::new(None));
     let make = |client| Restart { client, began: None, again: std::rc::Rc::clone(&again) };
     let limit = crate::common::LIMIT;
@@ -192,8 +182,7 @@ impl spinrpc::ReplyHandler for Restart {
 /// Defer calls, and find out that it is too late for each. Expect the client to get an error, and its slots back.
 #[test]
 fn a_service_says_of_a_deferred_call_that_it_is_too_late() {
-    let server = Server::start();
-    let mut caller = Caller::connect(&server.address, all_words);
+    let (server, mut caller) = served(all_words);
     for round in 1..=20 {
         caller.start(LATER, round, |args| args.u32(7)).unwrap();
         run_core(&mut caller.core, "the call", || server.shared.waiting() == 1);

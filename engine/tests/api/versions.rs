@@ -9,9 +9,7 @@ const ONE: Option<TransportVersion> = Some(TransportVersion::One);
 const TWO: Option<TransportVersion> = Some(TransportVersion::Two);
 
 fn client_of(versions: Versions) -> RawConfig {
-    let mut raw = client_config();
-    raw.rpc.version = versions;
-    raw
+    client_with(|raw| raw.rpc.version = versions)
 }
 
 fn server_of(versions: Versions) -> Server {
@@ -54,8 +52,7 @@ fn ends_without_one_say_so() {
     use Versions::{One, Two};
     for (client, server, number) in [(One, Two, 2), (Two, One, 1)] {
         let server = server_of(server);
-        let engine = Engine::new(valid(client_of(client))).unwrap();
-        let mut core = engine.core(0).unwrap();
+        let (_engine, mut core) = with_core(client_of(client));
         let error = crate::common::caller::open(&mut core, &server.address, all_words).err();
         let Some(ConnectError::NoCommonVersion { low, high }) = error else {
             panic!("{client:?}: {error:?}");
@@ -153,8 +150,7 @@ fn a_refused_offer_is_sent_again_in_version_one_on_the_same_connection() {
 #[test]
 fn an_offer_that_no_memory_keeps_is_not_made() {
     let server = server_of(Versions::One);
-    let engine = Engine::new(valid(client_of(Versions::Both))).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_of(Versions::Both));
     let lengths = (0..20).rev().map(|shift| 1 << shift);
     let hoard: Vec<Bulk> = lengths
         .flat_map(|bytes| std::iter::from_fn(|| core.bulk(bytes)).collect::<Vec<_>>())
@@ -277,8 +273,7 @@ fn a_client_that_comes_back_to_no_common_version_hears_so() {
 #[test]
 fn a_connection_is_of_the_version_that_is_asked_for() {
     let server = server_of(Versions::Both);
-    let engine = Engine::new(valid(client_of(Versions::Both))).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_of(Versions::Both));
     for (versions, expected) in [(Versions::One, ONE), (Versions::Two, TWO), (Versions::Both, TWO)]
     {
         let (heard, options) = (SharedHeard::default(), ConnectOptions::new().version(versions));
@@ -288,8 +283,7 @@ fn a_connection_is_of_the_version_that_is_asked_for() {
         crate::common::caller::run_core(&mut core, "the connection", || client.is_up());
         assert_eq!(version_of(&heard.borrow()), expected);
     }
-    let engine = Engine::new(valid(client_of(Versions::One))).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let (_engine, mut core) = with_core(client_of(Versions::One));
     let (heard, options) = (SharedHeard::default(), ConnectOptions::new().version(Versions::Both));
     let made = recorder(&heard, all_words);
     let refused = core.connect_with(&server.address, PROGRAM, VERSION, &options, |_| made);
@@ -303,8 +297,7 @@ fn a_server_of_both_versions_calls_back_when_it_was_called() {
     let raw = small_with(|raw| (raw.rpc.version, raw.rpc.reverse_calls) = (Versions::Both, 2));
     let engine = Engine::new(valid(raw)).unwrap();
     let shared = crate::common::serve(&engine);
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let mut core = engine.core(0).unwrap();
     let mut peer = RawPeer::connect(&address);
     crate::common::caller::run_core(&mut core, "a connection", || !connections(&shared).is_empty());
@@ -353,8 +346,7 @@ fn a_server_of_both_versions_calls_back_in_the_first_call() {
     let made = Arc::default();
     let of_service = Arc::clone(&made);
     engine.serve(PROGRAM, VERSION, move |_| CallsBack(Arc::clone(&of_service))).unwrap();
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let mut core = engine.core(0).unwrap();
     let mut peer = RawPeer::connect(&address);
     peer.send_words(&[9, 1, 1, 0, 0, 0, 0, 9, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0]);
@@ -389,8 +381,7 @@ fn version_two_carries_inline_what_version_one_does_by_chunk() {
             (raw.rpc.inline_send_bytes, raw.rpc.inline_recv_bytes) = (1024, 1024);
         };
         let server = Server::with(small_with(narrow));
-        let mut raw = client_config();
-        narrow(&mut raw);
+        let raw = client_with(narrow);
         let mut caller = Caller::connect_with(raw, &server.address, one_opaque);
         let sent = pattern(1, 3000);
         let mut spec = CallSpec::new().reply_bytes_max(3004);
@@ -422,8 +413,7 @@ fn receive_4096_bytes_inline_in_version_two_expect_them_taken_at_either_end() {
         let reply = peer.hear().words();
         assert_eq!(reply[..5], [7, 2, reply[2], 0, 1], "an RDMA2_MSG: {versions:?}");
         assert_eq!((reply[14], &reply[15..]), (length, &item[..]));
-        let mut raw = client_config();
-        narrow(&mut raw);
+        let raw = client_with(narrow);
         let mut bench = Bench::offered(raw, &ConnectOptions::new());
         let first = bench.hear();
         bench.peer.send_words(&reply_to(&first));
@@ -575,8 +565,7 @@ fn receive_an_option_expect_invalid_option_and_the_next_call_served() {
 
 #[test]
 fn receive_an_option_for_a_call_expect_it_dropped_and_the_reply_taken() {
-    let mut raw = client_config();
-    raw.rpc.version = Versions::Two;
+    let raw = client_with(|raw| raw.rpc.version = Versions::Two);
     let mut server = RawServer::up(raw, all_words);
     server.caller.start(ECHO, 5, |_| {}).unwrap();
     let call = server.hear();

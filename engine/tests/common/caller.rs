@@ -65,6 +65,28 @@ pub(crate) fn client_config() -> RawConfig {
     small_with(|raw| raw.mem.arena_mib = 32)
 }
 
+pub(crate) fn client_with(change: impl FnOnce(&mut RawConfig)) -> RawConfig {
+    let mut raw = client_config();
+    change(&mut raw);
+    raw
+}
+
+/// An engine that has not started, and its core.
+#[track_caller]
+pub(crate) fn with_core(raw: RawConfig) -> (Engine, Core) {
+    let engine = engine(raw);
+    let core = engine.core(0).unwrap();
+    (engine, core)
+}
+
+/// A server with the test program, and a client of it.
+#[track_caller]
+pub(crate) fn served<T: 'static>(read: Read<T>) -> (Server, Caller<T>) {
+    let server = Server::start();
+    let caller = Caller::connect(&server.address, read);
+    (server, caller)
+}
+
 impl<T: 'static> Caller<T> {
     #[track_caller]
     pub(crate) fn connect(address: &str, read: Read<T>) -> Self {
@@ -118,6 +140,13 @@ impl<T: 'static> Caller<T> {
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<CallId, Backpressure> {
         self.client.call(procedure, Token(token), &mut CallSpec::short(), encode)
+    }
+
+    /// Starts a call with each token that the server answers later.
+    pub(crate) fn start_later(&self, tokens: std::ops::Range<u64>, number: impl Fn(u64) -> u32) {
+        for token in tokens {
+            self.start(super::program::LATER, token, |args| args.u32(number(token))).unwrap();
+        }
     }
 
     /// Runs the core until `done` accepts the events, or fails.

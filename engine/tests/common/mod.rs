@@ -59,6 +59,13 @@ pub(crate) fn unique_address() -> String {
     format!("{scheme}{host}:{}", 12_000 + process % 40 * 500 + number % 500)
 }
 
+/// An address at which the engine listens from now on.
+pub(crate) fn listening(engine: &Engine) -> String {
+    let address = unique_address();
+    engine.listen(&address).unwrap();
+    address
+}
+
 /// Versions of RPC-over-RDMA that engines of tests speak (`rpc.version`), where a test does not care:
 /// the suite is run again, from the same binaries, with this set.
 const VERSIONS_VARIABLE: &str = "SPINRPC_TEST_VERSION";

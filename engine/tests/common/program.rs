@@ -57,6 +57,19 @@ impl Shared {
         lock(&self.deferred).pop_front()
     }
 
+    /// Answers every deferred call with its number.
+    pub(crate) fn answer_all(&self) {
+        while let Some((number, deferred)) = self.pop() {
+            deferred.reply(|results| results.u32(number));
+        }
+    }
+
+    pub(crate) fn answer_all_with_nothing(&self) {
+        while let Some((_, deferred)) = self.pop() {
+            deferred.reply(|_| {});
+        }
+    }
+
     pub(crate) fn last_down(&self) -> Option<DownCause> {
         let events = lock(&self.events);
         events.iter().rev().find_map(|event| match event {

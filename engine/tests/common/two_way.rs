@@ -22,8 +22,7 @@ impl Cores {
     /// Engines that have not started; `serve` gives the far one its services.
     pub(crate) fn new(here: Engine, there: Engine, serve: impl FnOnce(&Engine)) -> Self {
         serve(&there);
-        let address = unique_address();
-        there.listen(&address).unwrap();
+        let address = listening(&there);
         let (near, far) = (here.core(0).unwrap(), there.core(0).unwrap());
         Self { here, there, near, far, address }
     }

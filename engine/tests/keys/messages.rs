@@ -10,8 +10,7 @@ fn pair(
     client: impl FnOnce(&mut RawConfig),
 ) -> (Server, Caller<MixAnswer>) {
     let server = Server::with(small_with(server));
-    let mut raw = client_config();
-    client(&mut raw);
+    let raw = client_with(client);
     let caller = Caller::connect_with(raw, &server.address, MixCall::read);
     (server, caller)
 }

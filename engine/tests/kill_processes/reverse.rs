@@ -149,9 +149,7 @@ impl Survivor {
     fn answer_nobody(&mut self) {
         let engine = &self.engine;
         let stale = engine.stats(0).unwrap().stale + OPEN;
-        while let Some((_, deferred)) = self.shared.pop() {
-            deferred.reply(|_| {});
-        }
+        self.shared.answer_all_with_nothing();
         run_core(&mut self.core, "the answers", || engine.stats(0).unwrap().stale == stale);
     }
 

@@ -296,8 +296,7 @@ fn receive_zero_while_chunks_are_fetched_expect_err_chunk_for_what_is_left() {
     };
     let engine = Engine::new(valid(small_with(serve_it))).unwrap();
     let shared = serve(&engine);
-    let address = unique_address();
-    engine.listen(&address).unwrap();
+    let address = listening(&engine);
     let mut core = engine.core(0).unwrap();
     let mut asker = Asker { peer: RawPeer::connect(&address), xid: 1 };
     let config = [CONFIG_RDMA_PROG, VERS1, CONF_RDMA];

@@ -9,9 +9,7 @@ fn server(demanded: Protection) -> Server {
 }
 
 fn asking(protection: Protection) -> RawConfig {
-    let mut raw = client_config();
-    (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(protection));
-    raw
+    client_with(|raw| (raw.rpc.ccp, raw.rpc.ccp_auth) = (ConfigRole::Ask, Some(protection)))
 }
 
 /// A client that is up, and whether the server has configured its connection.

@@ -509,10 +509,8 @@ fn a_mechanism_that_never_returns_fails_its_client_and_not_the_one_behind_it() {
     let gate = Arc::<Gate>::default();
     let _opened = Opened(&gate);
     gate.set(true);
-    let mut raw = client_config();
-    raw.fixed.gss_mechanism_ms = 5000;
-    let engine = Engine::new(valid(raw)).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let raw = client_with(|raw| raw.fixed.gss_mechanism_ms = 5000);
+    let (_engine, mut core) = with_core(raw);
     let inner = Arc::clone(&gate);
     let stuck = options(Hooked::new("alice", move |_| inner.pass()));
     let heard = [SharedHeard::default(), SharedHeard::default()];

@@ -85,8 +85,7 @@ fn hear(client: &mut Caller<Vec<u8>>, server: &mut FalseServer) -> Vec<u8> {
 #[test]
 fn a_short_call_goes_before_a_context_and_a_long_token_in_a_whole_call() {
     for versions in [Versions::One, Versions::Two, Versions::Both] {
-        let mut raw = client_config();
-        raw.rpc.version = versions;
+        let raw = client_with(|raw| raw.rpc.version = versions);
         let address = unique_address();
         let listener = RawListener::at(&address);
         let mut client = Caller::asked(engine(raw), &address, &bulky(60_000), one_opaque);

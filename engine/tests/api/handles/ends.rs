@@ -98,8 +98,7 @@ fn note_lost(heard: &Arc<Mutex<Vec<u64>>>, sent: u64) -> Arc<OnAnswer> {
 fn the_core_never_runs_expect_many_calls_to_end_in_their_order() {
     const ORDERS: u64 = 8192;
     const STACK_BYTES: usize = 256 << 10;
-    let mut raw = client_config();
-    raw.fixed.handle_calls = ORDERS;
+    let raw = client_with(|raw| raw.fixed.handle_calls = ORDERS);
     let engine = Engine::new(valid(raw)).unwrap();
     let options = ConnectOptions::new();
     let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
@@ -117,10 +116,8 @@ fn the_core_never_runs_expect_many_calls_to_end_in_their_order() {
 #[test]
 fn the_core_is_dropped_expect_calls_to_end_in_their_order() {
     let server = Server::start();
-    let mut raw = client_config();
-    raw.rpc.credits = 1;
-    let engine = Engine::new(valid(raw)).unwrap();
-    let mut core = engine.core(0).unwrap();
+    let raw = client_with(|raw| raw.rpc.credits = 1);
+    let (engine, mut core) = with_core(raw);
     let options = ConnectOptions::new();
     let client = engine.connect(0, &server.address, PROGRAM, VERSION, &options).unwrap();
     let heard = Arc::default();
@@ -170,8 +167,7 @@ fn a_function_waits_for_other_calls_after_the_end_expect_it_to_be_told() {
 #[test]
 fn a_call_waits_for_the_first_connection_that_is_retried() {
     let address = unique_address();
-    let mut raw = client_config();
-    raw.limits.conns = 1;
+    let raw = client_with(|raw| raw.limits.conns = 1);
     let engine = Started::new(Engine::new(valid(raw)).unwrap());
     let hour = Duration::from_secs(3600);
     let late = Reconnect::default().first_delay(hour).max_delay(hour).give_up_after(hour);

@@ -12,7 +12,7 @@ fn calls_that_wait_for_a_credit_are_no_stalls() {
     let pending: Vec<_> = (0..4).map(|number| pair.later(number)).collect();
     for (number, call) in pending.into_iter().enumerate() {
         pair.wait_for_deferred(1);
-        pair.answer_all();
+        pair.server.shared.answer_all();
         assert_eq!(call.wait().unwrap().results().u32().unwrap(), number as u32);
     }
     let stats = || pair.engine.stats(0).unwrap();
