@@ -1,8 +1,9 @@
 //! Two processes for a test: a server that stops with it, and clients with a timeout.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test ends here")]
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -20,24 +21,21 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts `program serve` and waits until it listens.
-    pub(crate) fn start(program: &'static str, name: &str) -> io::Result<Self> {
+    pub(crate) fn start(program: &'static str, name: &str) -> Self {
         Self::start_with(program, name, &[])
     }
 
     /// Starts `program serve OPTIONS…` and waits until it listens.
-    pub(crate) fn start_with(
-        program: &'static str,
-        name: &str,
-        options: &[&str],
-    ) -> io::Result<Self> {
+    pub(crate) fn start_with(program: &'static str, name: &str, options: &[&str]) -> Self {
         let address = format!("shm:{name}-{}", std::process::id());
         let mut command = Command::new(program);
         command.args(["serve", &address]).args(options);
-        let process = command.stdout(Stdio::piped()).spawn()?;
+        let process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut server = Self { program, address, process };
-        let line = server.first_line()?;
+        let line = server.first_line();
         let listening = format!("listening on {}", server.address);
-        if line == listening { Ok(server) } else { Err(io::Error::other(line)) }
+        assert_eq!(line, listening);
+        server
     }
 
     /// Address of the listener.
@@ -46,38 +44,36 @@ impl Server {
     }
 
     /// Sends a signal, and waits for the exit; returns the exit code, if it was not killed.
-    pub(crate) fn end_by(mut self, signal: Signal) -> io::Result<Option<i32>> {
+    pub(crate) fn end_by(mut self, signal: Signal) -> Option<i32> {
         let pid = Pid::from_child(&self.process);
-        kill_process(pid, signal)?;
+        kill_process(pid, signal).unwrap();
         let end = Instant::now() + PATIENCE;
-        while Instant::now() < end {
-            if let Some(status) = self.process.try_wait()? {
-                return Ok(status.code());
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
             }
+            assert!(Instant::now() < end, "{} goes on", self.program);
             thread::yield_now();
         }
-        Err(io::ErrorKind::TimedOut.into())
     }
 
-    fn first_line(&mut self) -> io::Result<String> {
-        let stdout = self.process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    fn first_line(&mut self) -> String {
+        let stdout = self.process.stdout.take().unwrap();
         in_time(move || {
             let mut line = String::new();
-            BufReader::new(stdout).read_line(&mut line)?;
-            Ok(line.trim_end().to_owned())
+            BufReader::new(stdout).read_line(&mut line).unwrap();
+            line.trim_end().to_owned()
         })
     }
 
     /// The client process `program VERB ADDRESS ARGUMENTS…`, after its exit.
-    pub(crate) fn client(&self, verb: &str, arguments: &[&str]) -> io::Result<Output> {
+    pub(crate) fn client(&self, verb: &str, arguments: &[&str]) -> Output {
         run(self.program, &[&[verb, &self.address][..], arguments].concat())
     }
 
     /// Standard output of a client that must succeed.
-    pub(crate) fn answer(&self, verb: &str, arguments: &[&str]) -> io::Result<Vec<u8>> {
-        let output = self.client(verb, arguments)?;
-        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other(complaint)) }
+    pub(crate) fn answer(&self, verb: &str, arguments: &[&str]) -> Vec<u8> {
+        answer_of(self.client(verb, arguments))
     }
 }
 
@@ -89,44 +85,45 @@ impl Drop for Server {
 }
 
 /// The process `program ARGUMENTS…`, after its exit.
-pub(crate) fn run(program: &str, arguments: &[&str]) -> io::Result<Output> {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(program);
     command.args(arguments);
-    in_time(move || command.output())
+    in_time(move || command.output().unwrap())
 }
 
 /// Runs `work` on another thread, with a timeout.
-fn in_time<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     thread::spawn(move || drop(done.send(work())));
-    result.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    result.recv_timeout(PATIENCE).unwrap()
 }
 
 pub(crate) const SPIN_NFS: &str = env!("CARGO_BIN_EXE_spin-nfs");
 
 /// spin-nfs, after its exit.
-pub(crate) fn spin_nfs(arguments: &[&str]) -> io::Result<Output> {
+pub(crate) fn spin_nfs(arguments: &[&str]) -> Output {
     run(SPIN_NFS, arguments)
 }
 
 /// Standard output of a spin-nfs that must succeed.
-pub(crate) fn answer(arguments: &[&str]) -> io::Result<Vec<u8>> {
-    let output = spin_nfs(arguments)?;
-    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other(complaint)) }
+pub(crate) fn answer(arguments: &[&str]) -> Vec<u8> {
+    answer_of(spin_nfs(arguments))
 }
 
-pub(crate) fn text(arguments: &[&str]) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&answer(arguments)?).into_owned())
+fn answer_of(output: Output) -> Vec<u8> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+pub(crate) fn text(arguments: &[&str]) -> String {
+    String::from_utf8_lossy(&answer(arguments)).into_owned()
 }
 
 /// Exit code and error of a spin-nfs that must fail.
-pub(crate) fn refused(arguments: &[&str]) -> io::Result<(Option<i32>, String)> {
-    let (code, line) = refusal(&spin_nfs(arguments)?);
+pub(crate) fn refused(arguments: &[&str]) -> (Option<i32>, String) {
+    let (code, line) = refusal(&spin_nfs(arguments));
     assert_ne!(code, Some(0), "{arguments:?}");
-    Ok((code, line))
+    (code, line)
 }
 
 /// A program has failed with this code, and one line that has these words.

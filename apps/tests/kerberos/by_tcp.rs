@@ -14,9 +14,9 @@ const DENIED: &str = "denied the context over this connection (AuthError(BadCred
 #[test]
 fn a_context_that_the_server_denies_comes_by_tcp() {
     in_realm("by_tcp::a_context_that_the_server_denies_comes_by_tcp", AES256, |home| {
-        let place = Place::new("krb5-denies").unwrap();
-        let _denying = place.serve(&["--memory=m:client=local"]).unwrap();
-        let other = Place::new("krb5-by-tcp").unwrap();
+        let place = Place::new("krb5-denies");
+        let _denying = place.serve(&["--memory=m:client=local"]);
+        let other = Place::new("krb5-by-tcp");
         let krb5 = ["--memory=m:client=127.0.0.1,sec=krb5", "--gss-port=127.0.0.1:0"];
         let server = serve(&other, home, &krb5);
         let at = |line: &String| line.strip_prefix("kerberos contexts by tcp at ")?.parse().ok();
@@ -47,8 +47,8 @@ fn a_context_that_the_server_denies_comes_by_tcp() {
 #[test]
 fn what_listens_at_the_port_may_be_hostile() {
     in_realm("by_tcp::what_listens_at_the_port_may_be_hostile", AES256, |home| {
-        let place = Place::new("krb5-hostile-tcp").unwrap();
-        let _denying = place.serve(&["--memory=m:client=local"]).unwrap();
+        let place = Place::new("krb5-hostile-tcp");
+        let _denying = place.serve(&["--memory=m:client=local"]);
         let cache = home.kinit("alice", &["-l", "3h"]);
         let target = format!("{}//m", place.address());
         for (said, words) in [

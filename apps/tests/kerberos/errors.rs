@@ -23,7 +23,7 @@ const LIVES_S: [u64; 4] = [8, 16, 32, 64];
 fn tickets_that_are_missing_or_of_another_server() {
     let test = "errors::tickets_that_are_missing_or_of_another_server";
     in_realm(test, AES256, |home| {
-        let place = Place::new("krb5-tickets").unwrap();
+        let place = Place::new("krb5-tickets");
         let _server = serve(&place, home, &[MEMORY]);
         let target = format!("{}//m", place.address());
         let ls = ["ls", &target, "--sec", "krb5p"];
@@ -57,7 +57,7 @@ fn a_ticket_that_expires_during_a_session() {
     let test = "errors::a_ticket_that_expires_during_a_session";
     in_realm(test, AES256, |home| {
         home.configure_clients("clockskew = 4");
-        let place = Place::new("krb5-expires").unwrap();
+        let place = Place::new("krb5-expires");
         let _server = serve(&place, home, &[MEMORY]);
         let target = format!("{}//m/file", place.address());
         let local = place.path("local");
@@ -96,9 +96,8 @@ fn a_ticket_that_expires_during_a_session() {
 fn a_server_without_a_key_says_what_is_missing() {
     let test = "errors::a_server_without_a_key_says_what_is_missing";
     in_realm(test, AES256, |home| {
-        let place = Place::new("krb5-keytab").unwrap();
-        let check =
-            |options: &[&str]| run(PROGRAM, &[&CHECK[..], &[MEMORY], options].concat()).unwrap();
+        let place = Place::new("krb5-keytab");
+        let check = |options: &[&str]| run(PROGRAM, &[&CHECK[..], &[MEMORY], options].concat());
         let keytab = |name: &str| format!("--keytab={}", home.path(name));
         assert_refused(&check(&[&keytab("missing")]), 1, &["Kerberos", "does not exist"]);
         let refused = check(&[&keytab("client.keytab")]);
@@ -130,7 +129,7 @@ fn a_server_without_a_key_says_what_is_missing() {
         // Options that nothing uses.
         let unused = ["--memory=m", &*keytab("nfs.keytab")];
         assert_refused(
-            &run(PROGRAM, &[&CHECK[..], &unused].concat()).unwrap(),
+            &run(PROGRAM, &[&CHECK[..], &unused].concat()),
             2,
             &["--keytab needs an export with sec=krb5"],
         );

@@ -10,7 +10,7 @@ const MEMORY: &str = "--memory=m:client=local,sec=krb5p";
 const NOBODY: u32 = 65_534;
 
 fn check(options: &[&str]) -> Output {
-    run(PROGRAM, &[&CHECK[..], &[MEMORY], options].concat()).unwrap()
+    run(PROGRAM, &[&CHECK[..], &[MEMORY], options].concat())
 }
 
 /// The line about Kerberos.
@@ -27,7 +27,7 @@ fn keytab(home: &Home, name: &str) -> String {
 #[test]
 fn the_check_names_keytab_principals_realm_and_map() {
     in_realm("keys::the_check_names_keytab_principals_realm_and_map", AES256, |home| {
-        let place = Place::new("krb5-check").unwrap();
+        let place = Place::new("krb5-check");
         // That of KRB5_KTNAME, here a file of the realm's directory.
         assert_refused(&check(&[]), 1, &["Kerberos", "does not exist"]);
         home.kadmin(&format!("ktadd -norandkey -k {} nfs/localhost", home.path("default-keytab")));
@@ -70,16 +70,16 @@ fn the_realm_is_that_of_the_keys_in_use_and_an_ambiguous_one_is_refused() {
 fn users_are_those_of_the_host_in_the_realm_that_is_named_only() {
     let test = "keys::users_are_those_of_the_host_in_the_realm_that_is_named_only";
     in_realm(test, AES256, |home| {
-        let place = Place::new("krb5-realm").unwrap();
+        let place = Place::new("krb5-realm");
         home.kadmin("addprinc -pw daemon daemon");
         let source = place.path("source");
-        file(source.as_ref(), 10).unwrap();
+        file(source.as_ref(), 10);
         let cache = home.kinit("daemon", &["-l", "3h"]);
         let target = format!("{}//m/file", place.address());
         for (realm, uid) in [("OTHER.TEST", NOBODY), ("SPIN.TEST", 1)] {
             let options = [MEMORY, &keytab(home, "nfs.keytab"), "--principal=nfs/localhost"];
             let realm = format!("--realm={realm}");
-            let _server = place.serve(&[&options[..], &[&realm]].concat()).unwrap();
+            let _server = place.serve(&[&options[..], &[&realm]].concat());
             done(&with_cache(&cache, &["put", &target, &source, "--sec", "krb5p"]));
             assert_eq!(owner(&cache, &target, "krb5p").0, uid, "{realm}");
         }

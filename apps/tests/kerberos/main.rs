@@ -40,7 +40,7 @@ pub(crate) fn serve(place: &Place, home: &Home, options: &[&str]) -> Server {
     private_file(&map, &format!("alice@SPIN.TEST {ALICE} {ALICE},7\n"));
     let keytab = format!("--keytab={}", home.path("nfs.keytab"));
     let map = format!("--gss-map={map}");
-    place.serve(&[&[&keytab[..], &map], options].concat()).unwrap()
+    place.serve(&[&[&keytab[..], &map], options].concat())
 }
 
 /// A file that no other user may read or change, whatever the umask.

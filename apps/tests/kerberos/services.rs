@@ -9,14 +9,14 @@ fn files_go_and_come_back_under_each_service_as_the_user_who_is_proved() {
     let test = "services::files_go_and_come_back_under_each_service_as_the_user_who_is_proved";
     for enctype in [AES256, "aes256-cts-hmac-sha384-192"] {
         in_realm(test, enctype, |home| {
-            let place = Place::new("krb5-services").unwrap();
+            let place = Place::new("krb5-services");
             let memory = "--memory=m:client=local,sec=krb5:krb5i:krb5p";
             let _server = serve(&place, home, &[memory]);
             let cache = home.kinit("alice", &["-l", "3h"]);
             let source = place.root.join("source");
             for sec in ["krb5", "krb5i", "krb5p"] {
                 for bytes in [0, 700, 3_000_001] {
-                    let content = file(&source, bytes).unwrap();
+                    let content = file(&source, bytes);
                     let target = format!("{}//m/{sec}-{bytes}", place.address());
                     let source = source.display().to_string();
                     done(&with_cache(&cache, &["put", &target, &source, "--sec", sec]));

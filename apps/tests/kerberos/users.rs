@@ -11,13 +11,13 @@ const NOBODY: u32 = 65_534;
 fn users_are_those_of_the_map_and_the_host_and_others_are_anonymous() {
     let test = "users::users_are_those_of_the_map_and_the_host_and_others_are_anonymous";
     in_realm(test, AES256, |home| {
-        let place = Place::new("krb5-users").unwrap();
+        let place = Place::new("krb5-users");
         let memories =
             ["--memory=m:client=local,sec=krb5p", "--memory=r:client=local,sec=krb5p,machine=root"];
         let _server = serve(&place, home, &memories);
         home.kadmin("addprinc -pw daemon daemon");
         let source = place.path("source");
-        file(source.as_ref(), 10).unwrap();
+        file(source.as_ref(), 10);
         // Debian has a user daemon, 1, and none that is called bob.
         for (name, uid) in [("alice", ALICE), ("daemon", 1), ("bob", NOBODY)] {
             let cache = home.kinit(name, &["-l", "3h"]);
@@ -42,7 +42,7 @@ fn users_are_those_of_the_map_and_the_host_and_others_are_anonymous() {
 fn a_user_who_is_not_allowed_to_is_refused() {
     let test = "users::a_user_who_is_not_allowed_to_is_refused";
     in_realm(test, AES256, |home| {
-        let place = Place::new("krb5-rights").unwrap();
+        let place = Place::new("krb5-rights");
         if !rustix::process::geteuid().is_root() {
             let keytab = format!("--keytab={}", home.path("nfs.keytab"));
             let mut refused = place.command(&[&keytab, &place.export(",sec=krb5i")]);
@@ -53,7 +53,7 @@ fn a_user_who_is_not_allowed_to_is_refused() {
         let _server = serve(&place, home, &[&place.export(",sec=krb5i")]);
         let (alice, bob) = (home.kinit("alice", &["-l", "3h"]), home.kinit("bob", &["-l", "3h"]));
         let source = place.path("source");
-        let content = file(source.as_ref(), 1000).unwrap();
+        let content = file(source.as_ref(), 1000);
         let target = place.target("/secret");
         done(&with_cache(&alice, &["put", &target, &source, "--sec", "krb5i"]));
         let path = place.data().join("secret");
@@ -75,17 +75,17 @@ fn all_groups_of_a_user_count() {
             println!("NOT TESTED: rights of groups, which takes root");
             return;
         }
-        let place = Place::new("krb5-groups").unwrap();
+        let place = Place::new("krb5-groups");
         let map = place.path("map");
         let ids: Vec<String> = (FIRST..FIRST + GROUPS).map(|id| id.to_string()).collect();
         private_file(&map, &format!("alice@SPIN.TEST {ALICE} {ALICE},{}\n", ids.join(",")));
         let options = [format!("--keytab={}", home.path("nfs.keytab")), format!("--gss-map={map}")];
         let export = place.export(",sec=krb5i");
-        let _server = place.serve(&[&options[0][..], &options[1], &export]).unwrap();
+        let _server = place.serve(&[&options[0][..], &options[1], &export]);
         let (alice, bob) = (home.kinit("alice", &["-l", "3h"]), home.kinit("bob", &["-l", "3h"]));
         for group in [FIRST, FIRST + 16, FIRST + GROUPS - 1, FIRST + GROUPS] {
             let path = place.data().join(group.to_string());
-            let content = file(&path, 1000).unwrap();
+            let content = file(&path, 1000);
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o040)).unwrap();
             chown(&path, Some(0), Some(group)).unwrap();
             let target = place.target(&format!("/{group}"));

@@ -5,29 +5,28 @@ use crate::*;
 use nfs3_types::nfs3::NFS_PROGRAM::*;
 
 /// A server with one file of 200,000 bytes.
-fn server(name: &str, faults: Faults) -> io::Result<(Server, Vec<u8>)> {
-    let server = Server::start(name)?;
+fn server(name: &str, faults: Faults) -> (Server, Vec<u8>) {
+    let server = Server::start(name);
     let content: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
     server.state().tree.put("file", Content::File(content.clone()));
     server.state().faults = faults;
-    Ok((server, content))
+    (server, content)
 }
 
 /// Writes 200,000 bytes to the server, which then has them.
-fn put(server: &Server, name: &str) -> io::Result<()> {
-    let (path, content) = local_file(name, 200_000)?;
-    answer(&["put", &server.target("/new"), &path.to_string_lossy()])?;
+fn put(server: &Server, name: &str) {
+    let (path, content) = local_file(name, 200_000);
+    answer(&["put", &server.target("/new"), &path.to_string_lossy()]);
     assert!(server.state().tree.content("new") == content, "{name}");
-    Ok(())
 }
 
 /// Runs that read the file of such a server, write another, or list the directory, and fail with this
 /// code and these words.
-fn fail(test: &str, runs: Vec<(&str, Faults, i32, &[&str])>) -> io::Result<()> {
+fn fail(test: &str, runs: Vec<(&str, Faults, i32, &[&str])>) {
     for (number, (command, faults, expected, words)) in runs.into_iter().enumerate() {
         let name = format!("{test}-{number}");
-        let (server, _) = server(&name, faults)?;
-        let (path, _) = local_file(&name, 200_000)?;
+        let (server, _) = server(&name, faults);
+        let (path, _) = local_file(&name, 200_000);
         let (path, file, new) =
             (path.to_string_lossy(), server.target("/file"), server.target("/new"));
         let output = match command {
@@ -36,62 +35,58 @@ fn fail(test: &str, runs: Vec<(&str, Faults, i32, &[&str])>) -> io::Result<()> {
             "cat in time" => spin_nfs(&["cat", &file, "--timeout", "2"]),
             "ls" => spin_nfs(&["ls", &server.target("")]),
             _ => spin_nfs(&[command, &file]),
-        }?;
+        };
         fails(&output, expected, words);
     }
-    Ok(())
 }
 
 #[test]
-fn receive_short_reads_expect_the_rest_asked_for() -> io::Result<()> {
+fn receive_short_reads_expect_the_rest_asked_for() {
     for (name, bytes) in [("short-1", 10_001), ("short-2", 65_535)] {
         let faults = Faults { read_bytes_max: Some(bytes), ..Faults::default() };
-        let (server, content) = server(name, faults)?;
-        assert!(answer(&["cat", &server.target("/file")])? == content);
-        assert!(answer(&["cat", &server.target("/file"), "--depth", "1"])? == content);
+        let (server, content) = server(name, faults);
+        assert!(answer(&["cat", &server.target("/file")]) == content);
+        assert!(answer(&["cat", &server.target("/file"), "--depth", "1"]) == content);
     }
-    Ok(())
 }
 
 #[test]
-fn receive_data_inline_though_memory_was_offered_expect_them_taken() -> io::Result<()> {
-    let (server, content) = server("inline", Faults { reads_inline: true, ..Faults::default() })?;
+fn receive_data_inline_though_memory_was_offered_expect_them_taken() {
+    let (server, content) = server("inline", Faults { reads_inline: true, ..Faults::default() });
     let target = server.target("/file");
-    assert!(answer(&["cat", &target, "--block", "3000"])? == content);
-    Ok(())
+    assert!(answer(&["cat", &target, "--block", "3000"]) == content);
 }
 
 #[test]
-fn receive_short_writes_expect_the_rest_written() -> io::Result<()> {
+fn receive_short_writes_expect_the_rest_written() {
     let faults = Faults { write_bytes_max: Some(10_001), ..Faults::default() };
-    let (server, _) = server("short-writes", faults)?;
+    let (server, _) = server("short-writes", faults);
     put(&server, "short-writes")
 }
 
 #[test]
-fn receive_another_verifier_expect_what_was_lost_written_again() -> io::Result<()> {
+fn receive_another_verifier_expect_what_was_lost_written_again() {
     for crash_after in [1, 2, 4] {
         let name = format!("crash-{crash_after}");
         let faults = Faults { crash_after_writes: Some(crash_after), ..Faults::default() };
-        let (server, _) = server(&name, faults)?;
-        put(&server, &name)?;
+        let (server, _) = server(&name, faults);
+        put(&server, &name);
         assert_eq!(server.calls(NFSPROC3_WRITE), 4 + crash_after);
         assert_eq!(server.calls(NFSPROC3_COMMIT), 2);
     }
-    Ok(())
 }
 
 #[test]
-fn receive_jukebox_expect_another_try() -> io::Result<()> {
+fn receive_jukebox_expect_another_try() {
     let jukebox = [NFSPROC3_LOOKUP, NFSPROC3_READ, NFSPROC3_WRITE, NFSPROC3_COMMIT];
     let jukebox = jukebox.map(|operation| (operation as u32, 1)).into();
-    let (server, content) = server("jukebox", Faults { jukebox, ..Faults::default() })?;
-    assert!(answer(&["cat", &server.target("/file")])? == content);
+    let (server, content) = server("jukebox", Faults { jukebox, ..Faults::default() });
+    assert!(answer(&["cat", &server.target("/file")]) == content);
     put(&server, "jukebox")
 }
 
 #[test]
-fn receive_jukebox_for_ever_expect_an_end() -> io::Result<()> {
+fn receive_jukebox_for_ever_expect_an_end() {
     let runs = [
         ("cat in time", NFSPROC3_LOOKUP),
         ("cat in time", NFSPROC3_READ),
@@ -106,7 +101,7 @@ fn receive_jukebox_for_ever_expect_an_end() -> io::Result<()> {
 }
 
 #[test]
-fn receive_an_error_expect_its_name_its_words_and_what_to_do() -> io::Result<()> {
+fn receive_an_error_expect_its_name_its_words_and_what_to_do() {
     let runs = [
         (NFSPROC3_READ, nfsstat3::NFS3ERR_STALE, ["/export/file: NFS3ERR_STALE: ", "stale handle"]),
         (
@@ -124,24 +119,22 @@ fn receive_an_error_expect_its_name_its_words_and_what_to_do() -> io::Result<()>
 }
 
 #[test]
-fn a_missing_file_is_named_with_the_path_to_it() -> io::Result<()> {
-    let (server, _) = server("noent", Faults::default())?;
+fn a_missing_file_is_named_with_the_path_to_it() {
+    let (server, _) = server("noent", Faults::default());
     let expected = "spin-nfs: /export/none: NFS3ERR_NOENT: no such file or directory \
                     (LOOKUP): check the path\n";
-    fails(&spin_nfs(&["cat", &server.target("/none/deeper")])?, 4, &[expected]);
-    Ok(())
+    fails(&spin_nfs(&["cat", &server.target("/none/deeper")]), 4, &[expected]);
 }
 
 #[test]
-fn a_missing_export_is_answered_with_those_there_are() -> io::Result<()> {
-    let (server, _) = server("exports", Faults::default())?;
+fn a_missing_export_is_answered_with_those_there_are() {
+    let (server, _) = server("exports", Faults::default());
     let target = format!("{}//elsewhere/file", server.address());
-    fails(&spin_nfs(&["cat", &target])?, 4, &["MNT3ERR_NOENT", "it exports /export"]);
-    Ok(())
+    fails(&spin_nfs(&["cat", &target]), 4, &["MNT3ERR_NOENT", "it exports /export"]);
 }
 
 #[test]
-fn receive_lies_expect_refusal() -> io::Result<()> {
+fn receive_lies_expect_refusal() {
     let none = Faults::default;
     let reads = |bytes, eof| Faults { read_bytes_max: Some(bytes), eof: Some(eof), ..none() };
     fail(
@@ -170,24 +163,22 @@ fn receive_lies_expect_refusal() -> io::Result<()> {
 }
 
 #[test]
-fn receive_no_end_at_the_end_expect_the_file_as_long_as_it_was() -> io::Result<()> {
-    let (server, content) = server("no-eof", Faults { eof: Some(false), ..Faults::default() })?;
-    assert!(answer(&["cat", &server.target("/file")])? == content);
-    Ok(())
+fn receive_no_end_at_the_end_expect_the_file_as_long_as_it_was() {
+    let (server, content) = server("no-eof", Faults { eof: Some(false), ..Faults::default() });
+    assert!(answer(&["cat", &server.target("/file")]) == content);
 }
 
 #[test]
-fn receive_a_transfer_size_of_zero_expect_refusal() -> io::Result<()> {
-    let (server, _) = server("rtmax", Faults::default())?;
+fn receive_a_transfer_size_of_zero_expect_refusal() {
+    let (server, _) = server("rtmax", Faults::default());
     server.state().block_bytes = 0;
-    let (path, _) = local_file("wtmax", 10)?;
+    let (path, _) = local_file("wtmax", 10);
     for (arguments, word) in [
         (&["cat", &server.target("/file")][..], "rtmax"),
         (&["put", &server.target("/new"), &path.to_string_lossy()], "wtmax"),
     ] {
-        fails(&spin_nfs(arguments)?, 6, &[word]);
+        fails(&spin_nfs(arguments), 6, &[word]);
     }
-    Ok(())
 }
 
 /// Words of results in wire form.
@@ -196,7 +187,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn receive_lengths_of_4_gib_expect_refusal_and_no_memory_for_them() -> io::Result<()> {
+fn receive_lengths_of_4_gib_expect_refusal_and_no_memory_for_them() {
     let hostile = [
         // The handle of a name.
         ("cat", NFSPROC3_LOOKUP, words(&[0, u32::MAX])),
@@ -224,7 +215,7 @@ fn receive_lengths_of_4_gib_expect_refusal_and_no_memory_for_them() -> io::Resul
 }
 
 #[test]
-fn receive_no_reply_expect_the_deadline() -> io::Result<()> {
+fn receive_no_reply_expect_the_deadline() {
     let faults = Faults { mute: Some((NFSPROC3_READ as u32, 0)), ..Faults::default() };
     fail("mute", vec![("cat in time", faults, 5, &["READ: the deadline passed"])])
 }

@@ -19,7 +19,7 @@ use common::{SPIN_NFS as PROGRAM, answer, content, fails, spin_nfs, text};
 use nfs3_types::nfs3::*;
 use rustix::process::{Pid, Signal, kill_process};
 use server::{BLOCK_BYTES, EXPORTED, Faults, Server};
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
 use tree::{Content, ROOT};

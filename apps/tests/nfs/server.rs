@@ -16,7 +16,6 @@ use spinrpc_nfs::nfs3;
 use spinrpc_nfs::protocol::FileHandle;
 use spinrpc_xdr::{Decode, Encode};
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(crate) const EXPORTED: &str = "/export";
@@ -80,11 +79,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(name: &str) -> io::Result<Self> {
+    pub(crate) fn start(name: &str) -> Self {
         let mut raw = RawConfig::default();
         raw.cores.max = 1;
-        let config = raw.validate().map_err(io::Error::other)?;
-        let engine = Engine::new(config).map_err(io::Error::other)?;
+        let config = raw.validate().unwrap();
+        let engine = Engine::new(config).unwrap();
         let state = State {
             tree: Tree::new(),
             faults: Faults::default(),
@@ -103,14 +102,14 @@ impl Server {
                 memory: memory.clone(),
                 unanswered: Vec::new(),
             })
-            .map_err(io::Error::other)?;
+            .unwrap();
         engine
             .serve(mount3::PROGRAM, mount3::VERSION, move |_| MountService(Arc::clone(&mount)))
-            .map_err(io::Error::other)?;
+            .unwrap();
         let address = format!("shm:nfs-{name}-{}", std::process::id());
-        engine.listen(&address).map_err(io::Error::other)?;
-        let running = Some(engine.start().map_err(io::Error::other)?);
-        Ok(Self { engine, running, state, address })
+        engine.listen(&address).unwrap();
+        let running = Some(engine.start().unwrap());
+        Self { engine, running, state, address }
     }
 
     /// State and faults; the server waits meanwhile.

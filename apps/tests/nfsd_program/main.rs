@@ -1,5 +1,5 @@
 //! spin-nfsd from outside: the program, used by spin-nfs over shared memory, and by MOUNT over TCP.
-#![allow(clippy::unwrap_used, reason = "a test ends here")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends here")]
 
 mod adversity;
 mod clients;

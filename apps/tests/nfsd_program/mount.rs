@@ -2,7 +2,7 @@
 
 use crate::clients::{metrics, series};
 use crate::rpcbind_daemon::RpcbindDaemon;
-use crate::server::{Place, answer, handle, in_time};
+use crate::server::{Place, Server, answer, handle, in_time};
 use rustix::process::Signal;
 use spinrpc::rpcbind::record;
 use std::io::{self, Write};
@@ -47,56 +47,54 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn by_tcp_a_client_gets_the_handle_of_the_export() -> io::Result<()> {
-    let place = Place::new("mount-tcp")?;
+fn by_tcp_a_client_gets_the_handle_of_the_export() {
+    let place = Place::new("mount-tcp");
     let export = place.export(",client=127.0.0.1");
     let others = "--memory=others:client=192.0.2.1";
-    let server = place.serve(&[&export, others, "--mount=127.0.0.1:0"])?;
+    let server = place.serve(&[&export, others, "--mount=127.0.0.1:0"]);
     let address = server.mount_address();
     let path = place.data().display().to_string();
-    let mounted = call(address, MNT, Some(&path))?;
+    let mounted = call(address, MNT, Some(&path)).unwrap();
     let length = word(&mounted, 1) as usize;
     assert_eq!(word(&mounted, 0), 0);
     let root = hex(&mounted[8..8 + length]);
-    assert_eq!(root, handle(&place.target(""))?);
+    assert_eq!(root, handle(&place.target("")));
     // One flavor, AUTH_SYS.
     assert_eq!(mounted[(8 + length).next_multiple_of(4)..], [0, 0, 0, 1, 0, 0, 0, 1]);
-    std::fs::write(place.data().join("file"), "content")?;
+    std::fs::write(place.data().join("file"), "content").unwrap();
     let file = format!("{}//file", place.address());
-    assert_eq!(answer(&["cat", &file, "--handle", &root])?, b"content");
+    assert_eq!(answer(&["cat", &file, "--handle", &root]), b"content");
 
-    assert_eq!(status_of_mnt(address, "/others")?, 13);
-    assert_eq!(status_of_mnt(address, "/nowhere")?, 2);
-    let exports = call(address, EXPORT, None)?;
+    assert_eq!(status_of_mnt(address, "/others").unwrap(), 13);
+    assert_eq!(status_of_mnt(address, "/nowhere").unwrap(), 2);
+    let exports = call(address, EXPORT, None).unwrap();
     let lists = |name: &str| exports.windows(name.len()).any(|bytes| bytes == name.as_bytes());
     assert!(lists(&path) && lists("192.0.2.1") && lists("/others"));
-    Ok(())
 }
 
 /// Such a host gets no connection, so no call is refused.
 #[test]
-fn mounts_of_hosts_that_no_export_lists_are_counted() -> io::Result<()> {
-    let place = Place::new("mount-stranger")?;
+fn mounts_of_hosts_that_no_export_lists_are_counted() {
+    let place = Place::new("mount-stranger");
     let others = "--memory=others:client=192.0.2.1";
-    let server = place.serve(&[others, "--mount=127.0.0.1:0"])?;
+    let server = place.serve(&[others, "--mount=127.0.0.1:0"]);
     for refused in 1..=2 {
         assert!(status_of_mnt(server.mount_address(), "/others").is_err());
         // The snapshot may be one from before.
         in_time(|| {
-            let metrics = metrics(&server)?;
+            let metrics = metrics(&server);
             let count = &series(&metrics, "nfs_refused", "mount")["count"];
-            Ok((*count == refused).then_some(()))
-        })?;
+            (*count == refused).then_some(())
+        });
     }
-    Ok(())
 }
 
 #[test]
-fn rpcbind_is_told_what_is_served_as_long_as_it_is() -> io::Result<()> {
-    let place = Place::new("rpcbind")?;
-    let daemon = RpcbindDaemon::start(2..=4)?;
+fn rpcbind_is_told_what_is_served_as_long_as_it_is() {
+    let place = Place::new("rpcbind");
+    let daemon = RpcbindDaemon::start(2..=4).unwrap();
     let register = format!("--register={}", daemon.address());
-    let server = place.serve(&[&place.export(""), "--mount=127.0.0.1:0", &register])?;
+    let server = place.serve(&[&place.export(""), "--mount=127.0.0.1:0", &register]);
     let [high, low] = server.mount_address().port().to_be_bytes();
     let mut expected = vec![
         (100_003, 3, "spinrpc-shm".to_owned(), place.address()),
@@ -111,29 +109,27 @@ fn rpcbind_is_told_what_is_served_as_long_as_it_is() -> io::Result<()> {
         rows
     };
     assert_eq!(rows(), expected);
-    assert_eq!(server.end_by(Signal::TERM)?.0, Some(0));
+    assert_eq!(server.end_by(Signal::TERM).0, Some(0));
     assert_eq!(rows(), []);
-    Ok(())
 }
 
 #[test]
-fn a_rpcbind_that_was_named_has_to_be_there() -> io::Result<()> {
-    let place = Place::new("no-rpcbind")?;
+fn a_rpcbind_that_was_named_has_to_be_there() {
+    let place = Place::new("no-rpcbind");
     let mut command =
         place.command(&[&place.export(""), "--register=unix:/nonexistent/rpcbind.sock"]);
-    let output = command.output()?;
+    let output = command.output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{complaint}");
     assert!(complaint.contains("rpcbind is not running"), "{complaint}");
-    Ok(())
 }
 
 #[test]
-fn a_port_that_is_taken_is_an_error_that_says_what_to_do() -> io::Result<()> {
-    let place = Place::new("port-taken")?;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let mount = format!("--mount={}", listener.local_addr()?);
-    let output = place.command(&[&place.export(""), &mount]).output()?;
+fn a_port_that_is_taken_is_an_error_that_says_what_to_do() {
+    let place = Place::new("port-taken");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mount = format!("--mount={}", listener.local_addr().unwrap());
+    let output = place.command(&[&place.export(""), &mount]).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{complaint}");
     assert!(
@@ -141,5 +137,5 @@ fn a_port_that_is_taken_is_an_error_that_says_what_to_do() -> io::Result<()> {
         "{complaint}"
     );
     // The address is free again.
-    in_time(|| Ok(place.serve(&[&place.export("")]).ok())).map(drop)
+    drop(in_time(|| Server::try_start(&mut place.command(&[&place.export("")]))));
 }

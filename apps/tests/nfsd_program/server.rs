@@ -4,7 +4,7 @@
 pub(crate) use crate::common::{self, SPIN_NFS as CLIENT, answer, refused, spin_nfs};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(name: &'static str) -> io::Result<Self> {
+    pub(crate) fn new(name: &'static str) -> Self {
         let root = std::env::temp_dir().join(format!("spin-nfsd-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&root));
-        fs::create_dir_all(root.join("data"))?;
+        fs::create_dir_all(root.join("data")).unwrap();
         // As root, the server acts as nobody for others, who must be able to write there.
-        fs::set_permissions(root.join("data"), fs::Permissions::from_mode(0o777))?;
-        Ok(Self { root, name })
+        fs::set_permissions(root.join("data"), fs::Permissions::from_mode(0o777)).unwrap();
+        Self { root, name }
     }
 
     /// The served directory.
@@ -67,7 +67,7 @@ impl Place {
     }
 
     /// A server, as soon as it listens.
-    pub(crate) fn serve(&self, options: &[&str]) -> io::Result<Server> {
+    pub(crate) fn serve(&self, options: &[&str]) -> Server {
         Server::start(&mut self.command(options))
     }
 
@@ -92,24 +92,30 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
-        let mut process = command.stdout(Stdio::piped()).spawn()?;
-        let out = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut server = Self { process, out: BufReader::new(out), said: Vec::new() };
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self::try_start(command).expect("it listens")
+    }
+
+    pub(crate) fn try_start(command: &mut Command) -> Option<Self> {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        let mut server = Self { process, out, said: Vec::new() };
         while !server.said.last().is_some_and(|line| line.starts_with("listening on ")) {
-            let line = server.line()?;
+            let line = server.next_line()?;
             server.said.push(line);
         }
-        Ok(server)
+        Some(server)
     }
 
     /// The next line that it prints.
-    pub(crate) fn line(&mut self) -> io::Result<String> {
+    pub(crate) fn line(&mut self) -> String {
+        self.next_line().expect("it goes on")
+    }
+
+    fn next_line(&mut self) -> Option<String> {
         let mut line = String::new();
-        match self.out.read_line(&mut line)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(line.trim_end().to_owned()),
-        }
+        let bytes = self.out.read_line(&mut line).unwrap();
+        (bytes > 0).then(|| line.trim_end().to_owned())
     }
 
     /// TCP address of MOUNT.
@@ -124,21 +130,21 @@ impl Server {
         self.process.id()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
-        Ok(kill_process(Pid::from_child(&self.process), signal)?)
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
     /// The exit code, if it was not killed, and the remaining output.
-    pub(crate) fn end_by(mut self, signal: Signal) -> io::Result<(Option<i32>, String)> {
-        self.signal(signal)?;
+    pub(crate) fn end_by(mut self, signal: Signal) -> (Option<i32>, String) {
+        self.signal(signal);
         self.ended()
     }
 
-    pub(crate) fn ended(&mut self) -> io::Result<(Option<i32>, String)> {
-        let code = in_time(|| Ok(self.process.try_wait()?.map(|status| status.code())))?;
+    pub(crate) fn ended(&mut self) -> (Option<i32>, String) {
+        let code = in_time(|| self.process.try_wait().unwrap()).code();
         let mut rest = String::new();
-        self.out.read_to_string(&mut rest)?;
-        Ok((code, rest))
+        self.out.read_to_string(&mut rest).unwrap();
+        (code, rest)
     }
 }
 
@@ -150,29 +156,30 @@ impl Drop for Server {
 }
 
 /// Repeats `look` until it finds something.
-pub(crate) fn in_time<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
+#[track_caller]
+pub(crate) fn in_time<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
-    while Instant::now() < end {
-        if let Some(found) = look()? {
-            return Ok(found);
+    loop {
+        if let Some(found) = look() {
+            return found;
         }
+        assert!(Instant::now() < end, "waited {PATIENCE:?}");
         thread::yield_now();
     }
-    Err(io::ErrorKind::TimedOut.into())
 }
 
 /// Output of spin-nfs getattr for a path.
-pub(crate) fn attributes(target: &str) -> io::Result<serde_json::Value> {
-    Ok(serde_json::from_slice(&answer(&["getattr", "--json", target])?)?)
+pub(crate) fn attributes(target: &str) -> serde_json::Value {
+    serde_json::from_slice(&answer(&["getattr", "--json", target])).unwrap()
 }
 
 /// The handle of a path, in hexadecimal.
-pub(crate) fn handle(target: &str) -> io::Result<String> {
-    Ok(attributes(target)?["handle"].as_str().unwrap_or_default().to_owned())
+pub(crate) fn handle(target: &str) -> String {
+    attributes(target)["handle"].as_str().unwrap_or_default().to_owned()
 }
 
 /// A running spin-nfs; the receiver gets its output.
-pub(crate) fn in_background(arguments: &[&str]) -> mpsc::Receiver<io::Result<Output>> {
+pub(crate) fn in_background(arguments: &[&str]) -> mpsc::Receiver<Output> {
     let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
     let (done, result) = mpsc::channel();
     thread::spawn(move || {
@@ -183,8 +190,8 @@ pub(crate) fn in_background(arguments: &[&str]) -> mpsc::Receiver<io::Result<Out
 }
 
 /// A file whose words are all different.
-pub(crate) fn file(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn file(path: &Path, bytes: usize) -> Vec<u8> {
     let content = common::content(bytes);
-    fs::write(path, &content)?;
-    Ok(content)
+    fs::write(path, &content).unwrap();
+    content
 }
