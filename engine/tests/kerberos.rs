@@ -49,8 +49,7 @@ fn serve(home: &Home) -> (Running, String) {
 
 #[test]
 fn engines_call_each_other_as_principals_of_a_realm() {
-    let test = "engines_call_each_other_as_principals_of_a_realm";
-    in_realm(test, "aes256-cts-hmac-sha1-96", |home| {
+    in_realm("aes256-cts-hmac-sha1-96", |home| {
         let (_running, address) = serve(home);
         let cache = home.kinit("alice", &["-l", "3h"]);
         let user = |target: &str, service| {
@@ -78,9 +77,8 @@ fn engines_call_each_other_as_principals_of_a_realm() {
 /// Each with a KDC of its own: a user of one calls the server of the other, which hears of which realm.
 #[test]
 fn a_user_of_another_realm_is_named_with_that_realm() {
-    let test = "a_user_of_another_realm_is_named_with_that_realm";
     for enctype in ["aes256-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192"] {
-        in_realm(test, enctype, |home| {
+        in_realm(enctype, |home| {
             let _other = home.trust_another(&["alice"]);
             let (_running, address) = serve(home);
             for user in ["alice@OTHER.TEST", "alice@SPIN.TEST"] {

@@ -13,7 +13,7 @@ const DENIED: &str = "denied the context over this connection (AuthError(BadCred
 /// not know: a call under it is denied, and that one is.
 #[test]
 fn a_context_that_the_server_denies_comes_by_tcp() {
-    in_realm("by_tcp::a_context_that_the_server_denies_comes_by_tcp", AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-denies");
         let _denying = place.serve(&["--memory=m:client=local"]);
         let other = Place::new("krb5-by-tcp");
@@ -46,7 +46,7 @@ fn a_context_that_the_server_denies_comes_by_tcp() {
 
 #[test]
 fn what_listens_at_the_port_may_be_hostile() {
-    in_realm("by_tcp::what_listens_at_the_port_may_be_hostile", AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-hostile-tcp");
         let _denying = place.serve(&["--memory=m:client=local"]);
         let cache = home.kinit("alice", &["-l", "3h"]);

@@ -100,7 +100,7 @@ fn parse_init(reply: &[u8]) -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn a_context_is_established_as_linux_does() {
-    in_realm("contexts::a_context_is_established_as_linux_does", AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-tcp");
         let (_server, address) = start(&place, home);
         let options = InitiatorOptions::new().cache(home.kinit("alice", &["-l", "3h"]));
@@ -144,7 +144,7 @@ fn signed(context: &Context, procedure: u32, handle: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_does_not_establish_a_context_is_refused() {
-    in_realm("contexts::what_does_not_establish_a_context_is_refused", AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-tcp-hostile");
         let (_server, address) = start(&place, home);
         let mut stream = connect(address);
@@ -189,8 +189,7 @@ fn assert_closed(stream: &mut TcpStream) {
 
 #[test]
 fn clients_of_exports_without_kerberos_get_no_connection() {
-    let test = "contexts::clients_of_exports_without_kerberos_get_no_connection";
-    in_realm(test, AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-tcp-clients");
         let others =
             ["--memory=m:client=127.0.0.1,sec=sys", "--memory=k:client=127.0.0.9,sec=krb5"];

@@ -21,8 +21,7 @@ const LIVES_S: [u64; 4] = [8, 16, 32, 64];
 
 #[test]
 fn tickets_that_are_missing_or_of_another_server() {
-    let test = "errors::tickets_that_are_missing_or_of_another_server";
-    in_realm(test, AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-tickets");
         let _server = serve(&place, home, &[MEMORY]);
         let target = format!("{}//m", place.address());
@@ -54,8 +53,7 @@ fn tickets_that_are_missing_or_of_another_server() {
 #[test]
 fn a_ticket_that_expires_during_a_session() {
     const FILE_BYTES: usize = 16 << 20;
-    let test = "errors::a_ticket_that_expires_during_a_session";
-    in_realm(test, AES256, |home| {
+    in_realm(AES256, |home| {
         home.configure_clients("clockskew = 4");
         let place = Place::new("krb5-expires");
         let _server = serve(&place, home, &[MEMORY]);
@@ -94,8 +92,7 @@ fn a_ticket_that_expires_during_a_session() {
 
 #[test]
 fn a_server_without_a_key_says_what_is_missing() {
-    let test = "errors::a_server_without_a_key_says_what_is_missing";
-    in_realm(test, AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-keytab");
         let check = |options: &[&str]| run(PROGRAM, &[&CHECK[..], &[MEMORY], options].concat());
         let keytab = |name: &str| format!("--keytab={}", home.path(name));

@@ -26,7 +26,7 @@ fn keytab(home: &Home, name: &str) -> String {
 
 #[test]
 fn the_check_names_keytab_principals_realm_and_map() {
-    in_realm("keys::the_check_names_keytab_principals_realm_and_map", AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-check");
         // That of KRB5_KTNAME, here a file of the realm's directory.
         assert_refused(&check(&[]), 1, &["Kerberos", "does not exist"]);
@@ -46,8 +46,7 @@ fn the_check_names_keytab_principals_realm_and_map() {
 /// A keytab may have keys of several realms, each of which could be that of the host's users.
 #[test]
 fn the_realm_is_that_of_the_keys_in_use_and_an_ambiguous_one_is_refused() {
-    let test = "keys::the_realm_is_that_of_the_keys_in_use_and_an_ambiguous_one_is_refused";
-    in_realm(test, AES256, |home| {
+    in_realm(AES256, |home| {
         home.kadmin("addprinc -pw other nfs/host@OTHER.TEST");
         let both = home.path("both.keytab");
         home.kadmin(&format!("ktadd -norandkey -k {both} nfs/host@OTHER.TEST nfs/localhost"));
@@ -68,8 +67,7 @@ fn the_realm_is_that_of_the_keys_in_use_and_an_ambiguous_one_is_refused() {
 /// Debian has a user daemon, 1: of another realm it is somebody else.
 #[test]
 fn users_are_those_of_the_host_in_the_realm_that_is_named_only() {
-    let test = "keys::users_are_those_of_the_host_in_the_realm_that_is_named_only";
-    in_realm(test, AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-realm");
         home.kadmin("addprinc -pw daemon daemon");
         let source = place.path("source");

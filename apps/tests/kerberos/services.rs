@@ -6,9 +6,8 @@ use crate::{AES256, ALICE, done, owner, serve, with_cache};
 
 #[test]
 fn files_go_and_come_back_under_each_service_as_the_user_who_is_proved() {
-    let test = "services::files_go_and_come_back_under_each_service_as_the_user_who_is_proved";
     for enctype in [AES256, "aes256-cts-hmac-sha384-192"] {
-        in_realm(test, enctype, |home| {
+        in_realm(enctype, |home| {
             let place = Place::new("krb5-services");
             let memory = "--memory=m:client=local,sec=krb5:krb5i:krb5p";
             let _server = serve(&place, home, &[memory]);

@@ -9,8 +9,7 @@ const NOBODY: u32 = 65_534;
 
 #[test]
 fn users_are_those_of_the_map_and_the_host_and_others_are_anonymous() {
-    let test = "users::users_are_those_of_the_map_and_the_host_and_others_are_anonymous";
-    in_realm(test, AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-users");
         let memories =
             ["--memory=m:client=local,sec=krb5p", "--memory=r:client=local,sec=krb5p,machine=root"];
@@ -40,8 +39,7 @@ fn users_are_those_of_the_map_and_the_host_and_others_are_anonymous() {
 /// Two users of the same server, each with what is the user's own.
 #[test]
 fn a_user_who_is_not_allowed_to_is_refused() {
-    let test = "users::a_user_who_is_not_allowed_to_is_refused";
-    in_realm(test, AES256, |home| {
+    in_realm(AES256, |home| {
         let place = Place::new("krb5-rights");
         if !rustix::process::geteuid().is_root() {
             let keytab = format!("--keytab={}", home.path("nfs.keytab"));
@@ -70,7 +68,7 @@ fn a_user_who_is_not_allowed_to_is_refused() {
 fn all_groups_of_a_user_count() {
     const FIRST: u32 = 7000;
     const GROUPS: u32 = 100;
-    in_realm("users::all_groups_of_a_user_count", AES256, |home| {
+    in_realm(AES256, |home| {
         if !rustix::process::geteuid().is_root() {
             println!("NOT TESTED: rights of groups, which takes root");
             return;

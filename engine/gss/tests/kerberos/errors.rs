@@ -29,7 +29,7 @@ fn assert_keytab(options: AcceptorOptions, expected: Fault, words: &[&str]) {
 
 #[test]
 fn no_ticket() {
-    in_realm("errors::no_ticket", AES, |home| {
+    in_realm(AES, |home| {
         let missing = initiator("FILE:/nonexistent/cache").begin(TARGET, NOW).unwrap_err();
         assert_reads(&missing, Fault::NoTicket, &["run kinit", "No credentials cache found"]);
         let options = InitiatorOptions::new().cache(home.kinit("alice", &[]));
@@ -42,7 +42,7 @@ fn no_ticket() {
 /// The part before the NUL is a name that the server has.
 #[test]
 fn names_with_a_nul_are_refused() {
-    in_realm("errors::names_with_a_nul_are_refused", AES, |home| {
+    in_realm(AES, |home| {
         let cache = home.kinit("alice", &[]);
         let target = initiator(&cache).begin(&format!("{TARGET}\0.evil"), NOW).unwrap_err();
         assert_reads(&target, Fault::Other, &["a path or name contains a NUL"]);
@@ -58,7 +58,7 @@ fn names_with_a_nul_are_refused() {
 /// The client's side of it, and then a server that is given a token of a ticket which is over.
 #[test]
 fn the_ticket_has_expired() {
-    in_realm("errors::the_ticket_has_expired", AES, |home| {
+    in_realm(AES, |home| {
         home.configure_clients("clockskew = 4");
         let server = acceptor(home);
         // On a busy machine a ticket may expire before it was used.
@@ -108,7 +108,7 @@ fn set_clock(cache: &str, seconds: i32) {
 
 #[test]
 fn the_clock_differs() {
-    in_realm("errors::the_clock_differs", AES, |home| {
+    in_realm(AES, |home| {
         let cache = home.kinit("alice", &[]);
         home.run("kvno", &["-q", "-c", &cache, "nfs/localhost"]);
         set_clock(&cache, HOUR);
@@ -128,7 +128,7 @@ fn the_clock_differs() {
 
 #[test]
 fn the_server_is_unknown() {
-    in_realm("errors::the_server_is_unknown", AES, |home| {
+    in_realm(AES, |home| {
         let client = initiator(&home.kinit("alice", &[]));
         let error = client.begin("nfs@elsewhere", NOW).unwrap_err();
         let words = ["the KDC does not know the server", "nfs/elsewhere@SPIN.TEST"];
@@ -138,7 +138,7 @@ fn the_server_is_unknown() {
 
 #[test]
 fn the_client_is_unknown() {
-    in_realm("errors::the_client_is_unknown", AES, |home| {
+    in_realm(AES, |home| {
         home.kadmin("delprinc -force host/client");
         let options = InitiatorOptions::new().keytab(home.path("client.keytab"));
         let error = Kerberos::initiator(options).unwrap().begin(TARGET, NOW).unwrap_err();
@@ -149,7 +149,7 @@ fn the_client_is_unknown() {
 /// Files that are missing, of another kind, unreadable (root reads everything, so by a path through a file), empty.
 #[test]
 fn keytabs_that_cannot_be_used() {
-    in_realm("errors::keytabs_that_cannot_be_used", AES, |home| {
+    in_realm(AES, |home| {
         let keytab = |path: &str| AcceptorOptions::new().keytab(path);
         let (empty, no_keytab) = (home.path("empty"), home.path("krb5.conf"));
         fs::write(&empty, "").unwrap();
@@ -177,7 +177,7 @@ fn keytabs_that_cannot_be_used() {
 
 #[test]
 fn the_keytab_has_another_key() {
-    in_realm("errors::the_keytab_has_another_key", AES, |home| {
+    in_realm(AES, |home| {
         let server = acceptor(home);
         let (_, token) = first(&initiator(&home.kinit("alice", &[])), "nfs@absent").unwrap();
         let error = accept(&server, &token).unwrap_err();
@@ -197,7 +197,7 @@ fn old_encryption_types_are_refused() {
         ("arcfour-hmac", "older than AES, with tokens of RFC 1964"),
         ("camellia256-cts-cmac", "encryption type 26"),
     ] {
-        in_realm("errors::old_encryption_types_are_refused", enctype, |home| {
+        in_realm(enctype, |home| {
             let (client, server) = (initiator(&home.kinit("alice", &[])), acceptor(home));
             let (_, token) = first(&client, TARGET).unwrap();
             let error = accept(&server, &token).unwrap_err();
@@ -211,7 +211,7 @@ fn old_encryption_types_are_refused() {
 /// The thread that asks it waits, half a minute with krb5 1.20. Others go on, also with the same initiator.
 #[test]
 fn a_silent_kdc_blocks_one_thread_only() {
-    in_realm("errors::a_silent_kdc_blocks_one_thread_only", AES, |home| {
+    in_realm(AES, |home| {
         let cache = home.kinit("alice", &[]);
         home.run("kvno", &["-q", "-c", &cache, "nfs/localhost"]);
         // The number may be that of a TCP port of another test.
@@ -241,7 +241,7 @@ fn a_silent_kdc_blocks_one_thread_only() {
 /// nothing protects do not name it.
 #[test]
 fn tokens_that_were_changed() {
-    in_realm("errors::tokens_that_were_changed", AES, |home| {
+    in_realm(AES, |home| {
         let (client, server) = (initiator(&home.kinit("alice", &[])), acceptor(home));
         let (state, token) = first(&client, TARGET).unwrap();
         let mut refused = 0;
@@ -268,7 +268,7 @@ fn tokens_that_were_changed() {
 
 #[test]
 fn each_end_does_its_part_only() {
-    in_realm("errors::each_end_does_its_part_only", AES, |home| {
+    in_realm(AES, |home| {
         let error = acceptor(home).begin(TARGET, NOW).unwrap_err();
         assert_eq!(error.major, MechanismError::NO_CRED);
         let error = accept(&initiator("FILE:x"), b"token").unwrap_err();

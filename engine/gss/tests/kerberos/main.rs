@@ -88,7 +88,7 @@ fn assert_contexts_agree(ours: Established, theirs: Established) {
 #[test]
 fn contexts_of_every_encryption_type() {
     for (number, name) in ENCTYPES {
-        in_realm("contexts_of_every_encryption_type", name, |home| {
+        in_realm(name, |home| {
             let client = initiator(&home.kinit("alice", &["-l", "3h"]));
             let (ours, theirs) = establish(&client, &acceptor(home), TARGET).unwrap();
             let enctype = Enctype::from_number(number).unwrap();
@@ -124,7 +124,7 @@ fn exchange(context: &Context, peer: &mut Peer) {
 #[test]
 fn an_initiator_talks_to_a_server_of_the_library() {
     for (_, name) in ENCTYPES {
-        in_realm("an_initiator_talks_to_a_server_of_the_library", name, |home| {
+        in_realm(name, |home| {
             std::fs::copy(home.path("nfs.keytab"), home.path("default-keytab")).unwrap();
             let client = initiator(&home.kinit("alice", &[]));
             let mut peer = Peer::start(home, "accept", TARGET);
@@ -140,7 +140,7 @@ fn an_initiator_talks_to_a_server_of_the_library() {
 #[test]
 fn an_acceptor_talks_to_a_client_of_the_library() {
     for (_, name) in ENCTYPES {
-        in_realm("an_acceptor_talks_to_a_client_of_the_library", name, |home| {
+        in_realm(name, |home| {
             let cache = home.kinit("bob", &[]);
             std::fs::rename(cache.trim_start_matches("FILE:"), home.path("default-cache")).unwrap();
             let mut peer = Peer::start(home, "initiate", TARGET);
@@ -156,7 +156,7 @@ fn an_acceptor_talks_to_a_client_of_the_library() {
 /// An acceptor adds the clock skew that is allowed.
 #[test]
 fn a_context_ends_with_its_ticket() {
-    in_realm("a_context_ends_with_its_ticket", AES, |home| {
+    in_realm(AES, |home| {
         let client = initiator(&home.kinit("alice", &["-l", "1h"]));
         let (ours, theirs) = establish(&client, &acceptor(home), TARGET).unwrap();
         // The ticket is a few seconds old at most; the test would have been given up before a minute.
@@ -169,7 +169,7 @@ fn a_context_ends_with_its_ticket() {
 
 #[test]
 fn two_principals_and_a_machine_over_one_acceptor() {
-    in_realm("two_principals_and_a_machine_over_one_acceptor", AES, |home| {
+    in_realm(AES, |home| {
         let server = acceptor(home);
         let users = ["alice", "bob"].map(|user| initiator(&home.kinit(user, &[])));
         let options = InitiatorOptions::new().keytab(home.path("client.keytab"));
@@ -194,7 +194,7 @@ fn two_principals_and_a_machine_over_one_acceptor() {
 /// The default cache and keytab, when nothing is named.
 #[test]
 fn what_is_not_named_is_the_systems() {
-    in_realm("what_is_not_named_is_the_systems", AES, |home| {
+    in_realm(AES, |home| {
         let cache = home.kinit("alice", &[]);
         std::fs::rename(cache.trim_start_matches("FILE:"), home.path("default-cache")).unwrap();
         std::fs::copy(home.path("nfs.keytab"), home.path("default-keytab")).unwrap();
@@ -207,7 +207,7 @@ fn what_is_not_named_is_the_systems() {
 /// Keys are replaced in a keytab while a server runs, and users obtain tickets after a client has begun.
 #[test]
 fn new_keys_and_tickets_need_no_restart() {
-    in_realm("new_keys_and_tickets_need_no_restart", AES, |home| {
+    in_realm(AES, |home| {
         let server = acceptor(home);
         let client = initiator(&format!("FILE:{}", home.path("cache-alice")));
         assert!(client.begin(TARGET, NOW).is_err());
@@ -222,7 +222,7 @@ fn new_keys_and_tickets_need_no_restart() {
 /// There is no replay cache. A replayed token makes a context of another key, which the sender does not learn.
 #[test]
 fn a_replayed_token_makes_another_key() {
-    in_realm("a_replayed_token_makes_another_key", AES, |home| {
+    in_realm(AES, |home| {
         let (client, server) = (initiator(&home.kinit("alice", &[])), acceptor(home));
         let (state, token) = first(&client, TARGET).unwrap();
         let (theirs, answer) = accept(&server, &token).unwrap();
@@ -238,7 +238,7 @@ fn a_replayed_token_makes_another_key() {
 
 #[test]
 fn threads_establish_contexts_at_once() {
-    in_realm("threads_establish_contexts_at_once", AES, |home| {
+    in_realm(AES, |home| {
         let cache = home.kinit("alice", &[]);
         // Threads then only read the cache. Under valgrind, one that waits for its lock stops all others.
         home.run("kvno", &["-q", "-c", &cache, "nfs/localhost"]);

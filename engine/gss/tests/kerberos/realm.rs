@@ -25,9 +25,12 @@ const RUN_BY: &str = "SPINRPC_GSS_RUN";
 /// Programs of administrators are not in every path.
 const SBIN: &str = "/usr/sbin:/sbin";
 
-/// Runs `body` in a child process, in a new realm of this encryption type. `test` is the name of the calling test, which
-/// may call this for several types.
-pub(crate) fn in_realm(test: &str, enctype: &str, body: impl FnOnce(&Home)) {
+/// Runs `body`, a closure of a test, in a child process, in a new realm of this encryption type. The test may call this for
+/// several types.
+pub(crate) fn in_realm<B: FnOnce(&Home)>(enctype: &str, body: B) {
+    // As in "program::module::test::{{closure}}".
+    let (_, test) = std::any::type_name::<B>().split_once("::").unwrap();
+    let test = test.strip_suffix("::{{closure}}").unwrap();
     if let Some(directory) = std::env::var_os(INSIDE) {
         if std::env::var(ENCTYPE).unwrap() != enctype {
             return;
