@@ -24,6 +24,8 @@ const ANSWERS_AND_SLEEPS: Procedure = Procedure(102);
 /// Has a chunk.
 const PUT: Procedure = Procedure(103);
 const PUT_BYTES: usize = 256 << 10;
+/// The results are as long.
+const FILL: Procedure = Procedure(104);
 /// The handler does nothing.
 const FIRST: Procedure = Procedure(200);
 /// The same, and those behind it.
@@ -47,6 +49,7 @@ fn stalling(raw: RawConfig) -> (Engine, Waiting) {
             sleep(STALL);
             call.reply(|_| {});
         }
+        FILL => call.reply(|results| results.opaque(&[7; PUT_BYTES])),
         _ => call.reply(|_| {}),
     };
     engine.serve(PROGRAM, VERSION, move |_| serve.clone()).unwrap();
@@ -344,10 +347,16 @@ impl Stepped {
     /// Has no sample waiting for the next call, if that comes within ten milliseconds.
     fn take_samples(&mut self) {
         sleep(STALL);
-        (0..3).for_each(|_| self.call(FIRST));
+        // More idle turns than are between two publications of statistics.
+        for _ in 0..4096 {
+            self.server.poll_once();
+        }
+        self.call(FIRST);
     }
 
     fn slow_calls(&mut self) -> Vec<Value> {
+        // Answers may be ten milliseconds old, as other tests ask for snapshots.
+        sleep(STALL / 2);
         let control = self.control.clone();
         let asking = std::thread::spawn(move || slow_calls(&control));
         while !asking.is_finished() {
@@ -443,7 +452,7 @@ fn a_call_that_is_refused_after_its_wait_leaves_the_next_one_alone() {
 fn expect_stepped(
     it: &mut Stepped,
     (procedure, stage): (Procedure, &str),
-    stall: fn(&mut Stepped),
+    stall: impl Fn(&mut Stepped),
 ) {
     for _ in 0..TRIES {
         stall(it);
@@ -498,10 +507,10 @@ fn a_call_that_waits_for_memory_is_fetched_for_long() {
     assert_eq!(fetched(&mut it, 3 * STALL), 1);
 }
 
-/// The core looks late at a body that a thread has opened: the arguments.
+/// The core looks late at bodies that a thread has opened or sealed: long arguments, and long results.
 #[cfg(feature = "gss-test")]
 #[test]
-fn a_sealed_body_that_is_opened_late() {
+fn bodies_whose_end_the_core_sees_late() {
     use spinrpc::gss::mechanism::GivenKeys;
     use spinrpc::gss::{Enctype, GssAcceptor, GssInitiator, GssService};
     let keys = || GivenKeys {
@@ -511,18 +520,27 @@ fn a_sealed_body_that_is_opened_late() {
         tokens: 1,
         lifetime: u64::MAX,
     };
-    let secured = |engine: &Engine| {
-        engine.gss(GssAcceptor::new(keys())).unwrap();
-        let initiator = GssInitiator::new(keys(), "test@server").service(GssService::Privacy);
-        ConnectOptions::new().gss(initiator)
-    };
     let larger = |raw: &mut RawConfig| raw.mem.arena_mib = 32;
-    let mut it = Stepped::start_at(&unique_address(), larger, secured);
-    expect_stepped(&mut it, (ECHO, "crypto"), |it| {
-        let before = it.engine.gss_stats().calls_privacy;
-        it.caller.start(ECHO, 0, |args| args.opaque(&vec![7; PUT_BYTES])).unwrap();
-        it.turns_until(|it| it.engine.gss_stats().calls_privacy > before);
+    let stall = |it: &mut Stepped, procedure, arguments: usize| {
+        let calls = |it: &Stepped| {
+            let stats = it.engine.gss_stats();
+            stats.calls_integrity + stats.calls_privacy
+        };
+        let (before, data) = (calls(it), vec![7; arguments]);
+        let mut spec = CallSpec::new().reply_bytes_max(PUT_BYTES + 64);
+        let client = &it.caller.client;
+        client.call(procedure, Token(0), &mut spec, |args| args.opaque(&data)).unwrap();
+        it.turns_until(|it| calls(it) > before);
         sleep(STALL);
         it.reply().unwrap();
-    });
+    };
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let secured = |engine: &Engine| {
+            engine.gss(GssAcceptor::new(keys())).unwrap();
+            ConnectOptions::new().gss(GssInitiator::new(keys(), "test@server").service(service))
+        };
+        let mut it = Stepped::start_at(&unique_address(), larger, secured);
+        expect_stepped(&mut it, (ECHO, "crypto"), |it| stall(it, ECHO, PUT_BYTES));
+        expect_stepped(&mut it, (FILL, "crypto"), |it| stall(it, FILL, 0));
+    }
 }

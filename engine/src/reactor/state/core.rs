@@ -115,6 +115,8 @@ pub(crate) struct Core {
     timed_turn: (u32, Ticks),
     /// End of the last handler that was timed.
     timed_until: Ticks,
+    /// The next calls are to be timed.
+    is_sample_due: bool,
     next_sample: Ticks,
     slow: SlowCalls,
     /// Bodies that threads seal and open, and calls that wait.
@@ -355,6 +357,7 @@ impl Core {
             seen_from: now,
             timed_turn: (0, now),
             timed_until: now,
+            is_sample_due: false,
             next_sample: now,
             slow: SlowCalls::new(&clock),
             #[cfg(feature = "gss")]

@@ -3,6 +3,7 @@
 
 use super::dialects::padded_message;
 use super::*;
+use crate::common::control::{ask, control_of, parse};
 
 const MIB: usize = 1 << 20;
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
@@ -157,6 +158,13 @@ fn starve(profile: Profile, alignment: Alignment) {
     assert_eq!(foe.ask(number, &starved), Answer::Denied(denied));
     starved[verifier] ^= 1;
     assert_eq!(foe.ask(number, &starved), NO_MEMORY);
+    // Those that look for slow calls find it.
+    let control = control_of(&server.address).expect("a control socket");
+    wait_until("a call that has waited", || {
+        let slow = parse(&ask(&control, "slow"));
+        let calls = slow["cores"][0]["calls"].as_array().unwrap();
+        calls.iter().any(|call| call["stages"]["fetch"].as_u64() >= Some(20_000_000))
+    });
     // What would be a verifier is among what is not there.
     for service in PROTECTED {
         let with = foe.credential(service);

@@ -34,15 +34,19 @@ impl Core {
         Some(self.clock).filter(|_| self.fabric.caps().simulated_clock.is_none())
     }
 
-    /// Returns true if the last sample is long ago: there is one now.
+    /// Returns true once after a sample has come due.
     #[inline]
     pub(in crate::reactor) fn take_sample_due(&mut self) -> bool {
-        let is_due = self.busy_since >= self.next_sample;
-        if is_due {
+        std::mem::take(&mut self.is_sample_due)
+    }
+
+    /// There is a sample if the last one is long ago.
+    fn look_for_sample(&mut self) {
+        if self.busy_since >= self.next_sample {
             let ticks = self.clock.from_duration(SAMPLE_EVERY);
             self.next_sample = Ticks(self.busy_since.0.saturating_add(ticks));
+            self.is_sample_due = true;
         }
-        is_due
     }
 
     /// Copies the slowest calls of the last minutes.
@@ -201,6 +205,7 @@ impl Core {
     pub(in crate::reactor) fn publish(&mut self, counts: &LaneCounts) {
         counts.move_into(&mut self.stats);
         (self.unpublished, self.published_at) = (0, self.stats.polls);
+        self.look_for_sample();
         self.cells.publish(&self.stats);
         if self.inbox.latencies().is_to_switch() {
             self.wake_by(Instant(0));
@@ -216,5 +221,6 @@ impl Core {
         self.fabric.park(at_most.min(until_deadline));
         self.now = self.read_clock();
         self.busy_since = self.now;
+        self.look_for_sample();
     }
 }
