@@ -7,6 +7,8 @@
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const NONE: u32 = u32::MAX;
+/// Top of a list that is closed.
+const CLOSED: u32 = NONE - 1;
 
 /// The free ones of `count` places that are numbered from `first` on.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub struct FreeList {
 }
 
 impl FreeList {
-    /// All of `count` places free, the first one on top. At most `u32::MAX - 1` places.
+    /// All of `count` places free, the first one on top. At most `u32::MAX - 2` places.
     pub fn full(first: u32, count: u32) -> Self {
         let below = |place| AtomicU32::new(if place + 1 < count { place + 1 } else { NONE });
         Self {
@@ -44,17 +46,33 @@ impl FreeList {
         }
     }
 
-    /// Gives a place back that was taken from this list.
+    /// Gives a place back that was taken from this list. Returns false if the list is closed.
     #[inline]
-    pub fn give(&self, place: u32) {
+    pub fn give(&self, place: u32) -> bool {
         let place = place - self.first;
         let mut head = self.head.load(Ordering::Relaxed);
-        loop {
+        while head as u32 != CLOSED {
             self.below[place as usize].store(head as u32, Ordering::Relaxed);
             match self.exchange(head, place) {
-                Ok(()) => return,
+                Ok(()) => return true,
                 Err(changed) => head = changed,
             }
+        }
+        false
+    }
+
+    /// Takes all places that are free, and closes the list: no other place is given back.
+    pub fn close(&self, mut each: impl FnMut(u32)) {
+        let mut head = self.head.load(Ordering::Acquire);
+        while let Err(changed) = self.exchange(head, CLOSED) {
+            head = changed;
+        }
+        let mut top = head as u32;
+        while let Some(below) = self.below.get(top as usize) {
+            // Before its holder writes to it.
+            let next = below.load(Ordering::Relaxed);
+            each(self.first + top);
+            top = next;
         }
     }
 
@@ -89,6 +107,18 @@ mod tests {
     #[test]
     fn an_empty_list_has_nothing_to_take() {
         assert_eq!(FreeList::full(0, 0).take(), None);
+    }
+
+    #[test]
+    fn a_closed_list_expect_free_places_taken_and_others_refused() {
+        let list = FreeList::full(10, 3);
+        assert_eq!(list.take(), Some(10));
+        for expected in [[11, 12].as_slice(), &[]] {
+            let mut taken = Vec::new();
+            list.close(|place| taken.push(place));
+            assert_eq!((taken.as_slice(), list.take()), (expected, None));
+            assert!(!list.give(10));
+        }
     }
 
     #[test]

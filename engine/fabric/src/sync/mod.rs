@@ -10,6 +10,7 @@ pub mod atomic;
 pub mod box_queue;
 pub mod cache_lines;
 pub mod doorbell;
+pub mod free_boxes;
 pub mod free_list;
 pub mod handoff;
 mod lock;

@@ -8,9 +8,10 @@
 //! a model.
 #![allow(unsafe_code)]
 
-use super::atomic::{AtomicBool, Ordering, fence};
+use super::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use super::box_queue::{BoxQueue, Item};
 use super::doorbell::Doorbell;
+use super::free_boxes::FreeBoxes;
 use super::free_list::FreeList;
 use super::handoff::Handoff;
 use super::ring::{
@@ -372,6 +373,35 @@ fn loom_a_place_is_held_by_one_thread_at_a_time() {
             [list.take(), list.take(), list.take()].map(|it| it.is_some()),
             [true, true, false]
         );
+    });
+}
+
+/// A box that its holder writes to, and counts when it is dropped.
+struct Lent(AtomicBool, Arc<AtomicUsize>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        assert!(self.0.load(Ordering::Relaxed), "dropped before it was written");
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One box is free, and one is given back, while a thread closes the list: each is dropped once, as its last holder left it.
+#[test]
+fn loom_boxes_are_closed_while_one_is_given_expect_each_dropped_once() {
+    loom::model(|| {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let lent = |is_written| Box::new(Lent(AtomicBool::new(is_written), Arc::clone(&drops)));
+        let boxes = Arc::new(FreeBoxes::new([false, true].map(lent).into_iter()));
+        let (one, giver) = (boxes.take().unwrap(), Arc::clone(&boxes));
+        let giver = thread::spawn(move || {
+            one.0.store(true, Ordering::Relaxed);
+            drop(giver.give(0, one));
+        });
+        boxes.close();
+        giver.join().unwrap();
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+        assert!(boxes.take().is_none());
     });
 }
 

@@ -9,7 +9,7 @@ use crate::reactor::in_flight::mailbox::{Inbox, Mail};
 use crate::reactor::types::calls::Deadline;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sync::box_queue::{BoxQueue, Item};
-use crate::sync::free_list::FreeList;
+use crate::sync::free_boxes::FreeBoxes;
 use crate::sys::journal::event;
 use crossbeam::atomic::AtomicCell;
 use crossbeam::queue::ArrayQueue;
@@ -88,9 +88,8 @@ impl Counted {
 }
 
 struct Queues {
-    /// Numbers of the free calls: the last one used is used first, so that as few as possible grow.
-    free: FreeList,
-    calls: Box<[AtomicCell<Option<Box<HandleCall>>>]>,
+    /// The last one used is used first, so that as few as possible grow.
+    calls: FreeBoxes<HandleCall>,
     orders: BoxQueue<HandleCall, Order>,
     handles: ArrayQueue<u32>,
 }
@@ -120,9 +119,7 @@ impl Pool {
         self.queues.get_or_init(|| {
             let (calls_max, handles_max) = (self.calls_max(), self.config.conns_max());
             let call = |number| Box::new(HandleCall::new(number, Arc::clone(self)));
-            let free = FreeList::full(0, calls_max as u32);
-            let calls = (0..calls_max as u32).map(|number| AtomicCell::new(Some(call(number))));
-            let calls = calls.collect();
+            let calls = FreeBoxes::new((0..calls_max as u32).map(call));
             let handles = ArrayQueue::new(handles_max);
             for number in 0..handles_max as u32 {
                 let _ = handles.push(number);
@@ -131,7 +128,7 @@ impl Pool {
             // once each. All other orders are counted.
             let counted = self.cancels.most + self.credentials.most;
             let orders = BoxQueue::new(calls_max + 3 * handles_max + counted);
-            Queues { free, calls, orders, handles }
+            Queues { calls, orders, handles }
         })
     }
 
@@ -181,18 +178,18 @@ impl Pool {
     }
 
     pub(super) fn claim(&self) -> Result<Box<HandleCall>, Backpressure> {
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(Backpressure::Down);
-        }
-        let call = self.queues.get().and_then(Queues::take);
-        call.ok_or(Backpressure::TooManyCalls)
+        let call = self.queues.get().and_then(|queues| queues.calls.take());
+        // Relaxed: the list is closed behind it.
+        call.ok_or_else(|| match self.is_closed.load(Ordering::Relaxed) {
+            true => Backpressure::Down,
+            false => Backpressure::TooManyCalls,
+        })
     }
 
+    /// Gives back the memory of a call, which is dropped if the pool is closed.
     pub(super) fn give_back(&self, call: Box<HandleCall>) {
-        let Some(queues) = self.queues.get() else { return };
-        queues.give(call);
-        fence(Ordering::SeqCst);
-        self.go_on_closing();
+        let number = call.number;
+        drop(self.queues.get().map(|queues| queues.calls.give(number, call)));
     }
 
     /// Orders the core to start a call. Returns true if the core was parked.
@@ -287,15 +284,15 @@ impl Pool {
     }
 
     /// Refuses all orders and frees memory, if the core has ended. Each caller puts a fence before it, which is the one of
-    /// [`Inbox::wake`] for what it pushes: either a thread that closes finds what this one gave, or this one finds the pool closed.
+    /// [`Inbox::wake`] for what it pushes: either a thread that closes finds the order, or this one finds the pool closed.
     fn go_on_closing(&self) {
         if !self.is_closed.load(Ordering::Relaxed) {
             return;
         }
         self.refuse_all();
         // Calls hold their pool: without this neither would ever go.
-        while let Some(call) = self.queues.get().and_then(Queues::take) {
-            drop(call);
+        if let Some(queues) = self.queues.get() {
+            queues.calls.close();
         }
     }
 
@@ -317,22 +314,6 @@ impl Pool {
     /// Returns false if a thread, or this one further down its stack, does it already.
     fn begin_refusing(&self) -> bool {
         self.refuser.compare_exchange(None, Some(thread::current().id())).is_ok()
-    }
-}
-
-impl Queues {
-    fn take(&self) -> Option<Box<HandleCall>> {
-        let number = self.free.take()?;
-        self.calls.get(number as usize)?.take()
-    }
-
-    fn give(&self, call: Box<HandleCall>) {
-        let number = call.number;
-        if let Some(place) = self.calls.get(number as usize) {
-            // Before its number is free: the list orders this.
-            place.store(Some(call));
-            self.free.give(number);
-        }
     }
 }
 
