@@ -240,6 +240,12 @@ impl<A, B> BoxQueue<A, B> {
         taken
     }
 
+    /// The number of items that have been taken.
+    pub fn taken(&self) -> u64 {
+        // Acquire, as in `claim`, of what the caller hands on to a producer.
+        self.head.load(Ordering::Acquire)
+    }
+
     pub fn is_empty(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         self.word(head).load(Ordering::Acquire) & !POINTER != self.lap(head)

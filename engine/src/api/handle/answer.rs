@@ -23,6 +23,8 @@ const LOOKS: u32 = 2_000;
 #[must_use = "dropped, it cancels the call"]
 pub struct PendingCall {
     ticket: Option<Arc<Ticket>>,
+    /// A waker was left with the ticket.
+    has_waker: bool,
     /// The core was parked when the call was started: the answer takes longer than a look is worth, and this thread's
     /// CPU may be the one that the core is to run on.
     was_parked: bool,
@@ -36,7 +38,7 @@ impl PendingCall {
         was_parked: bool,
         end_without_core: Option<Instant>,
     ) -> Self {
-        Self { ticket: Some(ticket), was_parked, end_without_core }
+        Self { ticket: Some(ticket), has_waker: false, was_parked, end_without_core }
     }
 
     /// Blocks the thread until the answer is there, or the call's deadline has passed. The core sees to the deadline;
@@ -88,10 +90,17 @@ impl PendingCall {
     fn take(&mut self) -> Option<Result<Answer, CallError>> {
         let ticket = self.ticket.as_ref()?;
         let call = ticket.answer.take()?;
-        // Else a waker that was registered too late would stay with the ticket.
-        drop(ticket.waker.take());
-        self.ticket = None;
-        Some(Answer::of(call))
+        let ticket = self.leave()?;
+        Some(Answer::of(call, ticket))
+    }
+
+    /// Parts with the ticket, before others may use it. A waker that was registered too late would stay there.
+    fn leave(&mut self) -> Option<Arc<Ticket>> {
+        let ticket = self.ticket.take()?;
+        if self.has_waker {
+            drop(ticket.waker.take());
+        }
+        Some(ticket)
     }
 }
 
@@ -102,7 +111,9 @@ impl Future for PendingCall {
         if let Some(answer) = self.take() {
             return Poll::Ready(answer);
         }
-        let Some(ticket) = &self.ticket else { return Poll::Ready(Err(CallError::Cancelled)) };
+        let Self { ticket, has_waker, .. } = &mut *self;
+        let Some(ticket) = ticket else { return Poll::Ready(Err(CallError::Cancelled)) };
+        *has_waker = true;
         ticket.waker.register(context.waker());
         // It may have come between the look and the registration.
         self.take().map_or(Poll::Pending, Poll::Ready)
@@ -111,9 +122,7 @@ impl Future for PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        let Some(ticket) = self.ticket.take() else { return };
-        // Before others may use the ticket.
-        drop(ticket.waker.take());
+        let Some(ticket) = self.leave() else { return };
         match ticket.answer.abandon() {
             Some(call) => give_back(call),
             None => ticket.pool.order_cancel(ticket.number),
@@ -130,11 +139,15 @@ impl std::fmt::Debug for PendingCall {
 
 /// A successful answer, as long as it is kept. It counts as one of the core's calls in flight
 /// (`Config::handle_calls`) until it is dropped.
-pub struct Answer(Option<Box<HandleCall>>);
+pub struct Answer {
+    call: Option<Box<HandleCall>>,
+    /// The call's own: the memory goes back to its pool.
+    ticket: Arc<Ticket>,
+}
 
 impl Answer {
-    pub(super) fn of(call: Box<HandleCall>) -> Result<Self, CallError> {
-        let mut answer = Self(Some(call));
+    pub(super) fn of(call: Box<HandleCall>, ticket: Arc<Ticket>) -> Result<Self, CallError> {
+        let mut answer = Self { call: Some(call), ticket };
         match answer.arrived().map(Arrived::status) {
             Some(Err(error)) => Err(error),
             _ => Ok(answer),
@@ -142,12 +155,12 @@ impl Answer {
     }
 
     fn arrived(&mut self) -> Option<&mut Arrived> {
-        self.0.as_mut()?.arrived()
+        self.call.as_mut()?.arrived()
     }
 
     /// The results. Data items that were placed or fetched come with the first reader.
     pub fn results(&mut self) -> Decoder<'_> {
-        self.0.as_mut().map_or_else(Decoder::exhausted, |call| call.results())
+        self.call.as_mut().map_or_else(Decoder::exhausted, |call| call.results())
     }
 
     /// The next result buffer that no reader has been asked for: its length says how many bytes were placed.
@@ -163,8 +176,8 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if let Some(call) = self.0.take() {
-            give_back(call);
+        if let Some(call) = self.call.take() {
+            self.ticket.give_back(call);
         }
     }
 }

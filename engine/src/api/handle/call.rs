@@ -17,7 +17,6 @@ use spinrpc_proto::ids::Procedure;
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A function that runs on the core with the answers of calls ([`ClientHandle::start_on_core`]).
 ///
@@ -40,17 +39,11 @@ pub(in crate::api) struct HandleCall {
     pub(super) procedure: Procedure,
     arguments: Stored,
     answer: Stored,
-    /// It has `times`, which are in another line.
-    pub(super) is_timed: bool,
     pub(super) to: Destination,
     pub(super) ticket: Arc<Ticket>,
     pub(super) spec: CallSpec,
     /// Arguments, and later the answer.
     short: ShortBytes,
-    /// Since when it has waited on the core to be started, by the core's time.
-    pub(super) waits_since: Option<Duration>,
-    /// When the core took it, and when it started it.
-    pub(super) times: [Duration; 2],
     long_arguments: StoredDraft,
     arrived: Arrived,
 }
@@ -88,6 +81,14 @@ pub(super) struct Ticket {
     pub(super) pool: Arc<Pool>,
 }
 
+impl Ticket {
+    /// Gives the memory of its call back.
+    pub(super) fn give_back(&self, mut call: Box<HandleCall>) {
+        call.clear();
+        self.pool.give_back(call);
+    }
+}
+
 impl HandleCall {
     pub(super) fn new(number: u32, pool: Arc<Pool>) -> Self {
         let (answer, waker) = (Handoff::default(), AtomicWaker::new());
@@ -97,13 +98,10 @@ impl HandleCall {
             procedure: Procedure(0),
             arguments: Stored::Short(0),
             answer: Stored::Short(0),
-            is_timed: false,
             to: Destination::Holder,
             ticket: Arc::new(Ticket { number, answer, waker, pool }),
             spec: CallSpec::new(),
             short: ShortBytes([0; SHORT_BYTES]),
-            waits_since: None,
-            times: [Duration::ZERO; 2],
             long_arguments: StoredDraft::default(),
             arrived: Arrived::default(),
         }
@@ -180,9 +178,6 @@ impl HandleCall {
     #[inline]
     fn clear(&mut self) {
         self.spec.clear();
-        if self.waits_since.is_some() {
-            self.waits_since = None;
-        }
         if self.answer == Stored::Long {
             self.arrived.clear();
             self.answer = Stored::Short(0);
@@ -252,8 +247,7 @@ impl HandleCall {
 }
 
 /// Gives the memory of a call back to its core's pool.
-pub(super) fn give_back(mut call: Box<HandleCall>) {
-    call.clear();
+pub(super) fn give_back(call: Box<HandleCall>) {
     let ticket = Arc::clone(&call.ticket);
-    ticket.pool.give_back(call);
+    ticket.give_back(call);
 }

@@ -17,6 +17,7 @@ use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::CallId;
 use crate::reactor::{Backpressure, Progress};
 use crate::sync::box_queue::{BATCH, Item};
+use crate::sys::clock::Ticks;
 use spinrpc_proto::rpc::{AuthFlavor, OpaqueAuth};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,8 +29,18 @@ use std::time::Duration;
 /// Calls that wait are looked at this often at least, in case they can be started, or have waited for too long.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Calls of handles in flight, by their numbers, with the client's identifiers.
-type InFlight = RefCell<Vec<Option<(Box<HandleCall>, CallId)>>>;
+/// Calls of handles in flight, by their numbers.
+type InFlight = RefCell<Vec<Option<Started>>>;
+
+/// A call in flight. Its times are not in its own memory, whose lines go to and fro between CPUs.
+struct Started {
+    call: Box<HandleCall>,
+    /// The client's identifier.
+    id: CallId,
+    /// Time that it waited here to be sent.
+    waited: Duration,
+    sent: Ticks,
+}
 
 /// Calls whose answers are to be put into queues in this turn.
 type Answered = RefCell<Vec<Box<HandleCall>>>;
@@ -66,11 +77,13 @@ pub(in crate::api) struct HandleCore {
     /// Numbers of the clients without handles.
     forgotten: Vec<u32>,
     next_look: Duration,
-    timed: TimedCalls,
+    timed: Rc<Cell<TimedCalls>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Which of the calls that end are looked at, if they were slow.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::api) enum TimedCalls {
+    #[default]
     None,
     Next,
     All,
@@ -90,14 +103,18 @@ struct HandleClient {
 
 /// Something that waits for the calls before it to be started.
 enum Waiting {
-    Call(Box<HandleCall>),
-    Credential { flavor: AuthFlavor, body: Box<[u8]> },
+    /// With the time since when.
+    Call(Box<HandleCall>, Duration),
+    Credential {
+        flavor: AuthFlavor,
+        body: Box<[u8]>,
+    },
 }
 
 impl Waiting {
     fn call(self) -> Option<Box<HandleCall>> {
         match self {
-            Self::Call(call) => Some(call),
+            Self::Call(call, _) => Some(call),
             Self::Credential { .. } => None,
         }
     }
@@ -133,7 +150,7 @@ impl HandleCore {
             behind: Vec::new(),
             forgotten: Vec::new(),
             next_look: Duration::ZERO,
-            timed: TimedCalls::None,
+            timed: Rc::default(),
         }
     }
 
@@ -262,6 +279,7 @@ impl HandleCore {
             in_flight,
             answered: Rc::clone(&self.answered),
             started: Rc::clone(&started),
+            timed: Rc::clone(&self.timed),
             connection: Arc::clone(&connection),
             client: Rc::downgrade(link),
             watcher,
@@ -285,20 +303,18 @@ impl HandleCore {
         self.clients.get_mut(number as usize)?.as_mut()
     }
 
-    fn take_call(&mut self, mut call: Box<HandleCall>) {
-        call.is_timed = self.timed != TimedCalls::None;
-        if call.is_timed {
-            self.begin_times(&mut call);
-        }
+    fn take_call(&mut self, call: Box<HandleCall>) {
         let (number, in_flight) = (call.client, Rc::clone(&self.in_flight));
         let Some(client) = self.client(number) else {
             return refuse(&self.ops, call, Backpressure::Down);
         };
         if !client.waiting.is_empty() {
-            return client.waiting.push_back(Waiting::Call(call));
+            let since = client.client.0.ops.time();
+            return client.waiting.push_back(Waiting::Call(call, since));
         }
-        if let Err(call) = client.try_call(call, &in_flight) {
-            client.waiting.push_back(Waiting::Call(call));
+        if let Err(call) = client.try_call(call, None, &in_flight) {
+            let since = client.client.0.ops.time();
+            client.waiting.push_back(Waiting::Call(call, since));
             // It is there still if its calls were cancelled.
             if !self.behind.contains(&number) {
                 self.behind.push(number);
@@ -306,17 +322,9 @@ impl HandleCore {
         }
     }
 
-    #[cold]
-    fn begin_times(&mut self, call: &mut HandleCall) {
-        call.times[0] = self.ops.time();
-        if self.timed == TimedCalls::Next {
-            self.timed = TimedCalls::None;
-        }
-    }
-
-    /// Which of the calls that it takes from now on are timed, for those who ask for slow calls ([`control`](crate::control)).
+    /// Which of the calls that end from now on are kept if they were slow, for those who ask for slow calls ([`control`](crate::control)).
     pub(in crate::api) fn set_timed(&mut self, timed: TimedCalls) {
-        self.timed = timed;
+        self.timed.set(timed);
     }
 
     fn retry_waiting(&mut self) {
@@ -342,8 +350,8 @@ impl HandleCore {
         self.pool.cancels.remove();
         let in_flight = self.in_flight.borrow();
         let call = in_flight.get(number as usize).and_then(Option::as_ref);
-        let found = call.filter(|(call, _)| call.is_abandoned());
-        let found = found.map(|(call, id)| (call.client, *id));
+        let found = call.filter(|started| started.call.is_abandoned());
+        let found = found.map(|started| (started.call.client, started.id));
         drop(in_flight);
         let Some((client, call)) = found else { return self.forget_waiting(number) };
         if let Some(client) = self.client(client) {
@@ -357,11 +365,11 @@ impl HandleCore {
             let Some(client) = &mut self.clients[*client as usize] else { continue };
             let mut waiting = client.waiting.iter();
             let place = waiting.position(|waiting| match waiting {
-                Waiting::Call(call) => call.number == number && call.is_abandoned(),
+                Waiting::Call(call, _) => call.number == number && call.is_abandoned(),
                 Waiting::Credential { .. } => false,
             });
             let found = place.and_then(|place| client.waiting.remove(place));
-            if let Some(Waiting::Call(call)) = found {
+            if let Some(Waiting::Call(call, _)) = found {
                 return give_back(call);
             }
         }
@@ -419,7 +427,7 @@ impl HandleCore {
             client.waiting.drain(..).filter_map(Waiting::call)
         });
         let in_flight = self.in_flight.take();
-        let in_flight = in_flight.into_iter().flatten().map(|(call, _)| (call, true));
+        let in_flight = in_flight.into_iter().flatten().map(|started| (started.call, true));
         let left: Vec<_> = in_flight.chain(waiting.map(|call| (call, false))).collect();
         for (call, was_sent) in left {
             call.lose(was_sent);
@@ -452,6 +460,7 @@ impl HandleClient {
     fn try_call(
         &self,
         mut call: Box<HandleCall>,
+        since: Option<Duration>,
         in_flight: &InFlight,
     ) -> Result<(), Box<HandleCall>> {
         if call.is_abandoned() {
@@ -461,11 +470,11 @@ impl HandleClient {
         let place = call.number as usize;
         match call.issue(&self.client) {
             Ok(id) => {
-                if call.is_timed {
-                    call.times[1] = self.client.0.ops.time();
-                }
+                let ops = &self.client.0.ops;
+                let waited = |since| ops.time().saturating_sub(since);
+                let (waited, sent) = (since.map_or(Duration::ZERO, waited), ops.time_in_ticks());
                 if let Some(place) = in_flight.borrow_mut().get_mut(place) {
-                    *place = Some((call, id));
+                    *place = Some(Started { call, id, waited, sent });
                     self.started.set(self.started.get() + 1);
                 }
                 Ok(())
@@ -489,9 +498,9 @@ impl HandleClient {
         while let Some(next) = self.waiting.pop_front() {
             match next {
                 Waiting::Credential { flavor, body } => self.set_credential(flavor, &body),
-                Waiting::Call(call) => {
-                    if let Err(call) = self.try_call(call, in_flight) {
-                        return self.waiting.push_front(Waiting::Call(call));
+                Waiting::Call(call, since) => {
+                    if let Err(call) = self.try_call(call, Some(since), in_flight) {
+                        return self.waiting.push_front(Waiting::Call(call, since));
                     }
                 }
             }
@@ -501,19 +510,18 @@ impl HandleClient {
     /// Ends those that have waited for as long as they would wait for their answers.
     fn end_overdue(&mut self, now: Duration, timeout: Option<Duration>) {
         for _ in 0..self.waiting.len() {
-            let mut call = match self.waiting.pop_front() {
+            let (call, since) = match self.waiting.pop_front() {
                 None => return,
-                Some(Waiting::Call(call)) => call,
+                Some(Waiting::Call(call, since)) => (call, since),
                 Some(other) => {
                     self.waiting.push_back(other);
                     continue;
                 }
             };
-            let since = *call.waits_since.get_or_insert(now);
             let at_most = call.spec.deadline.or(timeout);
             match at_most.is_some_and(|at_most| now.saturating_sub(since) >= at_most) {
                 true => refuse(&self.client.0.ops, call, self.refusal.get()),
-                false => self.waiting.push_back(Waiting::Call(call)),
+                false => self.waiting.push_back(Waiting::Call(call, since)),
             }
         }
     }
@@ -530,6 +538,7 @@ struct Replies {
     in_flight: Rc<InFlight>,
     answered: Rc<Answered>,
     started: Rc<Cell<usize>>,
+    timed: Rc<Cell<TimedCalls>>,
     connection: Arc<Connection>,
     client: Weak<Link>,
     watcher: Option<Watcher>,
@@ -560,29 +569,30 @@ impl Replies {
 
     /// A call that is timed has ended, perhaps a slow one.
     #[cold]
-    fn note_times(&self, call: &HandleCall, id: CallId) {
-        let [taken, sent] = call.times;
+    fn note_times(&self, started: &Started) {
+        if self.timed.get() == TimedCalls::Next {
+            self.timed.set(TimedCalls::None);
+        }
         let Some(link) = self.client.upgrade() else { return };
         let Some(conn) = link.conn_of_reply() else { return };
         let (program, version) = link.called();
-        let called = Some((program, version, call.procedure));
-        let name = CallName { xid: id.slot().xid(), called };
-        let wire = self.ops.time().saturating_sub(sent);
-        self.ops.note_own_call(conn, name, [sent.saturating_sub(taken), wire]);
+        let called = Some((program, version, started.call.procedure));
+        let name = CallName { xid: started.id.slot().xid(), called };
+        self.ops.note_own_call(conn, name, started.waited, started.sent);
     }
 }
 
 impl ReplyHandler for Replies {
     fn on_reply(&mut self, Token(number): Token, reply: Result<Reply<'_>, CallError>) {
         let place = usize::try_from(number).unwrap_or(usize::MAX);
-        let call = self.in_flight.borrow_mut().get_mut(place).and_then(Option::take);
+        let started = self.in_flight.borrow_mut().get_mut(place).and_then(Option::take);
         // The borrow has ended: a function that runs on the core may have the core start calls.
-        if let Some((call, id)) = call {
-            if call.is_timed {
-                self.note_times(&call, id);
+        if let Some(started) = started {
+            if self.timed.get() != TimedCalls::None {
+                self.note_times(&started);
             }
             self.started.set(self.started.get() - 1);
-            if let Some(call) = call.finish_later(reply) {
+            if let Some(call) = started.call.finish_later(reply) {
                 // Later in this turn, with others. Those that come after the handles were polled are delivered in the next turn.
                 // That follows at once: a core with handles does not sleep after a turn that attended to anything.
                 self.answered.borrow_mut().push(call);

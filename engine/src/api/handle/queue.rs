@@ -6,7 +6,7 @@ use crate::api::client::Token;
 use crate::api::errors::CallError;
 use crate::reactor::Backpressure;
 use crate::sync::CachePadded;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::box_queue::{BoxQueue, Item};
 use crate::sync::cache_lines::assert_lines;
 use rustix::event::{EventfdFlags, eventfd};
@@ -43,9 +43,9 @@ struct Owned(Arc<Queued>);
 pub(super) struct Queued {
     answers: BoxQueue<HandleCall>,
     places: usize,
-    /// Answers that are there or will come: never more than there are places. Threads that call write it; cores do
-    /// not.
-    expected: CachePadded<AtomicUsize>,
+    /// Answers that have come or will come; those that were not taken are never more than there are places. Threads that call
+    /// write it; cores do not.
+    expected: CachePadded<AtomicU64>,
     event: OwnedFd,
     is_armed: AtomicBool,
     /// No thread has it any more: answers go back.
@@ -73,15 +73,12 @@ impl AnswerQueue {
     pub fn next(&self) -> Option<(Token, Result<Answer, CallError>)> {
         let queued = &*self.0.0;
         let call = queued.take()?;
-        // Release pairs with the Acquire of `reserve`: the thread that finds the place free, and
-        // through its order the core that answers, sees that the word of this answer has been read.
-        // With an outdated head the queue would seem full, and the next answer would be lost.
-        queued.expected.fetch_sub(1, Ordering::Release);
         let token = match call.to {
             Destination::Queue(_, token) | Destination::Core(_, token) => token,
             Destination::Holder => Token(0),
         };
-        Some((token, Answer::of(call)))
+        let ticket = Arc::clone(&call.ticket);
+        Some((token, Answer::of(call, ticket)))
     }
 
     /// Arms the descriptor to become readable with the next answer. `false` if there is one
@@ -104,10 +101,15 @@ impl AnswerQueue {
 
     pub(super) fn reserve(&self) -> Result<Place, Backpressure> {
         let queued = &self.0.0;
-        // Acquire pairs with the Release of `next`, through the counts of others, too.
-        let taken = queued.expected.fetch_add(1, Ordering::Acquire);
+        // Relaxed: it is only counted.
+        let expected = queued.expected.fetch_add(1, Ordering::Relaxed);
         let place = Place(Some(Arc::clone(queued)));
-        if taken < queued.places { Ok(place) } else { Err(Backpressure::AnswerQueueFull) }
+        // What this thread has seen taken is seen, through its order, by the core that answers. With an older head the queue
+        // would seem full there, and the answer would be lost.
+        match expected.saturating_sub(queued.answers.taken()) < queued.places as u64 {
+            true => Ok(place),
+            false => Err(Backpressure::AnswerQueueFull),
+        }
     }
 }
 

@@ -43,14 +43,20 @@ impl CoreCell {
         }
     }
 
-    /// A call of a client here was answered.
-    pub(crate) fn note_own_call(&self, conn: ConnId, name: CallName, parts: [Duration; 2]) {
+    /// A call of a client here was answered, which had waited for a credit before it was sent.
+    pub(crate) fn note_own_call(
+        &self,
+        conn: ConnId,
+        name: CallName,
+        waited: Duration,
+        sent: Ticks,
+    ) {
         let mut reactor = self.reactor();
-        let mut spent = Spent::default();
-        for (stage, time) in [Stage::Credit, Stage::Wire].into_iter().zip(parts) {
-            spent[stage as usize] = reactor.ticks(time);
+        let (now, mut spent) = (reactor.turn_time(), Spent::default());
+        if !waited.is_zero() {
+            spent[Stage::Credit as usize] = reactor.ticks(waited);
         }
-        let now = reactor.read_clock();
+        spent[Stage::Wire as usize] = now.0.saturating_sub(sent.0);
         reactor.keep_slow(conn, true, (now, spent.iter().sum(), &spent), name);
     }
 }
