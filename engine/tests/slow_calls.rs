@@ -283,6 +283,7 @@ fn the_first_call_after_a_sleep_is_timed() {
 struct Stepped {
     server: Core,
     caller: Caller<Vec<u32>>,
+    #[cfg_attr(not(feature = "gss-test"), expect(dead_code, reason = "held to be dropped"))]
     engine: Engine,
     address: String,
     control: String,
