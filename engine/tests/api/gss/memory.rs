@@ -3,7 +3,6 @@
 
 use super::dialects::padded_message;
 use super::*;
-use crate::common::control::{ask, control_of, parse};
 
 const MIB: usize = 1 << 20;
 const PROTECTED: [GssService; 2] = [GssService::Integrity, GssService::Privacy];
@@ -158,14 +157,6 @@ fn starve(profile: Profile, alignment: Alignment) {
     assert_eq!(foe.ask(number, &starved), Answer::Denied(denied));
     starved[verifier] ^= 1;
     assert_eq!(foe.ask(number, &starved), NO_MEMORY);
-    // Those that look for slow calls find it.
-    let control = control_of(&server.address).expect("a control socket");
-    wait_until("a call that has waited", || {
-        let slow = parse(&ask(&control, "slow"));
-        // A core that is late is not among those that answered.
-        let mut calls = slow["cores"][0]["calls"].as_array().into_iter().flatten();
-        calls.any(|call| call["stages"]["fetch"].as_u64() >= Some(20_000_000))
-    });
     // What would be a verifier is among what is not there.
     for service in PROTECTED {
         let with = foe.credential(service);
