@@ -14,6 +14,8 @@ const LOOKS_MAX: u32 = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Silence {
+    /// The peer has spoken: before that, an end that accepts may not send anything over iWARP (RFC 5044 section 7.1.2).
+    has_begun: bool,
     looks: u32,
     /// Requests that had been posted, without the questions, and the number of these.
     posted: u64,
@@ -24,6 +26,7 @@ impl Silence {
     /// A look at a connection by which a message has arrived since the last one, and which was posted so many requests in all.
     /// Returns true if the peer is to be asked.
     pub(super) fn look(&mut self, has_heard: bool, posted: u64) -> bool {
+        self.has_begun |= has_heard;
         let posted = posted.wrapping_sub(self.asked);
         let is_quiet = !has_heard && std::mem::replace(&mut self.posted, posted) == posted;
         self.posted = posted;
@@ -31,7 +34,7 @@ impl Silence {
         if self.looks > 2 * LOOKS_MAX {
             self.looks = LOOKS_MAX + 1;
         }
-        self.looks.is_power_of_two()
+        self.has_begun && self.looks.is_power_of_two()
     }
 
     pub(super) fn asked(&mut self) {
@@ -59,6 +62,8 @@ mod tests {
     #[test]
     fn a_peer_that_says_nothing_is_asked_ever_more_rarely_and_then_every_half_minute() {
         let mut silence = Silence::default();
+        assert_eq!(asked_at(&mut silence, &mut 0, 9), [], "it has not begun");
+        assert!(!silence.look(true, 0));
         let asked = asked_at(&mut silence, &mut 0, 400);
         assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 128, 256, 384]);
     }
@@ -66,6 +71,7 @@ mod tests {
     #[test]
     fn a_message_in_either_direction_begins_the_silence_again() {
         let (mut silence, mut posted) = (Silence::default(), 0);
+        assert!(!silence.look(true, posted));
         asked_at(&mut silence, &mut posted, 100);
         assert!(!silence.look(true, posted));
         assert_eq!(asked_at(&mut silence, &mut posted, 3), [1, 2]);
