@@ -130,7 +130,7 @@ impl RawConfig {
     /// Size of a connection's separate arena, and its key.
     fn conn_arena(&self) -> Option<(&'static str, u64)> {
         match (self.fabric.driver, self.verbs.registration) {
-            (Driver::Verbs, Registration::Window | Registration::Pool) => None,
+            (Driver::Iwarp, _) | (Driver::Verbs, Registration::Window | Registration::Pool) => None,
             _ => Some(("mem.conn_arena_mib", self.mem.conn_arena_mib)),
         }
     }

@@ -1,6 +1,6 @@
 //! Common parts of the drivers' control planes: an attempted operation, private data, the cores, and limits of accepting.
 
-use super::{Endpoint, FabricError, LimitScope, RdmaAddress};
+use super::{Acceptor, Endpoint, FabricError, LimitScope, Peer, RdmaAddress};
 use crate::sync::lock;
 use crate::sys::journal::event;
 use std::collections::HashMap;
@@ -133,15 +133,41 @@ pub(crate) fn is_crowded(
     all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
 }
 
-/// `None` if the call panics, which ends this request, and not the thread that all connections depend on.
-pub(crate) fn guarded<T>(op: &str, call: impl FnOnce() -> T) -> Option<T> {
-    // State that the call leaves half changed belongs to the acceptor; nothing of this crate is
-    // changed in it.
-    let result = panic::catch_unwind(AssertUnwindSafe(call));
-    if result.is_err() {
-        event!(ERROR, ?op, "an acceptor has panicked; the connection request is refused");
+/// An acceptor of a listener. If it panics, that ends this request, and not the thread that all connections depend on.
+pub(crate) struct Guarded {
+    op: String,
+    acceptor: Box<dyn Acceptor>,
+}
+
+impl Guarded {
+    pub(crate) fn new(op: &str, acceptor: Box<dyn Acceptor>) -> Self {
+        Self { op: op.to_owned(), acceptor }
     }
-    result.ok()
+
+    fn call<T>(&mut self, call: impl FnOnce(&mut dyn Acceptor) -> T) -> Option<T> {
+        // State that the call leaves half changed belongs to the acceptor; nothing of this crate is
+        // changed in it.
+        let result = panic::catch_unwind(AssertUnwindSafe(|| call(self.acceptor.as_mut())));
+        if result.is_err() {
+            event!(ERROR, op = ?self.op, "an acceptor has panicked; the connection request is refused");
+        }
+        result.ok()
+    }
+}
+
+impl Acceptor for Guarded {
+    fn admits(&mut self, peer: &Peer) -> bool {
+        self.call(|acceptor| acceptor.admits(peer)).unwrap_or_default()
+    }
+
+    fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
+        self.call(|acceptor| acceptor.pick_core(full)).flatten()
+    }
+
+    /// After a panic the endpoint is dropped, which closes the connection.
+    fn accepted(&mut self, core: usize, endpoint: Endpoint) {
+        let _ = self.call(|acceptor| acceptor.accepted(core, endpoint));
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -159,13 +185,6 @@ mod tests {
         assert!(crowded(1, 0), "it has its quarter");
         assert!(!crowded(3, 3), "another one has none yet");
         assert!(crowded(4, 4), "all room is taken");
-    }
-
-    #[test]
-    fn an_acceptor_that_panics_has_said_nothing() {
-        assert_eq!(guarded("listen", || Some(3)), Some(Some(3)));
-        let panicking = || std::panic::resume_unwind(Box::new("of the acceptor"));
-        assert_eq!(guarded::<Option<usize>>("listen", panicking), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The engine, of which a process has one. It holds the configuration and the listeners, and starts cores.
+//! The engine. It holds the configuration and the listeners, and starts cores.
 
 use super::at_most_once::ServeOnce;
 use super::client_state::ConnectTo;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// A process's engine; clones are the same engine. It lives until the last clone and the last of its cores are
+/// An engine; clones are the same one. A process may have several. It lives until the last clone and the last of its cores are
 /// dropped; that closes every connection and releases all resources.
 ///
 /// ```

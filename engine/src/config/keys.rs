@@ -166,7 +166,7 @@ groups! {
             get: arena_bytes -> usize = mib_to_bytes,
             unit: "MiB",
             effect: "Registered private memory of each core, for Read chunks and results.",
-            reason: "Room for about sixty calls of the largest size at a time.",
+            reason: "Room for 48 calls of the largest size at a time.",
             related: ["rpc.max_read_bytes", "rpc.max_write_bytes", "mem.hugepages", "mem.lock"],
         }
         conn_arena_mib: u64 = 16 => Integer(Limits::between(1, 4096)) {
@@ -175,7 +175,7 @@ groups! {
             effect: "Memory of one connection for bulk data: shared memory, of which only the used \
                      part takes memory, or with verbs.registration = buffer memory of a device, \
                      locked as long as the connection exists.",
-            reason: "Sixteen calls of the largest size at a time.",
+            reason: "Twelve calls of the largest size at a time.",
             related: ["verbs.registration", "rpc.max_read_bytes", "rpc.max_write_bytes"],
         }
         bulk: BulkView = BulkView::Lent => Choice {

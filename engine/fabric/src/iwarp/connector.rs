@@ -11,7 +11,7 @@ use super::socket;
 use super::wire::{
     Agreed, FRAME_BYTES_MAX, Frame, FrameError, FrameKind, Local, Parsed, ReplyError,
 };
-use crate::connector_common::{Attempt, Cores, PrivateData, runs_already};
+use crate::connector_common::{Attempt, Cores, Guarded, PrivateData, runs_already};
 use crate::core_sleep::CoreSleep;
 use crate::mem::Slab;
 use crate::sync::atomic::Ordering;
@@ -99,8 +99,8 @@ impl Connector for IwarpConnector {
         };
         let socket = TcpListener::bind(own).map_err(failed)?;
         let (config, hosts) = (self.config.clone(), self.hosts.clone());
-        let op = attempt.op.clone();
-        let listener = Listener { op, socket, private_data, acceptor: accept, config, hosts };
+        let acceptor = Guarded::new(&attempt.op, accept);
+        let listener = Listener { socket, private_data, acceptor, config, hosts };
         let listening = Listening::start(listener)
             .map_err(|error| attempt.failed("its thread cannot start", Some(error)))?;
         Ok(Box::new(listening))

@@ -7,7 +7,7 @@ use super::connector::{local, padded};
 use super::link::{HostPlace, Hosts, Link};
 use super::socket;
 use super::wire::{Answer, FRAME_BYTES_MAX, Frame, FrameKind, Parsed};
-use crate::connector_common::{PrivateData, guarded, is_crowded};
+use crate::connector_common::{Guarded, PrivateData, is_crowded};
 use crate::sys::journal::event;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::cmp::Reverse;
@@ -32,10 +32,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 const THREAD: &str = "spinrpc-iwarp";
 
 pub(super) struct Listener {
-    pub(super) op: String,
     pub(super) socket: TcpListener,
     pub(super) private_data: PrivateData,
-    pub(super) acceptor: Box<dyn Acceptor>,
+    pub(super) acceptor: Guarded,
     pub(super) config: IwarpConfig,
     pub(super) hosts: Hosts,
 }
@@ -144,9 +143,8 @@ impl Accepting {
 
     /// Takes a connection in, unless its host may not connect or has too many.
     fn welcome(&mut self, socket: TcpStream, peer: SocketAddr, now: Instant) {
-        let Listener { op, acceptor, config, hosts, .. } = &mut self.listener;
-        let admitted = guarded(op, || acceptor.admits(&Peer::Socket(peer)));
-        if admitted != Some(true) {
+        let Listener { acceptor, config, hosts, .. } = &mut self.listener;
+        if !acceptor.admits(&Peer::Socket(peer)) {
             event!(DEBUG, %peer, "a connection of a stranger is reset");
             return socket::reset(socket);
         }
@@ -189,14 +187,14 @@ impl Accepting {
         else {
             return;
         };
-        let Listener { op, acceptor, config, private_data, .. } = &mut self.listener;
+        let Listener { acceptor, config, private_data, .. } = &mut self.listener;
         let local = local(config, request.revision);
         let (reply, agreed) = match local.answer(&request, private_data.as_slice()) {
             Answer::Accept(reply, agreed) => (reply, agreed),
             // The peer is told, or gone.
             Answer::Refuse(refusal) => return drop(write(&socket, &refusal)),
         };
-        let Some(core) = guarded(op, || acceptor.pick_core(&[])).flatten() else {
+        let Some(core) = acceptor.pick_core(&[]) else {
             return drop(write(&socket, &local.refuse(&request, &[])));
         };
         if let Err(error) = write(&socket, &reply) {
@@ -205,8 +203,7 @@ impl Accepting {
         let (lent, place) = (Box::default(), Some(place));
         let link = Link { socket, agreed, is_connecting: false, lent, place };
         let endpoint = link.into_endpoint(peer, padded(request.private_data));
-        // If it panics, the endpoint is dropped, which closes the connection.
-        let _ = guarded(op, || acceptor.accepted(core, endpoint));
+        acceptor.accepted(core, endpoint);
     }
 }
 

@@ -14,7 +14,7 @@ use super::handshake::{self, HandshakeError, Kind, Own, Packet, Refusal, Theirs}
 use super::layout::{Layout, Side};
 use super::socket;
 use super::window::Window;
-use crate::connector_common::{Attempt, Cores, runs_already};
+use crate::connector_common::{Attempt, Cores, Guarded, runs_already};
 use crate::mem::{BulkPool, Slab};
 use crate::sync::atomic::Ordering;
 use crate::sys::credentials::{self, Credentials};
@@ -252,7 +252,13 @@ impl Connector for ShmConnector {
             _ => attempt.cannot("the address cannot be bound", Some(error)),
         })?;
         let environment = Arc::clone(&self.environment);
-        let listener = Listener::new(socket, accept, private_data, lent, environment);
+        let listener = Listener::new(
+            socket,
+            Guarded::new(&attempt.op, accept),
+            private_data,
+            lent,
+            environment,
+        );
         Ok(control::listen(&self.control, file, listener))
     }
 }

@@ -11,7 +11,7 @@ use super::exposure::Exposures;
 use super::state::State;
 use super::trace::{SideId, What};
 use super::world::Shared;
-use crate::connector_common::{Attempt, PrivateData};
+use crate::connector_common::{Attempt, Guarded, PrivateData};
 use crate::mem::{BulkPool, KeyGenerator, PoolError, Region};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::lock;
@@ -61,7 +61,7 @@ pub(super) struct Listener {
     device: Arc<Device>,
     private_data: PrivateData,
     /// Called with the world unlocked, as it may come back to it.
-    accept: Arc<Mutex<Box<dyn Acceptor>>>,
+    accept: Arc<Mutex<Guarded>>,
 }
 
 impl fmt::Debug for Listener {
@@ -183,7 +183,8 @@ impl Connector for SimConnector {
             return Err(attempt.failed("another server listens there already", None));
         }
         let device = Arc::clone(&self.device);
-        let listener = Listener { device, private_data, accept: Arc::new(Mutex::new(accept)) };
+        let accept = Arc::new(Mutex::new(Guarded::new(&attempt.op, accept)));
+        let listener = Listener { device, private_data, accept };
         state.listeners.insert(address.to_owned(), listener);
         Ok(Box::new(Listening { world: Arc::clone(&self.world), address: address.to_owned() }))
     }

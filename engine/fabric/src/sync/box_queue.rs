@@ -121,7 +121,9 @@ impl<A, B> BoxQueue<A, B> {
     /// The first position, and how many. `None` if the queue is full.
     #[inline]
     fn claim(&self, most: usize) -> Option<(u64, usize)> {
-        let mut tail = self.tail.load(Ordering::Relaxed);
+        // Acquire pairs with the Release of the exchange: whoever sees a tail sees a head, too, behind which it had room. With an
+        // older one the queue would look full.
+        let mut tail = self.tail.load(Ordering::Acquire);
         loop {
             let mut free = self.free(tail, self.seen.load(Ordering::Acquire));
             if free == 0 {
@@ -132,7 +134,7 @@ impl<A, B> BoxQueue<A, B> {
                 free = self.free(tail, head);
             }
             if free == 0 {
-                let now = self.tail.load(Ordering::Relaxed);
+                let now = self.tail.load(Ordering::Acquire);
                 if now == tail {
                     return None;
                 }
@@ -140,9 +142,8 @@ impl<A, B> BoxQueue<A, B> {
                 continue;
             }
             let count = most.min(free as usize);
-            // Relaxed: the words order the memory they point to.
             let (old, new) = (tail, tail + count as u64);
-            match self.tail.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.tail.compare_exchange(old, new, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return Some((tail, count)),
                 Err(changed) => tail = changed,
             }

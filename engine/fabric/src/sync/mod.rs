@@ -1,9 +1,12 @@
-//! Lock-free building blocks: a ring of messages, a bell of ready bits, and the words under both.
+//! Lock-free building blocks.
 //!
-//! Nothing here depends on the memory of the words: plain heap memory, memory shared with another
-//! process, or the model of a checker. The algorithms assume that the other side may write anything
-//! at any time; each method documents what that can break. Uses `std` only. `mem`, `fabric` and
-//! `reactor` are the callers. The one lock is separate, for work that is not done per message.
+//! Between processes: a ring of messages, a bell of ready bits, and the words under both, which may be plain heap memory, memory
+//! shared with another process, or the model of a checker. Their algorithms assume that the other side may write anything at any
+//! time; each method documents what that can break.
+//!
+//! Between threads of a process, which trust each other: queues and lists of boxes, and the place where an answer is handed over.
+//!
+//! `mem`, `fabric` and `reactor` are the callers. The one lock is separate, for work that is not done per message.
 
 pub(crate) mod arch;
 pub mod atomic;

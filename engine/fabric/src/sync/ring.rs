@@ -449,7 +449,9 @@ impl<W: Words> Producer<W> {
         if consumed < consumed_before || consumed > self.next.get() {
             return Err(Corrupt("ring progress out of range"));
         }
-        self.limit.set(consumed + self.place.slots);
+        if !self.holds_back.get() {
+            self.limit.set(consumed + self.place.slots);
+        }
         Ok(consumed)
     }
 

@@ -534,3 +534,19 @@ fn loom_two_consumers_expect_each_box_at_one_of_them() {
         assert!(flags.iter().all(|flag| flag.load(Ordering::Relaxed)));
     });
 }
+
+/// Two places for two items at a time, of which one comes after another was taken. Expect room for it, and for that of the
+/// other thread: who sees the tail of the one sees also that it had room.
+#[test]
+fn loom_a_queue_with_room_never_looks_full() {
+    bounded(|| {
+        let queue = Arc::new(BoxQueue::<Written>::new(2));
+        let other = Arc::clone(&queue);
+        let other = thread::spawn(move || {
+            let is_put = other.push(Item::Main(written(0))).is_ok();
+            is_put && (other.pop(1, drop) == 0 || other.push(Item::Main(written(1))).is_ok())
+        });
+        assert!(queue.push(Item::Main(written(2))).is_ok());
+        assert!(other.join().unwrap());
+    });
+}

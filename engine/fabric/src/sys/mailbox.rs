@@ -2,7 +2,7 @@
 //!
 //! The drivers have one each. Nothing here is for the data path.
 
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crossbeam::queue::SegQueue;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -20,18 +20,37 @@ pub(crate) struct Mailbox<S> {
     jobs: SegQueue<Job<S>>,
     event: OwnedFd,
     stopped: AtomicBool,
+    /// The thread has ended, perhaps by a panic: what is left from now on is dropped.
+    closed: AtomicBool,
 }
 
 impl<S> Mailbox<S> {
     fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { jobs: SegQueue::new(), event, stopped: AtomicBool::new(false) })
+        let [stopped, closed] = [(); 2].map(|()| AtomicBool::new(false));
+        Ok(Self { jobs: SegQueue::new(), event, stopped, closed })
     }
 
     /// Does not block.
     pub(crate) fn leave(&self, job: impl FnOnce(&mut S) + Send + 'static) {
         self.jobs.push(Box::new(job));
-        self.wake();
+        // Pairs with the fence of `close`: one of the two sees what the other has done.
+        fence(Ordering::SeqCst);
+        match self.closed.load(Ordering::Relaxed) {
+            true => self.drop_jobs(),
+            false => self.wake(),
+        }
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.drop_jobs();
+    }
+
+    /// Whoever waits for them hears that by the other end of a channel.
+    fn drop_jobs(&self) {
+        while self.jobs.pop().is_some() {}
     }
 
     pub(crate) fn take(&self) -> Option<Job<S>> {
@@ -87,7 +106,11 @@ impl<S: 'static> Handle<S> {
     }
 
     pub(crate) fn run(&self, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let thread = thread::Builder::new().name(self.name.into()).spawn(body)?;
+        let over = Over(Arc::clone(&self.mailbox));
+        let thread = thread::Builder::new().name(self.name.into()).spawn(|| {
+            let _over = over;
+            body();
+        })?;
         // It runs once.
         let _ = self.thread.set(thread);
         Ok(())
@@ -96,6 +119,14 @@ impl<S: 'static> Handle<S> {
     /// Has the thread `end` something with this number when the result is dropped, which waits for that.
     pub(crate) fn guard(self: &Arc<Self>, number: u64, end: fn(&mut S, u64)) -> Guard<S> {
         Guard { thread: Arc::clone(self), number, end }
+    }
+}
+
+struct Over<S>(Arc<Mailbox<S>>);
+
+impl<S> Drop for Over<S> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -132,7 +163,8 @@ impl<S: 'static> Drop for Guard<S> {
             end(state, number);
             let _ = done.send(());
         });
-        if thread::current().name() != Some(self.thread.name) {
+        let ending = self.thread.thread.get().map(|it| it.thread().id());
+        if ending != Some(thread::current().id()) {
             // An error means that the thread is gone, and all that it had.
             let _ = wait.recv();
         }
@@ -148,4 +180,27 @@ pub(crate) fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, deadline: Op
     events.clear();
     // Nothing but a signal ends the wait early.
     let _ = epoll::wait(epoll, spare_capacity(events), timeout.as_ref());
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Let the thread panic. Expect the end of what it had not to be waited for, left before or after that.
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_panicked() {
+        let handle = Handle::<u32>::new("panics").unwrap();
+        let early = handle.guard(1, |_, _| {});
+        let mailbox = Arc::clone(&handle.mailbox);
+        let body = move || {
+            while mailbox.take().is_none() {
+                thread::yield_now();
+            }
+            // Without a word from the hook.
+            std::panic::resume_unwind(Box::new("of a job"));
+        };
+        handle.run(body).unwrap();
+        drop(early);
+        drop(handle.guard(2, |_, _| {}));
+    }
 }

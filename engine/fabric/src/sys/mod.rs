@@ -1,6 +1,6 @@
 //! Services of the machine: time, CPUs and their layout, memory mappings, sockets.
 //!
-//! May use std, libc and rustix, and of this crate only the lock and the instructions of [`sync`](crate::sync). Everyone above may call it;
+//! May use libraries of the system and for threads, and of this crate only the lock and the instructions of [`sync`](crate::sync). Everyone above may call it;
 //! apart from [`clock`] none of it is for the data path, as it makes system calls.
 #![allow(unsafe_code)]
 

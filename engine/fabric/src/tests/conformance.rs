@@ -78,6 +78,7 @@ macro_rules! fabric_conformance {
             a_connection_that_was_idle_for_long_still_works,
             connecting_to_nobody_says_so,
             a_refused_connection_says_so,
+            an_acceptor_that_panics_refuses_one_connection,
             an_address_can_be_used_again_when_its_listener_is_gone,
             a_parked_core_wakes_for_a_message,
             a_parked_core_wakes_when_it_is_told_to,

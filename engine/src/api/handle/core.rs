@@ -345,7 +345,7 @@ impl HandleCore {
     }
 
     /// Cancels a call, unless its answer is already on its way: then the number is unused, or names
-    /// another call.
+    /// another call. One that waits here is given back when it is looked at next, within a millisecond.
     fn cancel(&mut self, number: u32) {
         self.pool.cancels.remove();
         let in_flight = self.in_flight.borrow();
@@ -353,25 +353,10 @@ impl HandleCore {
         let found = call.filter(|started| started.call.is_abandoned());
         let found = found.map(|started| (started.call.client, started.id));
         drop(in_flight);
-        let Some((client, call)) = found else { return self.forget_waiting(number) };
+        let Some((client, call)) = found else { return };
         if let Some(client) = self.client(client) {
             // One that has ended in this turn is given back when its handler is told.
             let _ = client.client.cancel(call);
-        }
-    }
-
-    fn forget_waiting(&mut self, number: u32) {
-        for client in &self.behind {
-            let Some(client) = &mut self.clients[*client as usize] else { continue };
-            let mut waiting = client.waiting.iter();
-            let place = waiting.position(|waiting| match waiting {
-                Waiting::Call(call, _) => call.number == number && call.is_abandoned(),
-                Waiting::Credential { .. } => false,
-            });
-            let found = place.and_then(|place| client.waiting.remove(place));
-            if let Some(Waiting::Call(call, _)) = found {
-                return give_back(call);
-            }
         }
     }
 
@@ -507,7 +492,7 @@ impl HandleClient {
         }
     }
 
-    /// Ends those that have waited for as long as they would wait for their answers.
+    /// Ends those that have waited for as long as they would wait for their answers, and those that were cancelled.
     fn end_overdue(&mut self, now: Duration, timeout: Option<Duration>) {
         for _ in 0..self.waiting.len() {
             let (call, since) = match self.waiting.pop_front() {
@@ -519,7 +504,9 @@ impl HandleClient {
                 }
             };
             let at_most = call.spec.deadline.or(timeout);
-            match at_most.is_some_and(|at_most| now.saturating_sub(since) >= at_most) {
+            let is_overdue = at_most.is_some_and(|at_most| now.saturating_sub(since) >= at_most);
+            match is_overdue {
+                _ if call.is_abandoned() => give_back(call),
                 true => refuse(&self.client.0.ops, call, self.refusal.get()),
                 false => self.waiting.push_back(Waiting::Call(call, since)),
             }

@@ -9,7 +9,7 @@ use super::super::layout::Side;
 use super::super::socket;
 use super::super::window::Window;
 use super::{Control, State};
-use crate::connector_common::PrivateData;
+use crate::connector_common::{Guarded, PrivateData};
 use crate::mem::Slab;
 use crate::sync::next_number;
 use crate::sys::credentials::Credentials;
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 pub(in super::super) struct Listener {
     pub(in super::super) socket: PeerListener,
-    pub(in super::super) acceptor: Box<dyn Acceptor>,
+    pub(in super::super) acceptor: Guarded,
     pub(in super::super) private_data: PrivateData,
     pub(in super::super) environment: Arc<Environment>,
     lent: Box<[Slab]>,
@@ -40,7 +40,7 @@ pub(in super::super) struct Listener {
 impl Listener {
     pub(in super::super) fn new(
         socket: PeerListener,
-        acceptor: Box<dyn Acceptor>,
+        acceptor: Guarded,
         private_data: PrivateData,
         lent: &[Slab],
         environment: Arc<Environment>,
@@ -247,7 +247,7 @@ fn accept_hello(
     }
     // Both are within limits of this side, which are of its own size type.
     let bytes = hello.arena_bytes.saturating_add(hello.slab_bytes) as usize;
-    let seat = take_seat(environment, listener.acceptor.as_mut(), peer, bytes)?;
+    let seat = take_seat(environment, &mut listener.acceptor, peer, bytes)?;
     let core = seat.own.place.core();
     let window = handshake::map_connection(connection, layout, core)?;
     let theirs = Theirs::map(&hello, [arena, bell], slabs)?;
@@ -268,7 +268,7 @@ struct Seat {
 /// full while others are not.
 fn take_seat(
     environment: &Environment,
-    acceptor: &mut dyn Acceptor,
+    acceptor: &mut impl Acceptor,
     peer: Credentials,
     peer_bytes: usize,
 ) -> Result<Seat, HandshakeError> {

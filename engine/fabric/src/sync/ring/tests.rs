@@ -204,6 +204,24 @@ fn what_was_sent_before_the_close_is_still_there_after_it() {
 
 /// "Half of the ring: less than a quarter is read but not yet published, so such a message always finds
 /// room in the end."
+/// Look for the progress of the consumer while most of the ring is held back. Expect no more room by that.
+#[test]
+fn slots_that_are_held_back_stay_so_until_they_are_released() {
+    let (producer, consumer, _) = ring();
+    producer.hold_back(2);
+    producer.push(None, b"one").unwrap();
+    assert_eq!(take(&consumer), Ok(Some((None, b"one".to_vec()))));
+    consumer.publish_progress();
+    assert_eq!(producer.consumed(), Ok(1));
+    producer.push(None, b"two").unwrap();
+    assert_eq!(producer.push(None, b"three"), Err(PushError::Full));
+    producer.release();
+    for _ in 2..=SLOTS {
+        producer.push(None, b"more").unwrap();
+    }
+    assert_eq!(producer.push(None, b"too many"), Err(PushError::Full));
+}
+
 #[test]
 fn the_longest_message_fills_half_of_the_ring() {
     let (producer, ..) = ring();

@@ -74,6 +74,52 @@ pub(crate) fn a_refused_connection_says_so<P: Provider>(provider: &P) {
     assert!(endpoints.try_recv().is_err());
 }
 
+/// Panics at one question after the other, then takes connections.
+struct Panicking(usize, Box<dyn Acceptor>);
+
+impl Panicking {
+    fn panic_at(&mut self, question: usize) {
+        if self.0 == question {
+            self.0 += 1;
+            // Without a word from the hook.
+            std::panic::resume_unwind(Box::new("an acceptor's"));
+        }
+    }
+}
+
+impl Acceptor for Panicking {
+    fn admits(&mut self, _: &Peer) -> bool {
+        self.panic_at(0);
+        true
+    }
+
+    fn pick_core(&mut self, full: &[usize]) -> Option<usize> {
+        self.panic_at(1);
+        self.1.pick_core(full)
+    }
+
+    fn accepted(&mut self, core: usize, endpoint: Endpoint) {
+        self.panic_at(2);
+        self.1.accepted(core, endpoint);
+    }
+}
+
+/// Let the acceptor panic at each of its questions. Expect the thread of the handshakes to go on.
+pub(crate) fn an_acceptor_that_panics_refuses_one_connection<P: Provider>(provider: &P) {
+    let connector = provider.connector();
+    let address = provider.address();
+    let (acceptor, endpoints) = accept_into_channel(Some(0));
+    let acceptor = Box::new(Panicking(0, acceptor));
+    let _listener = connector.listen(&ListenRequest::new(&address), acceptor).unwrap();
+    let connect = || connector.connect(&ConnectRequest::new(&address, SHORT));
+    assert!(connect().is_err() && connect().is_err());
+    // The third one may be there before it is taken back.
+    drop(connect());
+    assert!(endpoints.try_recv().is_err());
+    let _near = connect().unwrap();
+    assert!(endpoints.recv_timeout(SHORT).is_ok());
+}
+
 /// Listen twice at an address. Expect an error while the first listener lives, and none later.
 pub(crate) fn an_address_can_be_used_again_when_its_listener_is_gone<P: Provider>(provider: &P) {
     let connector = provider.connector();

@@ -8,7 +8,7 @@ use super::super::reads::Reads;
 use super::connection::{Connection, asking_peer};
 use super::machine::{Failure, State, Step};
 use super::{Control, ControlThread, ended};
-use crate::connector_common::{guarded, is_crowded};
+use crate::connector_common::{Guarded, is_crowded};
 use crate::sync::next_number;
 use crate::sys::journal::event;
 use rdma_sys::rdma_cm_event_type::{
@@ -34,7 +34,7 @@ pub(super) struct Listener {
     op: String,
     address: SocketAddr,
     private_data: Box<[u8]>,
-    acceptor: Box<dyn Acceptor>,
+    acceptor: Guarded,
     /// `None` while the address's device is away.
     id: Option<CmId>,
     /// Time to look whether it is back.
@@ -50,6 +50,7 @@ pub(in super::super) fn listen(
     acceptor: Box<dyn Acceptor>,
 ) -> Result<Box<dyn Send>, FabricError> {
     let (number, named) = (next_number(), op.clone());
+    let acceptor = Guarded::new(&op, acceptor);
     let (reply, wait) = mpsc::channel();
     control.mailbox.leave(move |thread| {
         let bound = thread.bind(number, address).map(|id| {
@@ -114,15 +115,13 @@ impl ControlThread {
     fn welcome(&mut self, mut id: CmId, event: &mut CmEvent, listener: &mut Listener) {
         let environment = Arc::clone(&self.environment);
         let peer = Peer::Socket(asking_peer(&id));
-        if guarded(&listener.op, || listener.acceptor.admits(&peer)) != Some(true) {
+        if !listener.acceptor.admits(&peer) {
             return id.reject(STRANGER);
         }
         if let Some(reason) = self.refusal(LimitScope::of(asking_peer(&id).ip())) {
             return id.reject(reason);
         }
-        let picked = guarded(&listener.op, || listener.acceptor.pick_core(&[]));
-        let Some(picked) = picked else { return id.reject(UNABLE) };
-        let Some(index) = picked else { return id.reject(FULL) };
+        let Some(index) = listener.acceptor.pick_core(&[]) else { return id.reject(FULL) };
         let Ok(core) = environment.core(index) else { return id.reject(UNABLE) };
         let number = next_number();
         id.set_number(number);
@@ -138,8 +137,7 @@ impl ControlThread {
             Err(failure) => return self.refuse(connection, failure),
         };
         self.connections.insert(number, connection);
-        // If it panics, the endpoint is dropped, which refuses the request.
-        let _ = guarded(&listener.op, || listener.acceptor.accepted(index, endpoint));
+        listener.acceptor.accepted(index, endpoint);
     }
 
     fn refusal(&self, host: LimitScope) -> Option<&'static [u8]> {
