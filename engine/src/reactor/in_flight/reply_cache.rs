@@ -263,10 +263,14 @@ impl Attached {
         self.cache.hash((self.owner.key, of))
     }
 
-    /// The place of the same call.
+    /// The place of the same call. If its slot had a later one from here, that of a call from elsewhere is another call: the XID has
+    /// wrapped around.
     fn find(&self, places: &State, hash: u64, call: &CallKey) -> Option<u32> {
         let is_own = |place: &Place| place.owner.client == self.owner.client;
-        places.find(hash, |place| is_own(place) && place.call.is_same(call))
+        let found = places.find(hash, |place| is_own(place) && place.call.is_same(call))?;
+        let used = self.find_used(places, hash, call.xid);
+        let is_past = |used: u32| places[used].generation > places[found].generation;
+        (!used.is_some_and(is_past)).then_some(found)
     }
 
     /// The place of the call of ours that had this slot before. Only of the same kin: a stranger that knows the number of a

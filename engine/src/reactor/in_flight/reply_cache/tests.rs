@@ -119,6 +119,18 @@ fn a_stranger_with_the_number_of_a_roaming_client_displaces_no_reply_of_it() {
     assert!(matches!(again.meet(call_of(0), |_| ()), Verdict::Answered));
 }
 
+/// A roaming client stays away from its first rail until its XIDs have wrapped around.
+#[test]
+fn an_xid_that_has_wrapped_around_elsewhere_is_another_call() {
+    let cache = cache_of(PLACES);
+    let by = |address| attach(&cache, 1, Instance::Roaming(7), &host(address));
+    let (one, other) = (by("10.8.0.1"), by("10.8.1.1"));
+    assert!(is_executed(&one, 0));
+    assert!(is_executed(&other, SLOTS) && is_executed(&other, 2 * SLOTS));
+    assert!(is_executed(&other, 0), "it has the reply of a call of long ago");
+    assert!(!is_executed(&other, 0) && !is_executed(&by("10.8.0.1"), 0), "sent again");
+}
+
 #[test]
 fn receive_a_null_call_by_a_newer_connection_expect_calls_by_the_one_before_executed() {
     let cache = cache_of(PLACES);
