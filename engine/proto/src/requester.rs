@@ -452,6 +452,11 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         self.state_of(slot).is_some_and(State::is_awaited)
     }
 
+    /// Returns true while it awaits the answer of any call. Takes time in the number of slots.
+    pub fn awaits_any(&self) -> bool {
+        self.slots.as_ref().iter().any(|slot| slot.state.is_awaited())
+    }
+
     fn state_of(&self, id: SlotId) -> Option<State> {
         let slot = self.slots.as_ref().get(usize::from(id.index))?;
         (slot.generation == id.generation).then_some(slot.state)

@@ -238,12 +238,12 @@ impl ClientEntry {
     }
 
     /// The first connection is tried again after this error. A security context counts: the server, or its key distribution
-    /// center, may not be ready.
+    /// center, may not be ready. While the client has another connection any error does: it is that of one address.
     pub(super) fn is_passing(&self, error: &ConnectError) -> bool {
         let is_passing = match error {
             ConnectError::FirstCall(failure) => failure.is_retryable(),
             ConnectError::Security(_) => true,
-            _ => false,
+            _ => self.membership.as_ref().is_some_and(Membership::has_others),
         };
         is_passing && self.retries_first() && !self.link.is_closed.get()
     }

@@ -9,6 +9,7 @@ use super::catch_panic::{ContainedService, Found};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_state::ClientEntry;
 use super::errors::{CallError, ConnectError};
+use super::group::Group;
 #[cfg(feature = "gss")]
 use super::gss::{GssClientState, GssCore};
 use super::handle::core::{HandleCore, Opening, TimedCalls};
@@ -38,7 +39,7 @@ use spinrpc_proto::rdma::v1::{MSG_HEADER_BYTES, MSGP_FIELDS_BYTES};
 use spinrpc_proto::rpc::{self, AcceptStatus, AuthStat, CallHeader, RPC_VERSION, RejectStatus};
 use spinrpc_proto::version::Verdict;
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,8 @@ pub(super) struct Dispatch {
     clients: Vec<Option<ClientEntry>>,
     /// Those without a connection.
     connecting: Vec<ClientEntry>,
+    /// Clients with several connections.
+    pub(super) groups: Vec<Weak<Group>>,
     pub(super) random: Random,
     /// Source of numbers that no peer can guess.
     pub(super) connector: Arc<dyn Connector>,
@@ -119,6 +122,7 @@ impl Dispatch {
             handles: Box::new(handles),
             clients,
             connecting,
+            groups: Vec::new(),
             random,
             connector,
             asking,
@@ -585,9 +589,7 @@ impl Dispatch {
         }
         entry.up = Some((peer, negotiated));
         entry.offer_version(conn);
-        let membership = entry.membership.clone();
         Self::begin(entry, conn);
-        self.revive(membership);
     }
 
     /// Returns true if the client wants another connection.
@@ -629,7 +631,9 @@ impl Dispatch {
         if !was_told {
             entry.end(connection, cause);
         }
-        self.restore(entry.membership);
+        let membership = entry.membership.take();
+        drop(entry);
+        self.restore(membership);
     }
 
     fn on_lost(&mut self, conn: ConnId, cause: &DownCause) {
@@ -667,11 +671,13 @@ impl Dispatch {
         entry.link.lose(LinkState::Down);
         entry.conn = None;
         entry.end(ConnectionId(lost), cause);
-        self.restore(entry.membership.clone());
+        let membership = entry.membership.clone();
         // A requested connection may still arrive; it is then closed.
-        if entry.request.is_some() {
-            self.connecting.push(entry);
+        match entry.request {
+            Some(_) => self.connecting.push(entry),
+            None => drop(entry),
         }
+        self.restore(membership);
     }
 }
 

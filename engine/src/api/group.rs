@@ -43,6 +43,8 @@ pub(super) struct Group {
     /// Index of the link whose reply the handler got last.
     answered: Cell<usize>,
     was_up: Cell<bool>,
+    /// A connection has come up since [`Dispatch::revive`].
+    has_risen: Cell<bool>,
     is_closed: Cell<bool>,
     is_over: Cell<bool>,
 }
@@ -57,6 +59,8 @@ struct Member {
     address: Cell<usize>,
     /// A thread connects it.
     is_asked: Cell<bool>,
+    /// It has an entry of the dispatch, if only until its last connection has gone.
+    is_taken: Cell<bool>,
 }
 
 impl Group {
@@ -71,8 +75,8 @@ impl Group {
             let ops = Rc::clone(&front.ops);
             let link = Link::new(ops, program, version, options.reconnect.is_some());
             link.state.set(LinkState::Down);
-            let (has_left, has_failed, address, is_asked) = Default::default();
-            Member { link, has_left, has_failed, address, is_asked }
+            let (has_left, has_failed, address, is_asked, is_taken) = Default::default();
+            Member { link, has_left, has_failed, address, is_asked, is_taken }
         };
         Rc::new(Self {
             members: (0..LINKS * options.links()).map(member).collect(),
@@ -83,6 +87,7 @@ impl Group {
             next: Cell::default(),
             answered: Cell::default(),
             was_up: Cell::default(),
+            has_risen: Cell::default(),
             is_closed: Cell::default(),
             is_over: Cell::default(),
         })
@@ -150,13 +155,15 @@ impl Group {
         member.has_left.get() && twin.has_left.get() && is_up
     }
 
-    /// Closes a connection that has left home, if it has no calls and others have come home, or if the other link of its
+    /// Closes a connection that has left home, if no calls are awaited and others have come home, or if the other link of its
     /// place has left as well: one of them is to try home.
     fn end_if_unused(&self, index: usize) {
         let Member { link, has_left, .. } = &self.members[index];
-        let is_unused =
-            has_left.get() && link.conn().is_some_and(|conn| link.ops.in_flight(conn) == Some(0));
-        if is_unused && (self.is_home_up() || self.has_twin_away(index)) {
+        let is_unused = |conn| !link.ops.awaits_any(conn);
+        if has_left.get()
+            && link.conn().is_some_and(is_unused)
+            && (self.is_home_up() || self.has_twin_away(index))
+        {
             link.close();
         }
     }
@@ -181,6 +188,7 @@ impl Group {
             ConnectionEvent::Up { .. } => {
                 member.has_failed.set(false);
                 self.was_up.set(true);
+                self.has_risen.set(true);
                 if let Some(front) = front {
                     front.was_up.set(true);
                     front.failure.take();
@@ -228,6 +236,11 @@ impl Membership {
         let members = self.group.members.iter();
         let mut connecting = members.filter(|member| member.link.state.get() != LinkState::Down);
         self.group.was_up.get() || connecting.any(|member| !member.has_failed.get())
+    }
+
+    /// A connection of its client is up.
+    pub(super) fn has_others(&self) -> bool {
+        self.group.is_up()
     }
 
     /// A thread begins, or has ended, to connect it.
@@ -315,6 +328,7 @@ impl Dispatch {
         let handler = Rc::new(RefCell::new(handler));
         let group = Group::new(front, &handler, address, options);
         front.join(Rc::clone(&group));
+        self.groups.push(Rc::downgrade(&group));
         for index in (0..group.members.len()).step_by(LINKS) {
             let entry = self.entry_at_home((&group, index), &handler);
             self.wait(entry, Duration::ZERO);
@@ -329,6 +343,7 @@ impl Dispatch {
         let member = &group.members[index];
         let home = index / LINKS % group.addresses.len();
         member.link.begin();
+        member.is_taken.set(true);
         member.has_left.set(false);
         member.has_failed.set(false);
         member.address.set(home);
@@ -364,13 +379,16 @@ impl Dispatch {
         }
     }
 
-    /// A connection of its client can be made: has all places try their own addresses that had given up.
-    pub(super) fn revive(&mut self, membership: Option<Membership>) {
-        let Some(Membership { group, .. }) = membership else { return };
-        for index in (0..group.members.len()).step_by(LINKS) {
-            let is_down = |member: &Member| member.link.state.get() == LinkState::Down;
-            if group.members[index..][..LINKS].iter().all(is_down) {
-                self.come_home(&group, index);
+    /// Of clients with a connection that has come up, has all places try their own addresses that had given up.
+    pub(super) fn revive(&mut self) {
+        self.groups.retain(|group| group.strong_count() > 0);
+        let groups: Vec<_> = self.groups.iter().filter_map(Weak::upgrade).collect();
+        for group in groups.into_iter().filter(|group| group.has_risen.take()) {
+            for index in (0..group.members.len()).step_by(LINKS) {
+                let is_down = |member: &Member| member.link.state.get() == LinkState::Down;
+                if group.members[index..][..LINKS].iter().all(is_down) {
+                    self.come_home(&group, index);
+                }
             }
         }
     }
@@ -378,8 +396,7 @@ impl Dispatch {
     /// Has a link that is not in use try the own address of this place.
     fn come_home(&mut self, group: &Rc<Group>, index: usize) {
         let (first, handler) = (index - index % LINKS, group.handler.upgrade());
-        let is_down = |index: &usize| group.members[*index].link.state.get() == LinkState::Down;
-        let free = (first..first + LINKS).find(is_down);
+        let free = (first..first + LINKS).find(|index| !group.members[*index].is_taken.get());
         let (Some(index), Some(handler)) = (free, handler) else { return };
         if group.is_closed.get() || group.options.reconnect.is_none() {
             return;
@@ -403,6 +420,13 @@ struct MemberHandler {
     handler: Rc<SharedHandler>,
 }
 
+impl Drop for MemberHandler {
+    /// With its entry: the link may have another one.
+    fn drop(&mut self) {
+        self.membership.member().is_taken.set(false);
+    }
+}
+
 impl ReplyHandler for MemberHandler {
     fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
         let Membership { group, index } = &self.membership;
@@ -420,7 +444,7 @@ impl ReplyHandler for MemberHandler {
         }
         if matches!(event, ConnectionEvent::Up { .. }) {
             (0..group.members.len()).for_each(|index| group.end_if_unused(index));
-            // For those that wait: this may be where they go.
+            // For those that wait, and those that have given up: this may be where they go.
             member.link.ops.set_alarm(Duration::ZERO);
         }
     }

@@ -33,15 +33,21 @@ impl CoreCell {
 
     /// Calls of `conn` that wait for their replies; `None` when it is down.
     pub(crate) fn in_flight(&self, conn: ConnId) -> Option<usize> {
-        self.load(conn).map(|(in_flight, _)| in_flight)
+        self.reactor().with_calls(conn, |requester, _| {
+            requester.credits().in_flight() as usize + requester.held().count()
+        })
     }
 
-    /// The same, and true if it has a credit for another one.
-    pub(crate) fn load(&self, conn: ConnId) -> Option<(usize, bool)> {
+    /// Credits in use on `conn`, and true if it has one for another call; `None` when it is down.
+    pub(crate) fn load(&self, conn: ConnId) -> Option<(u32, bool)> {
         self.reactor().with_calls(conn, |requester, _| {
-            let credits = requester.credits();
-            (credits.in_flight() as usize + requester.held().count(), credits.available())
+            (requester.credits().in_flight(), requester.credits().available())
         })
+    }
+
+    /// Returns true while the application awaits the answer of any call on `conn`.
+    pub(crate) fn awaits_any(&self, conn: ConnId) -> bool {
+        self.reactor().with_calls(conn, |requester, _| requester.awaits_any()).unwrap_or(false)
     }
 
     /// Returns true while the application awaits the answer of this call on `conn`.

@@ -98,8 +98,9 @@ fn slow() -> Reconnect {
 struct Pair {
     world: World,
     seen: Arc<Seen>,
-    _engines: [Engine; 2],
-    cores: [Core; 2],
+    /// That of the server, one that serves nothing, and that of the client.
+    engines: [Engine; 3],
+    cores: [Core; 3],
     client: Client,
     heard: SharedHeard<Vec<u32>>,
 }
@@ -110,15 +111,22 @@ impl Pair {
     }
 
     fn asked_in(world: World, options: &ConnectOptions) -> Self {
-        let node = || Engine::simulated(sim_config(), |device| world.connector(device)).unwrap();
-        let [server, caller] = [node(), node()];
-        let seen = serve_adder(&server);
-        RAILS.iter().for_each(|rail| server.listen(rail).unwrap());
-        let mut cores = [server.core(0).unwrap(), caller.core(0).unwrap()];
+        Self::served_by(world, RAILS.len(), options)
+    }
+
+    /// The others of the rails lead to a server without the program.
+    fn served_by(world: World, rails: usize, options: &ConnectOptions) -> Self {
+        let node = |_| Engine::simulated(sim_config(), |device| world.connector(device)).unwrap();
+        let engines = [(); 3].map(node);
+        let [server, stranger, _] = &engines;
+        let seen = serve_adder(server);
+        RAILS[..rails].iter().for_each(|rail| server.listen(rail).unwrap());
+        RAILS[rails..].iter().for_each(|rail| stranger.listen(rail).unwrap());
+        let mut cores = engines.each_ref().map(|engine| engine.core(0).unwrap());
         let heard = SharedHeard::default();
         let made = recorder(&heard, all_words);
-        let client = cores[1].connect_with(RAILS[0], PROGRAM, VERSION, options, |_| made).unwrap();
-        Self { world, seen, _engines: [server, caller], cores, client, heard }
+        let client = cores[2].connect_with(RAILS[0], PROGRAM, VERSION, options, |_| made).unwrap();
+        Self { world, seen, engines, cores, client, heard }
     }
 
     /// Both rails, and all connections up.
@@ -392,6 +400,46 @@ fn no_rail_at_the_start_expect_one_failure() {
     assert_eq!(call, Err(Backpressure::Down));
     (0..1000).for_each(|_| pair.turn());
     assert_eq!(pair.heard.borrow().events.iter().filter(|event| is_failed(event)).count(), 1);
+}
+
+#[test]
+fn a_program_that_no_server_has_expect_one_failure() {
+    let options = ConnectOptions::new().connections(4).reconnect(Reconnect::default());
+    let mut pair = Pair::served_by(World::new(Network::default()), 0, &options);
+    let is_failed = |event: &_| matches!(event, ConnectionEvent::ConnectFailed { .. });
+    pair.run_until("the failure", |pair| pair.is_told(is_failed));
+    assert!(matches!(pair.client.failure(), Some(ConnectError::NotServed(_))));
+}
+
+/// One of the addresses is that of a server without the program. The others are used, and that one is asked with pauses.
+#[test]
+fn a_program_that_one_server_lacks_is_asked_for_with_pauses() {
+    let options = two_rails(Reconnect::default()).connections(6);
+    let mut pair = Pair::served_by(World::new(Network::default()), 1, &options);
+    pair.run_until("the connections", |pair| pair.ups() == 3);
+    let begun = pair.world.now_ns();
+    pair.run_until("fifty seconds", |pair| pair.world.now_ns() > begun + 50_000_000_000);
+    pair.start(ADD, 1, Resend::Never);
+    assert!(pair.replies(1)[0].1.is_ok());
+    let asked = pair.engines[1].stats(0).unwrap().connections_opened;
+    assert!((30..150).contains(&asked), "{asked}");
+}
+
+/// A call that has timed out, and is never answered, does not keep a connection at the other address.
+#[test]
+fn a_call_that_was_given_up_keeps_no_connection_from_its_end() {
+    let mut pair = Pair::up(&two_rails(slow()).connections(1), 1);
+    let home = pair.live()[0];
+    pair.world.set_reachable(RAILS[0], false);
+    pair.world.kill(home);
+    pair.run_until("the other rail", |pair| pair.ups() == 2);
+    let mut spec = CallSpec::short().deadline(SECOND);
+    pair.client.call(ADD_LATER, Token(1), &mut spec, |args| args.u32(1)).unwrap();
+    assert!(matches!(pair.replies(1)[0].1, Err(CallError::TimedOut)));
+    pair.world.set_reachable(RAILS[0], true);
+    pair.run_until("the first rail", |pair| pair.ups() == 3);
+    pair.run_until("one connection", |pair| pair.live().len() == 1);
+    assert_eq!(pair.seen.waiting(), 1);
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Dispatch {
         event!(DEBUG, address = %entry.address, %error, attempt, "the first connection is tried again");
         *entry.link.failure.borrow_mut() = Some(error.clone());
         entry.link.state.set(LinkState::Pausing);
-        (entry.conn, entry.failed_calls) = (None, 0);
+        (entry.conn, entry.other_versions, entry.failed_calls) = (None, None, 0);
         self.pause(entry, next, &ConnectionEvent::Retrying { error, attempt, after });
     }
 
@@ -69,6 +69,7 @@ impl Dispatch {
     #[cold]
     pub(super) fn begin_due_attempts(&mut self) {
         let now = self.ops.time();
+        self.revive();
         self.connecting.iter_mut().for_each(|entry| entry.aim_again(now));
         while let Some(index) = self.next_due(now) {
             let mut entry = self.connecting.swap_remove(index);
