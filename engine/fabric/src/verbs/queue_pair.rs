@@ -126,8 +126,6 @@ pub(super) struct QueuePair {
     is_closed: bool,
     /// The peer's request is answered, or needs no answer.
     is_accepted: bool,
-    /// A message has arrived since the connection was looked at last.
-    has_heard: bool,
     silence: Silence,
     is_reminding: bool,
     /// A Write was posted, and no Send since.
@@ -171,7 +169,6 @@ impl QueuePair {
             failed: None,
             is_closed: false,
             is_accepted: link.side == Side::Connecting,
-            has_heard: false,
             silence: Silence::default(),
             is_reminding: false,
             has_written: false,
@@ -292,10 +289,11 @@ impl QueuePair {
     /// A first message may go unnoticed, and has not been answered; see `reminder`.
     pub(super) fn is_unanswered(&self) -> bool {
         let is_first = self.link.side == Side::Connecting && self.link.limits.is_iwarp;
-        is_first && !self.has_heard && self.is_live()
+        is_first && !self.silence.has_heard() && self.is_live()
     }
 
-    /// Nothing to do while the first message, or another one, is still on its way.
+    /// Nothing to do while the first message, or another one, is still on its way. So it is the first of its chain: behind another
+    /// request bnxt_re, before rdma-core 50, gives it the length of that.
     pub(super) fn remind(&mut self) {
         if self.ends.is_open() && !self.is_reminding && self.sends.waiting() == 0 {
             self.is_reminding = true;
@@ -306,8 +304,7 @@ impl QueuePair {
 
     /// Asks a peer for a sign of life of which nothing was heard for a while.
     pub(super) fn look_for_silence(&mut self) {
-        let has_heard = std::mem::take(&mut self.has_heard);
-        if self.is_live() && self.silence.look(has_heard, self.sends.pushed()) {
+        if self.is_live() && self.silence.look(self.sends.pushed()) {
             let before = self.sends.pushed();
             self.remind();
             (before..self.sends.pushed()).for_each(|_| self.silence.asked());
@@ -322,8 +319,8 @@ impl QueuePair {
     ) -> Result<(), DownCause> {
         let place = WorkId(completion.wr_id).position();
         let Some(mut message) = self.recvs.take(place) else { return Ok(()) };
-        if !self.has_heard {
-            self.on_first_message();
+        if !self.silence.is_broken() {
+            self.end_silence();
         }
         let says_so = completion.wc_flags & self.link.limits.invalidated_flags != 0;
         let key = says_so.then(|| invalidated_key(completion));
@@ -339,8 +336,8 @@ impl QueuePair {
     /// The peer has sent: it knows that the connection is established. The connection manager may not, if the peer's
     /// confirmation was lost.
     #[cold]
-    fn on_first_message(&mut self) {
-        self.has_heard = true;
+    fn end_silence(&mut self) {
+        self.silence.end();
         if !self.link.state.is_established() {
             self.link.tell(Event::FirstMessage);
         }

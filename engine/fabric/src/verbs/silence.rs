@@ -15,7 +15,9 @@ const LOOKS_MAX: u32 = 128;
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     /// The peer has spoken: before that, an end that accepts may not send anything over iWARP (RFC 5044 section 7.1.2).
-    has_begun: bool,
+    has_heard: bool,
+    /// It has since the last look.
+    is_broken: bool,
     looks: u32,
     /// Requests that had been posted, without the questions, and the number of these.
     posted: u64,
@@ -23,18 +25,31 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    /// A look at a connection by which a message has arrived since the last one, and which was posted so many requests in all.
-    /// Returns true if the peer is to be asked.
-    pub(super) fn look(&mut self, has_heard: bool, posted: u64) -> bool {
-        self.has_begun |= has_heard;
+    #[inline]
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// A message has arrived.
+    pub(super) fn end(&mut self) {
+        (self.has_heard, self.is_broken) = (true, true);
+    }
+
+    /// The peer has spoken at any time.
+    pub(super) fn has_heard(&self) -> bool {
+        self.has_heard
+    }
+
+    /// A look at a connection that was posted so many requests in all. Returns true if the peer is to be asked.
+    pub(super) fn look(&mut self, posted: u64) -> bool {
         let posted = posted.wrapping_sub(self.asked);
-        let is_quiet = !has_heard && std::mem::replace(&mut self.posted, posted) == posted;
-        self.posted = posted;
+        let was_posted = std::mem::replace(&mut self.posted, posted) != posted;
+        let is_quiet = !std::mem::take(&mut self.is_broken) && !was_posted;
         self.looks = if is_quiet { self.looks + 1 } else { 0 };
         if self.looks > 2 * LOOKS_MAX {
             self.looks = LOOKS_MAX + 1;
         }
-        self.has_begun && self.looks.is_power_of_two()
+        self.has_heard && self.looks.is_power_of_two()
     }
 
     pub(super) fn asked(&mut self) {
@@ -49,7 +64,7 @@ mod tests {
     /// Looks at which the peer is asked, each of which is one more request.
     fn asked_at(silence: &mut Silence, posted: &mut u64, looks: u32) -> Vec<u32> {
         let is_asked = |_: &u32| {
-            let asks = silence.look(false, *posted);
+            let asks = silence.look(*posted);
             if asks {
                 silence.asked();
                 *posted += 1;
@@ -63,7 +78,8 @@ mod tests {
     fn a_peer_that_says_nothing_is_asked_ever_more_rarely_and_then_every_half_minute() {
         let mut silence = Silence::default();
         assert_eq!(asked_at(&mut silence, &mut 0, 9), [], "it has not begun");
-        assert!(!silence.look(true, 0));
+        silence.end();
+        assert!(!silence.look(0));
         let asked = asked_at(&mut silence, &mut 0, 400);
         assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 128, 256, 384]);
     }
@@ -71,12 +87,24 @@ mod tests {
     #[test]
     fn a_message_in_either_direction_begins_the_silence_again() {
         let (mut silence, mut posted) = (Silence::default(), 0);
-        assert!(!silence.look(true, posted));
+        silence.end();
+        assert!(!silence.look(posted));
         asked_at(&mut silence, &mut posted, 100);
-        assert!(!silence.look(true, posted));
+        silence.end();
+        assert!(!silence.look(posted));
         assert_eq!(asked_at(&mut silence, &mut posted, 3), [1, 2]);
         posted += 1;
-        assert!(!silence.look(false, posted));
+        assert!(!silence.look(posted));
         assert_eq!(asked_at(&mut silence, &mut posted, 3), [1, 2]);
+    }
+
+    /// An end that accepts over iWARP answers a first message however long ago that was.
+    #[test]
+    fn a_peer_that_has_spoken_has_spoken_for_good() {
+        let mut silence = Silence::default();
+        assert!(!silence.has_heard());
+        silence.end();
+        asked_at(&mut silence, &mut 0, 3);
+        assert!(silence.has_heard() && !silence.is_broken());
     }
 }

@@ -50,9 +50,10 @@ impl QueuePair {
     #[cold]
     fn open(&mut self) -> bool {
         let is_first = self.link.side == Side::Connecting || !self.link.limits.is_iwarp;
-        let is_accepted = self.link.side == Side::Accepting && self.has_heard;
+        let has_heard = self.silence.has_heard();
+        let is_accepted = self.link.side == Side::Accepting && has_heard;
         let is_established = self.link.state.is_established() || is_accepted;
-        let is_open = is_established && (is_first || self.has_heard);
+        let is_open = is_established && (is_first || has_heard);
         if is_open {
             self.ends.open();
         }

@@ -134,8 +134,23 @@ impl Provider for Rxe {
 }
 
 mod siw {
+    use super::super::super::silence::LOOK_EVERY;
     use super::*;
+    use crate::tests::conformance::{Event, Pair};
+    use std::time::Instant;
+
     fabric_conformance!(Siw(Registration::Buffer));
+
+    /// By then the accepting end has looked several times at a connection on which nothing more arrived.
+    #[test]
+    fn a_first_message_is_answered_however_late() {
+        let mut pair = Pair::new(&Siw(Registration::Buffer));
+        let (near, far, begun) = (pair.at_near, pair.at_far, Instant::now());
+        pair.until("four looks", |_| (begun.elapsed() > 4 * LOOK_EVERY).then_some(()));
+        pair.near.post_recvs(near, 1);
+        pair.far.send(far, b"late");
+        assert_eq!(pair.next_near(near), Event::Message(b"late".to_vec(), None));
+    }
 }
 
 mod rxe_windows {
