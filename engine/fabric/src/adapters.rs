@@ -151,7 +151,11 @@ pub static ADAPTERS: &[Adapter] = &[
     Adapter::new("erdma", 0x1ded, &["erdma"]),
     Adapter {
         copies_inline: false,
-        faults: &[Fault::new(53, 57, "requests without a piece of memory fail (b8e99f551)")],
+        faults: &[Fault::new(
+            53,
+            57,
+            "receives and Reads without a piece of memory fail (b8e99f551)",
+        )],
         ..Adapter::new("mana", 0x1414, &["mana"])
     },
     Adapter {

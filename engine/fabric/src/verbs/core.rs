@@ -1,4 +1,4 @@
-//! State that a core shares with the control thread: that there is news of its connections, what it sleeps on, the queues its
+//! State that a core shares with the control thread: news of its connections, what it sleeps on, the queues its
 //! connections complete on, and the memory it has lent.
 //!
 //! The control thread makes and takes down; the core polls, and holds no lock while it does.
@@ -7,7 +7,7 @@ use super::super::{FabricError, Wake};
 use super::objects::{CompletionChannel, CompletionQueue, ProtectionDomain, with_error};
 use crate::core_sleep::CoreSleep;
 use crate::mem::BulkPool;
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::cache_lines::assert_lines;
 use crate::sync::{CachePadded, lock};
 use rdma_sys::ibv_context;
@@ -26,12 +26,16 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
+/// The state of a connection has changed.
+pub(super) const CHANGED: u32 = 1;
+/// It is time to look which connections are silent.
+pub(super) const LOOK: u32 = 2;
+
 #[derive(Debug)]
 pub(super) struct CoreShared {
     index: usize,
-    has_news: CachePadded<AtomicBool>,
-    /// With the news: it is time to look which connections are silent.
-    is_look_due: AtomicBool,
+    /// Bits: [`CHANGED`] and [`LOOK`].
+    news: CachePadded<AtomicU32>,
     /// Waits for the completion channels.
     pub(super) sleep: CoreSleep,
     /// Set by [`Fabric::begin`](super::super::Fabric::begin), before connections come.
@@ -41,7 +45,7 @@ pub(super) struct CoreShared {
     domains: Mutex<Vec<(Context, Weak<ProtectionDomain>)>>,
 }
 
-assert_lines!(CoreShared: has_news);
+assert_lines!(CoreShared: news);
 
 #[derive(Debug)]
 struct DeviceQueues {
@@ -78,8 +82,7 @@ impl CoreShared {
     pub(super) fn new(index: usize) -> io::Result<Self> {
         Ok(Self {
             index,
-            has_news: CachePadded::default(),
-            is_look_due: AtomicBool::default(),
+            news: CachePadded::default(),
             sleep: CoreSleep::new()?,
             lent: Mutex::new(None),
             queues: Mutex::new(Vec::new()),
@@ -88,31 +91,29 @@ impl CoreShared {
     }
 
     pub(super) fn notify(&self) {
+        self.tell(CHANGED);
+    }
+
+    pub(super) fn ask_for_look(&self) {
+        self.tell(LOOK);
+    }
+
+    fn tell(&self, news: u32) {
         // Release pairs with the Acquire of `take_news`: the state that changed is seen.
-        self.has_news.store(true, Ordering::Release);
+        self.news.fetch_or(news, Ordering::Release);
         // Pairs with that of `CoreSleep::park`.
         fence(Ordering::SeqCst);
         self.sleep.wake_parked();
     }
 
-    pub(super) fn ask_for_look(&self) {
-        // Relaxed: the notice is the Release.
-        self.is_look_due.store(true, Ordering::Relaxed);
-        self.notify();
-    }
-
-    pub(super) fn take_look(&self) -> bool {
-        self.is_look_due.swap(false, Ordering::Relaxed)
-    }
-
     #[inline]
     pub(super) fn has_news(&self) -> bool {
         // Relaxed: news that is missed now is seen by the next poll.
-        self.has_news.load(Ordering::Relaxed)
+        self.news.load(Ordering::Relaxed) != 0
     }
 
-    pub(super) fn take_news(&self) -> bool {
-        self.has_news() && self.has_news.swap(false, Ordering::Acquire)
+    pub(super) fn take_news(&self) -> u32 {
+        if self.has_news() { self.news.swap(0, Ordering::Acquire) } else { 0 }
     }
 
     /// Announces that the core is going to sleep, see [`CoreSleep::park`]. False also when there is news.
@@ -261,11 +262,14 @@ mod tests {
     #[test]
     fn news_is_taken_once() {
         let core = CoreShared::new(0).unwrap();
-        assert!(!core.has_news() && !core.take_news());
+        assert!(!core.has_news() && core.take_news() == 0);
         core.notify();
         core.notify();
-        assert!(core.has_news() && core.take_news());
-        assert!(!core.has_news() && !core.take_news());
+        assert!(core.has_news() && core.take_news() == CHANGED);
+        core.ask_for_look();
+        core.notify();
+        assert_eq!(core.take_news(), CHANGED | LOOK);
+        assert!(!core.has_news() && core.take_news() == 0);
     }
 
     #[test]
@@ -274,7 +278,7 @@ mod tests {
         core.notify();
         assert!(!core.park());
         core.sleep.unpark();
-        assert!(core.take_news());
+        assert_eq!(core.take_news(), CHANGED);
         core.wake();
         assert!(!core.park());
         core.sleep.unpark();

@@ -10,7 +10,7 @@ use super::super::{
     ShortMessages, Wake, link_of,
 };
 use super::config::VerbsConfig;
-use super::core::CoreShared;
+use super::core::{CHANGED, CoreShared, LOOK};
 use super::link::Link;
 use super::objects::{CompletionQueue, CqBroken, blank_completions};
 use super::poll::{Outbox, Outcome, is_message};
@@ -31,6 +31,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const BATCH: usize = 32;
+
+/// Places that one poll looks at for silence: messages are not to wait for a look at thousands of connections.
+const PLACES_AT_A_TIME: usize = 256;
 
 /// Longest sleep of a core that has something to go on with.
 const BUSY_NAP: Duration = Duration::from_millis(1);
@@ -67,6 +70,8 @@ struct Table {
     unanswered: Vec<Reminder>,
     /// Completions that found no room in a batch.
     late: VecDeque<Completion>,
+    /// Places before this one have been looked at for silence; all, unless a look goes on.
+    looked: usize,
 }
 
 #[derive(Default)]
@@ -99,6 +104,7 @@ impl VerbsFabric {
             ending: Vec::with_capacity(conns),
             unanswered: Vec::with_capacity(conns),
             late: VecDeque::with_capacity(BATCH),
+            looked: conns,
             config: config.clone(),
         };
         let (queues, batch, first_queue) = (Vec::new(), blank_completions(), 0);
@@ -108,15 +114,14 @@ impl VerbsFabric {
     #[cold]
     fn attend(&mut self, out: &mut Completions) {
         self.table.outbox(out).catch_up();
-        if self.core.take_news() {
-            let is_look_due = self.core.take_look();
-            for place in 0..self.table.places.len() as u32 {
-                self.table.look_at(place);
-                if is_look_due && let Some(pair) = self.table.pair_at(place) {
-                    pair.look_for_silence();
-                }
-            }
+        let news = self.core.take_news();
+        if news & CHANGED != 0 {
+            (0..self.table.places.len() as u32).for_each(|place| self.table.look_at(place));
         }
+        if news & LOOK != 0 {
+            self.table.looked = 0;
+        }
+        self.table.look_for_silence();
         let now = Instant::now();
         self.table.remind(now);
         let mut at = 0;
@@ -308,6 +313,17 @@ impl Table {
         }
     }
 
+    fn is_looking(&self) -> bool {
+        self.looked < self.places.len()
+    }
+
+    fn look_for_silence(&mut self) {
+        let to = self.places.len().min(self.looked + PLACES_AT_A_TIME);
+        let places = self.places[self.looked..to].iter_mut();
+        places.filter_map(|place| place.pair.as_deref_mut()).for_each(QueuePair::look_for_silence);
+        self.looked = to;
+    }
+
     fn advance_end(&mut self, place: u32, now: Instant, out: &mut Completions) -> End {
         let Some((pair, _, late)) = self.with_lists(place) else { return End::Told };
         pair.advance_end(now, &mut Outbox { batch: Some(out), late })
@@ -389,7 +405,7 @@ impl Fabric for VerbsFabric {
         let room = out.room();
         self.poll_queues(out);
         let table = &self.table;
-        let is_quiet = table.ending.is_empty() && table.late.is_empty();
+        let is_quiet = table.ending.is_empty() && table.late.is_empty() && !table.is_looking();
         if !is_quiet || !table.unanswered.is_empty() || self.core.has_news() {
             self.attend(out);
         }
@@ -488,7 +504,8 @@ impl Fabric for VerbsFabric {
     fn park(&mut self, at_most: Duration) {
         self.flush();
         // Queue pairs that have something to flush, or that end, make progress without an event.
-        let is_busy = !self.table.ending.is_empty() || !self.table.dirty.borrow().is_empty();
+        let Table { ending, dirty, .. } = &self.table;
+        let is_busy = !ending.is_empty() || !dirty.borrow().is_empty() || self.table.is_looking();
         let at_most = match is_busy {
             true => at_most.min(BUSY_NAP),
             false if !self.table.unanswered.is_empty() => at_most.min(FIRST_WAIT),
