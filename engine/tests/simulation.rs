@@ -30,9 +30,9 @@ fn progress_of_a_long_run_is_a_line_per_minute_in_a_file() {
 }
 
 /// Memory of a call that was given up and is used again while its responder may write there, and a reply that leaves before all of it
-/// is sealed: this feature has both.
-#[cfg(feature = "canary")]
+/// is sealed: `.ci/canaries/engine.patch` plants both.
 #[test]
+#[ignore = "of the engine with planted bugs: .ci/run gss"]
 fn the_planted_bugs_are_found() {
     let failures: Vec<String> =
         (0..SEEDS).flat_map(|seed| run_seed(seed, false).failures).collect();
@@ -41,8 +41,6 @@ fn the_planted_bugs_are_found() {
     assert!(is_found("outside of a live exposure") || is_found("a panic"), "{failures:#?}");
 }
 
-/// The canary is to be found, so that nothing here can pass with it.
-#[cfg(not(feature = "canary"))]
 #[test]
 fn no_seed_breaks_a_rule() {
     let (mut seen, mut succeeded) = (harness::oracle::Seen::default(), 0);
@@ -82,7 +80,6 @@ fn no_seed_breaks_a_rule() {
 /// which the calls that waited held all memory. Then: the end of a connection whose repeated call could not wait
 /// for the first, which was told as a mistake of this side. Then a call repeated on two connections, of which one waited for
 /// the reply.
-#[cfg(not(feature = "canary"))]
 #[test]
 fn seeds_that_broke_a_rule_break_none() {
     let seeds = "\

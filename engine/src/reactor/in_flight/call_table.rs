@@ -20,9 +20,6 @@ pub(crate) struct CallTable {
     spare: BoxPool<Outgoing>,
     /// How often calls may be sent again, and the cause of the loss of the last connection, if they may outlive it.
     lasting: Option<(u8, DownCause)>,
-    /// Ended calls whose responders may still use their memory.
-    #[cfg(feature = "canary")]
-    canary: Vec<SlotId>,
 }
 
 impl CallTable {
@@ -33,8 +30,6 @@ impl CallTable {
             // One for each call in flight, and one for a reply whose handler starts the next call.
             spare: BoxPool::new(slots + slots.min(1)),
             lasting: None,
-            #[cfg(feature = "canary")]
-            canary: Vec::new(),
         }
     }
 
@@ -141,14 +136,6 @@ impl CallTable {
             return self.free(slot);
         }
         self.forget(slot);
-        #[cfg(feature = "canary")]
-        self.canary.push(slot);
-    }
-
-    /// The next one of those whose memory stays.
-    #[cfg(feature = "canary")]
-    pub(in crate::reactor) fn take_given_up(&mut self) -> Option<SlotId> {
-        self.canary.pop()
     }
 
     /// Frees the memory of an ended call that no peer can reach.

@@ -38,8 +38,6 @@ impl Core {
 
 impl CoreCell {
     pub(in crate::reactor) fn report_ended_calls(&self, up: &mut impl Upcalls) {
-        #[cfg(feature = "canary")]
-        self.reactor().free_given_up();
         loop {
             let ended = self.reactor().ended.pop_front();
             let Some((conn, call, end)) = ended else { return };
@@ -106,20 +104,6 @@ impl Reactor {
             requester.on_time(now, |failed| ended.add(failed));
         }
         core.stats.timeouts += (core.ended.len() - before) as u64;
-    }
-
-    /// The bug that the canary plants, which a simulation has to find: the memory of an abandoned call is released at
-    /// once, and the late reply of an honest responder is written over its next user, or finds its key dead.
-    #[cfg(feature = "canary")]
-    fn free_given_up(&mut self) {
-        let (conns, core) = self.split();
-        for c in conns.iter_mut() {
-            while let Some(slot) = c.calls.take_given_up() {
-                if let Some(call) = c.end_call(slot, core.fabric_mut()) {
-                    c.calls.recycle(call);
-                }
-            }
-        }
     }
 
     /// Notifies the application that a reply cannot be fetched.
