@@ -11,12 +11,13 @@ use spinrpc_gss::mechanism::{GoOn, Mechanism, MechanismError, Negotiation};
 use spinrpc_gss::table::{ContextTable, TableLimits};
 use spinrpc_proto::ids::Instant;
 use spinrpc_proto::rpc::{GssInitResult, GssService};
+use std::cmp::Reverse;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Contexts that are being established at a time; the oldest goes.
+/// Contexts that are being established at a time; the oldest of the host with most of them goes.
 const HALVES_MAX: usize = 64;
 /// Time that the client of a context has for its next token.
 const HALF_TIME: Duration = Duration::from_secs(10);
@@ -117,8 +118,22 @@ struct Halves {
     next: u32,
 }
 
+impl Halves {
+    /// The oldest are first.
+    fn push(&mut self, half: Half) {
+        let of = |host| self.all.iter().filter(|half| half.host == host).count();
+        let hosts = self.all.iter().map(|half| half.host).enumerate();
+        let first = hosts.max_by_key(|(at, host)| (of(*host), Reverse(*at)));
+        if let Some((at, _)) = first.filter(|_| self.all.len() >= HALVES_MAX) {
+            self.all.remove(at);
+        }
+        self.all.push(half);
+    }
+}
+
 /// A context whose client has to send another token.
 struct Half {
+    host: u64,
     handle: [u8; HALF_HANDLE_BYTES],
     go_on: GoOn,
     until: Instant,
@@ -199,7 +214,7 @@ impl Acceptor {
     ) -> Result<Answered, MechanismError> {
         Ok(match accepted? {
             Negotiation::Continue(go_on, token) => {
-                let handle = self.keep_half(go_on)?.to_vec();
+                let handle = self.keep_half(go_on, host)?.to_vec();
                 let major = GssInitResult::CONTINUE_NEEDED;
                 Answered { handle, major, minor: 0, token, context: None }
             }
@@ -214,17 +229,14 @@ impl Acceptor {
         })
     }
 
-    fn keep_half(&self, go_on: GoOn) -> Result<[u8; HALF_HANDLE_BYTES], MechanismError> {
+    fn keep_half(&self, go_on: GoOn, host: u64) -> Result<[u8; HALF_HANDLE_BYTES], MechanismError> {
         let mut handle = [0; HALF_HANDLE_BYTES];
         fill_random(&mut handle[4..]).map_err(|_| no_context())?;
         let until = Instant(now().0.saturating_add(HALF_TIME.as_nanos() as u64));
         let mut halves = lock(&self.halves);
         handle[..4].copy_from_slice(&halves.next.to_be_bytes());
         halves.next = halves.next.wrapping_add(1);
-        if halves.all.len() >= HALVES_MAX {
-            halves.all.remove(0);
-        }
-        halves.all.push(Half { handle, go_on, until });
+        halves.push(Half { host, handle, go_on, until });
         Ok(handle)
     }
 
@@ -240,6 +252,25 @@ impl Acceptor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One host begins as many as there may be, and another one a few: expect those of the first to go, oldest first.
+    #[test]
+    fn a_host_that_begins_many_contexts_pushes_out_its_own() {
+        let mut halves = Halves::default();
+        let half = |host: u64, number: u8| Half {
+            host,
+            handle: [number; HALF_HANDLE_BYTES],
+            go_on: Box::new(|_, _| Err(no_context())),
+            until: Instant(0),
+        };
+        halves.push(half(1, 0));
+        (0..80).for_each(|number| halves.push(half(2, number)));
+        halves.push(half(1, 1));
+        assert_eq!(halves.all.len(), HALVES_MAX);
+        let of = |host| halves.all.iter().filter(move |half| half.host == host);
+        assert_eq!(of(1).count(), 2);
+        assert_eq!(of(2).next().map(|half| half.handle[0]), Some(18));
+    }
 
     #[test]
     fn refusals_are_logged_once_in_a_second() {
