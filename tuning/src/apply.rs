@@ -2,7 +2,7 @@
 
 use crate::report::{json_list, table, to_json};
 use crate::{Answer, Outcome, Target, at_root};
-use serde::Serialize;
+use serde_json::json;
 use spinrpc_tuning::Profile;
 use spinrpc_tuning::fit::{self, Change, FitError, Journal, Plan, Site, Step};
 use spinrpc_tuning::host::{Cpus, Tree};
@@ -48,13 +48,10 @@ pub(crate) fn plan(arguments: &PlanArguments) -> Answer {
     let journal = if root.is_some() { Journal::default() } else { Journal::load(&site)? };
     let plan = Plan::of(&tree, &profile, &journal);
     let answer = match fit.place.json {
-        true => to_json(&PlanDocument {
-            schema: 1,
-            profile: profile.name(),
-            hash: format!("{:016x}", profile.hash()),
-            fits: plan.is_empty(),
-            plan: &plan,
-        }),
+        true => to_json(&json!({
+            "schema": 1, "profile": profile.name(), "hash": format!("{:016x}", profile.hash()),
+            "fits": plan.is_empty(), "changes": plan.changes, "advice": plan.advice,
+        })),
         false => script(&site, root.is_some(), &profile, &plan),
     };
     Ok(Outcome { answer, problems: Vec::new(), status: u8::from(!plan.is_empty()) })
@@ -157,13 +154,3 @@ fn script(site: &Site, is_elsewhere: bool, profile: &Profile, plan: &Plan) -> St
 
 const ELSEWHERE: &str = "Made with --root: what was applied to that host before is not known. A record has only the files that \
                          spintune reads, and does not say which of them can be set.";
-
-#[derive(Serialize)]
-struct PlanDocument<'a> {
-    schema: u32,
-    profile: &'a str,
-    hash: String,
-    fits: bool,
-    #[serde(flatten)]
-    plan: &'a Plan,
-}

@@ -1,4 +1,5 @@
 use serde::Serialize;
+use serde_json::json;
 use spinrpc::config::{Host, Key, Value};
 use spinrpc::mem::budget::Budget;
 use spinrpc_tuning::printable::{self, printable};
@@ -11,13 +12,8 @@ pub(crate) fn list() -> String {
 }
 
 pub(crate) fn list_json() -> String {
-    #[derive(Serialize)]
-    struct Listed {
-        name: &'static str,
-        description: String,
-    }
-    let listed = described().map(|(name, description)| Listed { name, description });
-    json_list("profiles", &listed.collect::<Vec<_>>())
+    let listed = |(name, description)| json!({"name": name, "description": description});
+    json_list("profiles", described().map(listed).collect::<Vec<_>>())
 }
 
 fn described() -> impl Iterator<Item = (&'static str, String)> {
@@ -31,28 +27,14 @@ fn described() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 pub(crate) fn explanations(keys: impl IntoIterator<Item = &'static Key>) -> String {
-    #[derive(Serialize)]
-    struct Explained {
-        key: &'static str,
-        unit: &'static str,
-        effect: &'static str,
-        takes: String,
-        default: serde_json::Value,
-        reason: &'static str,
-        origin: &'static str,
-        related: &'static [&'static str],
-    }
-    let explained = |key: &'static Key| Explained {
-        key: key.name,
-        unit: key.unit,
-        effect: key.effect,
-        takes: key.allowed(),
-        default: json_value(key.default_value()),
-        reason: key.reason,
-        origin: key.origin,
-        related: key.related,
+    let explained = |key: &Key| {
+        json!({
+            "key": key.name, "unit": key.unit, "effect": key.effect, "takes": key.allowed(),
+            "default": json_value(key.default_value()), "reason": key.reason, "origin": key.origin,
+            "related": key.related,
+        })
     };
-    json_list("keys", &keys.into_iter().map(explained).collect::<Vec<_>>())
+    json_list("keys", keys.into_iter().map(explained).collect::<Vec<_>>())
 }
 
 pub(crate) fn explanation(key: &Key) -> String {
@@ -85,22 +67,14 @@ pub(crate) fn text(profile: &Profile) -> String {
 
 fn row(setting: &Setting<'_>) -> [String; 4] {
     let (key, unit) = (setting.key.name.to_owned(), setting.key.unit.to_owned());
-    [key, shown(setting), unit, setting.source.to_string()]
-}
-
-fn shown(setting: &Setting<'_>) -> String {
-    let value = plain(&setting.value);
-    match &setting.resolved {
-        Some(resolved) => format!("{value} -> {resolved}"),
-        None => value,
-    }
-}
-
-fn plain(value: &Value) -> String {
-    match value {
+    let mut value = match &setting.value {
         Value::Text(text) => text.clone(),
         other => other.to_string(),
+    };
+    if let Some(resolved) = &setting.resolved {
+        value += &format!(" -> {resolved}");
     }
+    [key, value, unit, setting.source.to_string()]
 }
 
 /// Aligned columns, each as wide as its widest cell. Cells may contain untrusted text.
@@ -134,26 +108,16 @@ fn buffers(budget: &Budget) -> usize {
 }
 
 pub(crate) fn json(profile: &Profile) -> String {
-    let document = Document {
-        schema: 1,
-        profile: profile.name(),
-        description: profile.description(),
-        hash: format!("{:016x}", profile.hash()),
-        cpus: profile.config().cpus(),
-        keys: profile.settings().map(JsonKey::from).collect(),
-        derived: derived(profile).map(|(name, _, value)| (name, value)).into(),
-    };
-    to_json(&document)
+    let derived = BTreeMap::from(derived(profile).map(|(name, _, value)| (name, value)));
+    to_json(&json!({
+        "schema": 1, "profile": profile.name(), "description": profile.description(),
+        "hash": format!("{:016x}", profile.hash()), "cpus": profile.config().cpus(),
+        "keys": profile.settings().map(json_key).collect::<Vec<_>>(), "derived": derived,
+    }))
 }
 
-pub(crate) fn json_list<T: Serialize>(name: &'static str, items: &[T]) -> String {
-    #[derive(Serialize)]
-    struct List<'a, T> {
-        schema: u32,
-        #[serde(flatten)]
-        items: BTreeMap<&'static str, &'a [T]>,
-    }
-    to_json(&List { schema: 1, items: BTreeMap::from([(name, items)]) })
+pub(crate) fn json_list(name: &str, items: impl Serialize) -> String {
+    to_json(&json!({"schema": 1, name: items}))
 }
 
 /// Serializes a document. All values written here have a JSON form.
@@ -163,49 +127,21 @@ pub(crate) fn to_json(document: &impl Serialize) -> String {
         + "\n"
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: u32,
-    profile: &'a str,
-    description: Option<&'a str>,
-    hash: String,
-    cpus: &'a [usize],
-    keys: Vec<JsonKey<'a>>,
-    derived: BTreeMap<&'static str, usize>,
-}
-
-#[derive(Serialize)]
-struct JsonKey<'a> {
-    key: &'static str,
-    unit: &'static str,
-    value: serde_json::Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resolved: Option<String>,
-    source: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<usize>,
-}
-
-impl<'a> From<Setting<'a>> for JsonKey<'a> {
-    fn from(setting: Setting<'a>) -> Self {
-        let source = match setting.source {
-            Source::Default => "default",
-            Source::File(_) => "file",
-            Source::Override => "override",
-        };
-        let place = setting.source.location();
-        Self {
-            key: setting.key.name,
-            unit: setting.key.unit,
-            value: json_value(setting.value),
-            resolved: setting.resolved,
-            source,
-            file: place.map(|location| &*location.file),
-            line: place.map(|location| location.line),
-        }
+fn json_key(Setting { key, value, resolved, source, .. }: Setting<'_>) -> serde_json::Value {
+    let name = match source {
+        Source::Default => "default",
+        Source::File(_) => "file",
+        Source::Override => "override",
+    };
+    let (unit, value) = (key.unit, json_value(value));
+    let mut members = json!({"key": key.name, "unit": unit, "value": value, "source": name});
+    if let Some(resolved) = resolved {
+        members["resolved"] = resolved.into();
     }
+    if let Some(place) = source.location() {
+        (members["file"], members["line"]) = ((*place.file).into(), place.line.into());
+    }
+    members
 }
 
 fn json_value(value: Value) -> serde_json::Value {

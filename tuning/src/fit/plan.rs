@@ -29,7 +29,7 @@ pub struct Advice {
     pub what: String,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// By item, then by number.
     pub changes: Vec<Change>,
