@@ -16,49 +16,38 @@ struct Counted {
     registry: Arc<Registry>,
 }
 
+/// Name, label, most series, and description.
+type Row = (&'static str, [&'static str; 1], usize, &'static str, Read);
 type Read = fn(&Counted, &mut MetricSeries);
 
-const METRICS: [(Metric, Read); 6] = [
+static METRICS: [Row; 6] = [
     (
-        metric("nfs_procedure", "Executed NFS calls, by procedure", &["procedure"], PROCEDURES),
+        "nfs_procedure",
+        ["procedure"],
+        PROCEDURES,
+        "Executed NFS calls, by procedure",
         Counted::procedures,
     ),
     (
-        metric(
-            "nfs_errors",
-            "Executed NFS calls that failed, by procedure",
-            &["procedure"],
-            PROCEDURES,
-        ),
+        "nfs_errors",
+        ["procedure"],
+        PROCEDURES,
+        "Executed NFS calls that failed, by procedure",
         Counted::errors,
     ),
-    (
-        metric("nfs_client", "Answered NFS calls, by client", &["client"], CLIENTS_MAX),
-        Counted::clients,
-    ),
-    (
-        metric("nfs_export", "Answered NFS calls, by export", &["export"], EXPORTS_MAX),
-        Counted::exports,
-    ),
-    (metric("nfs_refused", "Refused NFS calls and mounts", &["reason"], 5), Counted::refused),
-    (metric("nfs_data_bytes", "Bytes of files that were moved", &["direction"], 2), Counted::bytes),
+    ("nfs_client", ["client"], CLIENTS_MAX, "Answered NFS calls, by client", Counted::clients),
+    ("nfs_export", ["export"], EXPORTS_MAX, "Answered NFS calls, by export", Counted::exports),
+    ("nfs_refused", ["reason"], 5, "Refused NFS calls and mounts", Counted::refused),
+    ("nfs_data_bytes", ["direction"], 2, "Bytes of files that were moved", Counted::bytes),
 ];
-
-const fn metric(
-    name: &'static str,
-    help: &'static str,
-    labels: &'static [&'static str],
-    series_max: usize,
-) -> Metric {
-    Metric { name, help, labels, series_max }
-}
 
 pub(crate) fn publish(
     server: &Arc<Server>,
     registry: &Arc<Registry>,
     engine: &Engine,
 ) -> Result<(), EngineError> {
-    for (metric, read) in METRICS {
+    for (name, labels, series_max, help, read) in &METRICS {
+        let metric = Metric { name, help, labels, series_max: *series_max };
         let counted = Counted { server: Arc::clone(server), registry: Arc::clone(registry) };
         engine.publish_metric(metric, move |series| read(&counted, series))?;
     }
@@ -140,12 +129,12 @@ mod tests {
             let found = endings.iter().find_map(|ending| name.strip_suffix(ending));
             found.map(str::to_owned)
         };
-        for (metric, _) in METRICS {
-            let is_of = |name: &&str| base(name).as_deref() == Some(metric.name);
-            assert!(names.iter().any(is_of), "{} is shown nowhere", metric.name);
+        for (metric, ..) in METRICS {
+            let is_of = |name: &&str| base(name).as_deref() == Some(metric);
+            assert!(names.iter().any(is_of), "{metric} is shown nowhere");
         }
         for name in names {
-            let is_its = |(metric, _): &(Metric, Read)| base(name).as_deref() == Some(metric.name);
+            let is_its = |(metric, ..): &Row| base(name).as_deref() == Some(*metric);
             assert!(METRICS.iter().any(is_its), "{name}");
         }
     }
