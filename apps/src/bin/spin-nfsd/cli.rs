@@ -42,31 +42,21 @@ pub(crate) enum Command {
     Reload(AtServer),
     /// List the clients that are connected to the server of this state directory: address, connections, since when, calls, and
     /// the last call
-    Clients(Clients),
+    Clients(Query),
     /// End the connections of a client to the server of this state directory. The client may connect again, unless no export
     /// lists it any more
     Disconnect(Disconnect),
     /// Show the slowest calls of the last minutes that the server of this state directory has timed: client, procedure, and where
     /// each spent its time; it times all calls for a minute from now on
-    Slow(Slow),
+    Slow(Query),
 }
 
-/// Options of `clients`.
+/// Options of commands that print a document.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Clients {
+pub(crate) struct Query {
     #[command(flatten)]
     pub(crate) server: AtServer,
-    /// Print one JSON document, schema spin-nfsd-clients/1
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Options of `slow`.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Slow {
-    #[command(flatten)]
-    pub(crate) server: AtServer,
-    /// Print one JSON document, schema spin-nfsd-slow/1
+    /// Print one JSON document, schema spin-nfsd-COMMAND/1
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -78,10 +68,7 @@ pub(crate) struct Disconnect {
     #[arg(value_name = "ADDRESS", value_parser = client_address)]
     pub(crate) address: String,
     #[command(flatten)]
-    pub(crate) server: AtServer,
-    /// Print one JSON document, schema spin-nfsd-disconnect/1
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) query: Query,
 }
 
 /// The server that a command is for.

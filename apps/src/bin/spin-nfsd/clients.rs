@@ -1,6 +1,6 @@
 //! `spin-nfsd clients` and `spin-nfsd disconnect`, and the answers of the server to them.
 
-use crate::cli::{AtServer, Clients, Disconnect};
+use crate::cli::{AtServer, Disconnect, Query};
 use crate::failure::Failure;
 use crate::reload::{self, Outcome};
 use crate::stats::{self, Served};
@@ -14,7 +14,7 @@ use std::time::UNIX_EPOCH;
 const LIST: &str = "clients";
 const DISCONNECT: &str = "disconnect";
 
-pub(crate) fn list(options: &Clients) -> Result<(), Vec<Failure>> {
+pub(crate) fn list(options: &Query) -> Result<(), Vec<Failure>> {
     let document = ask(&options.server, LIST)?;
     match options.json {
         true => say(&document.to_string()),
@@ -28,10 +28,9 @@ pub(crate) fn list(options: &Clients) -> Result<(), Vec<Failure>> {
     }
 }
 
-pub(crate) fn disconnect(options: &Disconnect) -> Result<(), Vec<Failure>> {
-    let address = &options.address;
-    let document = ask(&options.server, &format!("{DISCONNECT} {address}"))?;
-    match options.json {
+pub(crate) fn disconnect(Disconnect { address, query }: &Disconnect) -> Result<(), Vec<Failure>> {
+    let document = ask(&query.server, &format!("{DISCONNECT} {address}"))?;
+    match query.json {
         true => say(&document.to_string()),
         false => say(&format!("closing {} connections of {address}", document["connections"])),
     }

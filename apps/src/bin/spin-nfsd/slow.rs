@@ -1,6 +1,6 @@
 //! `spin-nfsd slow`: the slowest calls of the server in the last minutes, which its engine keeps.
 
-use crate::cli::Slow;
+use crate::cli::Query;
 use crate::clients::{ask, say};
 use crate::failure::Failure;
 use crate::reload::Outcome;
@@ -23,7 +23,7 @@ const ENGINES_MAX: u32 = 256;
 /// Longer than an engine takes for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) fn show(options: &Slow) -> Result<(), Vec<Failure>> {
+pub(crate) fn show(options: &Query) -> Result<(), Vec<Failure>> {
     let answer = ask(&options.server, REQUEST)?;
     let pid = answer["pid"].as_u64().and_then(|pid| pid.try_into().ok()).unwrap_or(0);
     let wrong = |error| vec![Failure::failed("the answer", error)];
