@@ -95,11 +95,14 @@ mod accept {
     use spinrpc_nfs::server::exports::ExportTable;
     use spinrpc_nfs::server::kerberos::{ContextService, Keytab, Mapping, Users, realm_in};
     use spinrpc_nfs::server::tcp::TcpServer;
-    use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     pub(crate) fn accept(kerberos: &Kerberos, engine: &Engine) -> Result<String, Failure> {
-        let path = keytab_of(kerberos.keytab.as_deref())?;
+        // The file that the library would use, unless `krb5.conf` names another: that of `--keytab` is needed then. The library
+        // is told this one, so that keys and realm are of the same file.
+        let named = keytab::named(kerberos.keytab.as_deref());
+        let named = named.map_err(|error| Failure::failed("Kerberos", error))?;
+        let path = named.unwrap_or_else(|| keytab::USUAL.into());
         let options = AcceptorOptions::new().service(&kerberos.principal).keytab(&path);
         let mechanism = Mechanism::acceptor(options);
         let mechanism = mechanism.map_err(|error| Failure::failed("Kerberos", error))?;
@@ -109,30 +112,18 @@ mod accept {
         let realm = kerberos.realm.as_deref().or_else(|| realm_in(&kerberos.principal));
         let realm = realm.map_or_else(|| keytab.realm(&kerberos.principal), |it| Ok(it.to_owned()));
         let realm = realm.map_err(failed)?;
-        let users = users(kerberos, &realm)?;
+        let mut users = Users::of_realm(Some(realm.clone()));
         let map = match &kerberos.map {
-            Some(map) => format!("{} principals of map {}", users.mapped(), map.display()),
+            Some(map) => {
+                users.read_map(map).map_err(|error| Failure::failed(map.display(), error))?;
+                format!("{} principals of map {}", users.mapped(), map.display())
+            }
             None => "no map".to_owned(),
         };
         let principals = keytab.principals(&kerberos.principal).join(", ");
         let accepting = engine.gss(GssAcceptor::new(Mapping::new(mechanism, users)));
         accepting.map_err(|error| Failure::failed("Kerberos", error))?;
         Ok(format!("kerberos: {shown}, keys of {principals}; users of realm {realm}, {map}"))
-    }
-
-    /// The file that the library would use, unless `krb5.conf` names another: that of `--keytab` is needed then. The library
-    /// is told this one, so that keys and realm are of the same file.
-    fn keytab_of(option: Option<&Path>) -> Result<PathBuf, Failure> {
-        let named = keytab::named(option).map_err(|error| Failure::failed("Kerberos", error))?;
-        Ok(named.unwrap_or_else(|| keytab::USUAL.into()))
-    }
-
-    fn users(kerberos: &Kerberos, realm: &str) -> Result<Users, Failure> {
-        let mut users = Users::of_realm(Some(realm.to_owned()));
-        if let Some(path) = &kerberos.map {
-            users.read_map(path).map_err(|error| Failure::failed(path.display(), error))?;
-        }
-        Ok(users)
     }
 
     pub(crate) fn contexts(
