@@ -32,9 +32,7 @@ fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
 }
 
 /// A run that fails before there is anything to write leaves no new file, which would look like a document.
-pub(crate) struct Sink(Target);
-
-enum Target {
+pub(crate) enum Sink {
     Nothing,
     StandardOutput,
     /// With its file if it existed before: a pipe has to stay open, or its reader would see its end.
@@ -49,23 +47,21 @@ pub(crate) fn is_standard_output(path: &Path) -> bool {
 impl Sink {
     /// Opens the file. Its contents are kept until something is written.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
-        let Some(path) = path else { return Ok(Self(Target::Nothing)) };
+        let Some(path) = path else { return Ok(Self::Nothing) };
         if is_standard_output(path) {
-            return Ok(Self(Target::StandardOutput));
+            return Ok(Self::StandardOutput);
         }
-        let target = find(path)
-            .map_err(|error| Failure::system(format!("opening {}", path.display()), error))?;
-        Ok(Self(target))
+        find(path).map_err(|error| Failure::system(format!("opening {}", path.display()), error))
     }
 
     pub(crate) fn write(
         self,
         text: impl FnOnce() -> Result<String, Failure>,
     ) -> Result<(), Failure> {
-        let (path, existing) = match self.0 {
-            Target::Nothing => return Ok(()),
-            Target::StandardOutput => return say_to(&mut io::stdout().lock(), &text()?),
-            Target::File(path, existing) => (path, existing),
+        let (path, existing) = match self {
+            Self::Nothing => return Ok(()),
+            Self::StandardOutput => return say_to(&mut io::stdout().lock(), &text()?),
+            Self::File(path, existing) => (path, existing),
         };
         let text = text()?;
         let written = match existing {
@@ -76,17 +72,17 @@ impl Sink {
     }
 }
 
-fn find(path: &Path) -> io::Result<Target> {
+fn find(path: &Path) -> io::Result<Sink> {
     let path = path.to_owned();
     match File::options().create_new(true).write(true).open(&path) {
         Ok(_) => {
             fs::remove_file(&path)?;
-            Ok(Target::File(path, None))
+            Ok(Sink::File(path, None))
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // Creates the target of a symbolic link if necessary.
             let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-            Ok(Target::File(path, Some(file)))
+            Ok(Sink::File(path, Some(file)))
         }
         Err(error) => Err(error),
     }

@@ -2,6 +2,7 @@
 
 use crate::child::LISTENING;
 use crate::cli::ServeArgs;
+use crate::console::say;
 use crate::fabric::{self, Fabric};
 use crate::failure::Failure;
 use crate::load;
@@ -9,7 +10,7 @@ use crate::output::Capture;
 use crate::profile;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use spinrpc::Engine;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::thread;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -36,19 +37,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let failed = |error| Failure::Measurement(format!("serving: {error}"));
     let running = engine.start().map_err(failed)?;
-    announce(&args.address)?;
+    say(&format!("spinperf: {LISTENING} {}\n", args.address))?;
     running.join().map_err(failed)?;
     if let Some(capture) = capture {
         eprintln!("spinperf: {}", capture.outcome()?);
     }
     Ok(())
-}
-
-fn announce(address: &str) -> Result<(), Failure> {
-    let mut output = std::io::stdout();
-    writeln!(output, "spinperf: {LISTENING} {address}")
-        .and_then(|()| output.flush())
-        .map_err(|error| Failure::system("writing to standard output", error))
 }
 
 fn stop_at_end_of_input(engine: Engine) -> Result<(), Failure> {
