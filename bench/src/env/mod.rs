@@ -17,7 +17,7 @@ use spinrpc_tuning::host::{Adapter, CpuTimes, HostFacts, Tree};
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Environment {
     pub(crate) version: String,
     pub(crate) revision: Option<String>,

@@ -1,7 +1,7 @@
 //! The bottleneck of a row: the reason why its rate was not higher, with evidence.
 
 use super::{Row, Summary};
-use crate::units::show_count;
+use crate::units::{joined, show_count};
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -99,25 +99,18 @@ fn evidence(row: &Row, limit: Limit, link_percent: Option<f64>) -> String {
         Limit::Memory => copy_ratio(median).map(|ratio| format!("{ratio:.2} x memcpy")),
         _ => None,
     };
-    let cores = [
-        (
-            "client",
-            median.client_busy_percent,
-            [median.client_cpu_percent, median.client_ticks_per_call],
-        ),
-        (
-            "server",
-            median.server_busy_percent,
-            [median.server_cpu_percent, median.server_ticks_per_call],
-        ),
-    ];
-    let core = |(name, busy_percent, [cpu, ticks]): (&str, Option<f64>, [Option<f64>; 2])| {
+    let core = |name: &str, busy_percent: Option<f64>, cpu: Option<f64>, ticks: Option<f64>| {
         let busy_percent = busy_percent?;
         let cpu = cpu.map_or_else(String::new, |percent| format!(", {percent:.0}% CPU"));
         let ticks = ticks.map_or_else(String::new, |ticks| format!(", {ticks:.0} ticks/call"));
         Some(format!("{name} {busy_percent:.0}% busy{cpu}{ticks}"))
     };
-    first.into_iter().chain(cores.into_iter().filter_map(core)).collect::<Vec<_>>().join("; ")
+    let m = median;
+    let client =
+        core("client", m.client_busy_percent, m.client_cpu_percent, m.client_ticks_per_call);
+    let server =
+        core("server", m.server_busy_percent, m.server_cpu_percent, m.server_ticks_per_call);
+    joined([first, client, server].into_iter().flatten(), "; ")
 }
 
 /// A core this busy has no time left for more calls.

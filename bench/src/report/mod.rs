@@ -18,7 +18,7 @@ use spinrpc::sys::random::Random;
 /// Name and version of the document, which `bench/schema/spinperf-3.schema.json` describes.
 pub(crate) const SCHEMA: &str = "spinperf/3";
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     /// Name of the document; changes when a field changes its meaning or is removed.
     pub(crate) schema: &'static str,
@@ -41,15 +41,7 @@ impl Report {
             schema: SCHEMA,
             ids: random_id().into_iter().collect(),
             environment,
-            interference: Interference::default(),
-            floor: Vec::new(),
-            mode: None,
-            rows: Vec::new(),
-            soak: None,
-            goals: Vec::new(),
-            notes: Vec::new(),
-            interrupted: false,
-            rank: None,
+            ..Self::default()
         }
     }
 
