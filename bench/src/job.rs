@@ -163,9 +163,7 @@ impl Job {
         self.runs.push(Run { name, line, args });
         Ok(())
     }
-}
 
-impl Job {
     fn check_files(&self) -> Result<(), String> {
         let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
         for run in &self.runs {

@@ -141,14 +141,8 @@ impl LatencySummary {
 /// because it would then equal the maximum. The median exists for any number of calls.
 fn rank(percent: f64, calls: u64) -> Option<u64> {
     let is_median = percent <= 50.0;
-    let beyond = calls as f64 * (1.0 - percent / 100.0);
-    (is_median || has_calls_beyond(percent, calls))
-        .then(|| (calls - (beyond + ROUNDING).floor() as u64).max(1))
-}
-
-/// Returns true if a call lies beyond the percentile, which distinguishes it from the maximum.
-pub(crate) fn has_calls_beyond(percent: f64, calls: u64) -> bool {
-    calls as f64 * (1.0 - percent / 100.0) + ROUNDING >= 1.0
+    let beyond = calls as f64 * (1.0 - percent / 100.0) + ROUNDING;
+    (is_median || beyond >= 1.0).then(|| (calls - beyond.floor() as u64).max(1))
 }
 
 pub(crate) fn is_supported(percent: f64, samples: u64) -> bool {

@@ -26,11 +26,6 @@ impl Figure {
     pub(super) fn is_in(&self, row: &Row) -> bool {
         row.repeats.iter().any(|repeat| repeat.figure(&self.key).is_some())
     }
-
-    /// Returns whether it is unreliable in most runs, because it takes more calls than they have.
-    pub(super) fn is_far_out(&self) -> bool {
-        self.percent.is_some_and(|percent| percent > 99.9)
-    }
 }
 
 /// `--fail-if "p99>+10%"`: a condition on the change of one metric.
@@ -58,7 +53,8 @@ impl Condition {
     }
 
     pub(crate) fn covers(&self, figure: &Figure) -> bool {
-        self.metric == figure.key || (format!("{}:", self.metric) == RATIO && figure.is_ratio())
+        let is_ratio = matches!(figure.unit, Unit::Ratio { .. });
+        self.metric == figure.key || (format!("{}:", self.metric) == RATIO && is_ratio)
     }
 }
 

@@ -1,5 +1,6 @@
 use super::{Change, Comparison, Difference, Judged, Met, RowChange, Side, Verdict};
 use super::{REPEATS_MIN, statistics::FALSE_PERCENT};
+use crate::report::figures::{Figure, Unit};
 use crate::report::table::{aligned, push_line, push_section};
 use crate::units::{joined, show_utc, show_value};
 
@@ -62,8 +63,11 @@ fn change_of(comparison: &Comparison, row: &RowChange, like: &Change) -> String 
     }
 }
 
+/// The others are for conditions and programs, or unreliable in most runs, which have too few calls for them.
 fn is_shown(change: &Change) -> bool {
-    change.metric.is_for_people() && (change.supported || !change.metric.is_far_out())
+    let Figure { unit, ref key, percent, .. } = change.metric;
+    let is_for_people = unit != Unit::Ticks && key != "mean";
+    is_for_people && (change.supported || percent.is_none_or(|percent| percent <= 99.9))
 }
 
 pub(super) fn render(comparison: &Comparison) -> String {

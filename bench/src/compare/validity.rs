@@ -49,12 +49,11 @@ impl Validity {
 impl LeftOut {
     fn of(row: &Row, criteria: Criteria, placement: Placement) -> Self {
         let count = |is: &dyn Fn(&Repeat) -> bool| row.repeats.iter().filter(|one| is(one)).count();
-        Self {
-            of: row.repeats.len(),
-            disturbed: count(&|one| criteria.is_disturbed(one)),
-            moved: count(&|one| !criteria.is_disturbed(one) && criteria.has_moved(one)),
-            elsewhere: count(&|one| criteria.is_steady(one) && !criteria.is_at(one, placement)),
-        }
+        let disturbed = count(&|one| criteria.is_disturbed(one));
+        let moved = count(&|one| !criteria.is_disturbed(one) && criteria.has_moved(one));
+        let is_left = |one: &Repeat| criteria.is_disturbed(one) || criteria.has_moved(one);
+        let elsewhere = count(&|one| !is_left(one) && !criteria.is_at(one, placement));
+        Self { of: row.repeats.len(), disturbed, moved, elsewhere }
     }
 
     fn show(&self, side: &str) -> Option<String> {
@@ -101,10 +100,6 @@ impl Criteria {
 
     fn has_moved(self, repeat: &Repeat) -> bool {
         self.placement && repeat.placement == Some(Placement::Moved)
-    }
-
-    fn is_steady(self, repeat: &Repeat) -> bool {
-        !self.is_disturbed(repeat) && !self.has_moved(repeat)
     }
 
     fn is_at(self, repeat: &Repeat, placement: Placement) -> bool {

@@ -76,12 +76,6 @@ pub(crate) struct CutShort {
     pub(crate) is_interrupted: bool,
 }
 
-impl CutShort {
-    pub(crate) fn is_any(self) -> bool {
-        self.is_stuck || self.is_interrupted
-    }
-}
-
 /// A histogram of nanoseconds, as large as its samples need.
 pub(crate) fn nanoseconds() -> Result<Histogram<u64>, Failure> {
     Ok(Histogram::new(SIGNIFICANT_DIGITS)?)

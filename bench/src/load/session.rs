@@ -248,7 +248,9 @@ impl<'a> Session<'a> {
 
     fn run_loop(&mut self, load: &Load, limits: &Limits, rank: Rank) -> Result<Tally, Failure> {
         let Load { driver, .. } = load;
-        let memory = self.memory.pop().ok_or_else(not_prepared)?;
+        let not_prepared = "no memory was made for samples";
+        let memory = self.memory.pop();
+        let memory = memory.ok_or_else(|| Failure::Measurement(not_prepared.to_owned()))?;
         driver.borrow_mut().start(&rank.drive(limits), memory)?;
         self.turn_until(|| driver.borrow_mut().turn());
         driver.borrow_mut().finish()
@@ -555,10 +557,6 @@ impl ReplyHandler for BothHandler {
     fn on_event(&mut self, event: &ConnectionEvent) {
         self.lane.on_event(event);
     }
-}
-
-fn not_prepared() -> Failure {
-    Failure::Measurement("no memory was made for samples".to_owned())
 }
 
 fn server_lost() -> Failure {

@@ -35,7 +35,7 @@ pub(crate) fn measure(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure
 fn measure_rows(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     let (measured, cut_short) = by_turns(fleet, plan)?;
     fleet.unload()?;
-    let rows = measured.into_iter().flat_map(placed_rows).collect();
+    let rows = measured.into_iter().flat_map(rows).collect();
     Ok(Outcome { rows, cut_short, ..Outcome::default() })
 }
 
@@ -49,7 +49,7 @@ fn keep(repeats: &mut Vec<Done>, one: Done) -> bool {
     if !cut_short.is_interrupted || (repeats.is_empty() && has_calls) {
         repeats.push(one);
     }
-    cut_short.is_any() || interrupt::signal().is_some()
+    cut_short.is_stuck || cut_short.is_interrupted || interrupt::signal().is_some()
 }
 
 /// The repeats of each workload, and the reason why the other ranks did not come to the next one. A workload alone keeps
@@ -83,11 +83,7 @@ fn by_turns(fleet: &mut Fleet, plan: &Plan) -> Result<(Vec<Vec<Done>>, Option<Fa
 }
 
 /// For a mix, one row for the whole and one for each operation.
-fn rows(repeats: Vec<Vec<Measured>>) -> Vec<Row> {
-    placed_rows(repeats.into_iter().map(|one| (one, None)).collect())
-}
-
-fn placed_rows(repeats: Vec<Done>) -> Vec<Row> {
+fn rows(repeats: Vec<Done>) -> Vec<Row> {
     let first = repeats.first().into_iter().flat_map(|(first, _)| first);
     let workloads: Vec<Workload> = first.map(|(workload, _)| *workload).collect();
     let mut columns: Vec<Vec<Repeat>> = vec![Vec::new(); workloads.len()];

@@ -138,7 +138,7 @@ impl Watch {
             }
         }
         Ok(Outcome {
-            rows: rows(vec![self.sums]),
+            rows: rows(vec![(self.sums, None)]),
             soak: Some(Soak {
                 windows: self.windows,
                 refused_windows,

@@ -58,10 +58,6 @@ impl Figure {
         Self { key, at: "", unit, percent: None }
     }
 
-    pub(crate) fn is_ratio(&self) -> bool {
-        matches!(self.unit, Unit::Ratio { .. })
-    }
-
     pub(crate) fn label(&self) -> String {
         match self.unit {
             Unit::PerSecond => "calls/s".to_owned(),
@@ -70,11 +66,6 @@ impl Figure {
             Unit::Ticks => self.key.to_string(),
             Unit::Ratio { .. } => self.key.replacen(RATIO, "x ", 1),
         }
-    }
-
-    /// Returns whether a table has it: the others are for conditions and programs.
-    pub(crate) fn is_for_people(&self) -> bool {
-        self.unit != Unit::Ticks && self.key != "mean"
     }
 }
 

@@ -86,7 +86,8 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         if now.is_empty() {
             continue;
         }
-        if !show(args, &before, &now)? {
+        let view = view::between(&before, &now, args.sort);
+        if !print(args, &view, || table::lines(&view, usize::from(args.connections)))? {
             return Ok(());
         }
         shown += 1;
@@ -132,11 +133,6 @@ fn is_interrupted(due: Instant) -> bool {
         }
         thread::sleep(left.min(LOOK));
     }
-}
-
-fn show(args: &TopArgs, before: &[Found], now: &[Found]) -> Result<bool, Failure> {
-    let view = view::between(before, now, args.sort);
-    print(args, &view, || table::lines(&view, usize::from(args.connections)))
 }
 
 /// A terminal is redrawn. Returns false if the reader has closed the pipe.
