@@ -1,11 +1,11 @@
 //! The fabric behind an address: the driver and, with RDMA, the device.
 
 use crate::failure::Failure;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::config::Driver;
 use spinrpc::fabric::{Address, RdmaAddress};
 use spinrpc::{Config, driver_of};
 use spinrpc_tuning::host::{Process, Tree};
+use spinrpc_tuning::raise_descriptor_limit;
 use spinrpc_tuning::rdma::{self, Device, Memlock};
 use std::net::IpAddr;
 
@@ -51,12 +51,6 @@ pub(crate) fn raise_limits(driver: Driver) {
     if driver == Driver::Verbs {
         Memlock::raise();
     }
-}
-
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // A failure shows later, as a connection that cannot be made.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Warns if the first connection may fail for lack of locked memory, here or at the peer.

@@ -34,7 +34,9 @@ mod without_effect;
 pub use error::{Location, Problem, ProfileError};
 pub use loader::{Loader, load};
 pub use profile::{Profile, Setting, Source};
-pub use program::{DEFAULT_PROFILE, ProfileArgs, load_for_program, usage_error};
+pub use program::{
+    DEFAULT_PROFILE, ProfileArgs, load_for_program, raise_descriptor_limit, usage_error,
+};
 pub use reference::{markdown, reference};
 pub use shipped::{Shipped, shipped};
 pub use suggest::{did_you_mean, unknown_key};

@@ -3,6 +3,7 @@
 use crate::error::ProfileError;
 use crate::loader::Loader;
 use crate::profile::Profile;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::config::{Choice, Driver};
 
 /// Options `--profile` and `--set` for clap.
@@ -25,6 +26,17 @@ impl ProfileArgs {
         let name = self.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
         load_for_program(name, &self.set, loader, driver)
     }
+}
+
+/// Raises the limit of descriptors to the hard limit, as connections and open files need some each.
+pub fn raise_descriptor_limit() {
+    raise_to_hard(Resource::Nofile);
+}
+
+pub(crate) fn raise_to_hard(resource: Resource) {
+    let hard = getrlimit(resource).maximum;
+    // A failure shows later, as a connection that cannot be made, or memory that cannot be registered.
+    let _ = setrlimit(resource, Rlimit { current: hard, maximum: hard });
 }
 
 /// A usage error of clap on one line: its first paragraph, without `error: `.

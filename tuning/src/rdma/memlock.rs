@@ -1,6 +1,7 @@
 //! Limit of locked memory, which registering memory with a device counts against.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use crate::program::raise_to_hard;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use spinrpc::Config;
 use spinrpc::config::Registration;
 
@@ -14,9 +15,7 @@ impl Memlock {
     pub fn raise() {
         let unlimited = Rlimit { current: None, maximum: None };
         if setrlimit(Resource::Memlock, unlimited).is_err() {
-            let hard = getrlimit(Resource::Memlock).maximum;
-            // A failure shows later, when memory cannot be registered.
-            let _ = setrlimit(Resource::Memlock, Rlimit { current: hard, maximum: hard });
+            raise_to_hard(Resource::Memlock);
         }
     }
 

@@ -29,6 +29,7 @@ use spinrpc_nfs::server::exports::Peer;
 use spinrpc_nfs::server::mount::{MountService, Registry};
 use spinrpc_nfs::server::tcp::TcpServer;
 use spinrpc_nfs::server::{Server, ServerOptions};
+use spinrpc_tuning::raise_descriptor_limit;
 use std::ffi::c_int;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -359,14 +360,6 @@ fn watch_signals(events: Sender<Event>) -> io::Result<()> {
 fn watch_cores(running: Running, events: Sender<Event>) -> io::Result<()> {
     let watch = move || drop(events.send(Event::Ended(running.join())));
     thread::Builder::new().name("cores".into()).spawn(watch).map(drop)
-}
-
-/// Connections and open files need some descriptors each.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // A failure shows later, as a file or connection that cannot be opened.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Root's threads may exceed quotas, and use the blocks that a file system reserves for root
