@@ -50,8 +50,9 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Answer {
     let facts = HostFacts::read(&tree);
     let profile = profile_for(&facts, &arguments.profile, &arguments.overrides)?;
     let tries = tree.is_this_host() && !arguments.passive;
-    let tried =
-        tries.then(|| Tried::out(profile.config(), &mut progress()).with_allocator("mimalloc"));
+    let allocator = || "mimalloc".to_owned();
+    let out = || Tried::out(profile.config(), &mut progress());
+    let tried = tries.then(|| Tried { allocator: allocator(), ..out() });
     let report = examine(&CheckInput { facts: &facts, profile: &profile, tried: tried.as_ref() });
     let answer = if arguments.json { to_json(&report) } else { report.render(arguments.all) };
     let status = u8::from(!report.is_good(arguments.strict));

@@ -65,8 +65,4 @@ impl Tried {
             allocator: "the system".to_owned(),
         }
     }
-
-    pub fn with_allocator(self, name: &str) -> Self {
-        Self { allocator: name.to_owned(), ..self }
-    }
 }
