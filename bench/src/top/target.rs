@@ -135,28 +135,33 @@ impl Watched {
 
     /// `None` when all have exited. Latencies are those that engines measure from now on.
     pub(crate) fn look(&self, detail: Detail, with_latencies: bool) -> Option<Vec<Found>> {
-        let (mut found, mut allowance) = (Vec::new(), Allowance::of_a_look());
-        let silent = self.ask_each(|name, turn| {
+        self.told(|name, turn, allowance| {
             let is_meant = |owner| self.is_watched(owner);
-            let (owner, snapshot) = socket::ask(name, turn, detail, &mut allowance, is_meant)?;
-            let measured = || socket::ask_latencies(name, &mut allowance, |other| other == owner);
+            let (owner, snapshot) = socket::ask(name, turn, detail, allowance, is_meant)?;
+            let measured = || socket::ask_latencies(name, allowance, |other| other == owner);
             let latencies = with_latencies.then(measured).transpose();
             let latencies = latencies.map_err(|silence| silence.say()).ok().flatten();
-            found.push(Found { owner, program: program(owner.pid), snapshot, latencies });
-            Ok(())
-        });
-        let complaints = silent.iter().filter(|silence| silence.say()).count();
-        (complaints > 0 || !found.is_empty()).then_some(found)
+            Ok(Found { owner, program: program(owner.pid), snapshot, latencies })
+        })
     }
 
     /// `None` when all have exited.
     pub(super) fn slow_calls(&self) -> Option<Vec<EngineCalls>> {
+        self.told(|name, turn, allowance| {
+            let is_meant = |owner| self.is_watched(owner);
+            let (Owner { pid, .. }, calls) = socket::ask_slow(name, turn, allowance, is_meant)?;
+            Ok(EngineCalls { pid, program: program(pid), calls })
+        })
+    }
+
+    /// Answers of all; `None` when all have exited.
+    fn told<T>(
+        &self,
+        mut ask: impl FnMut(&str, Turn, &mut Allowance) -> Result<T, Silence>,
+    ) -> Option<Vec<T>> {
         let (mut found, mut allowance) = (Vec::new(), Allowance::of_a_look());
         let silent = self.ask_each(|name, turn| {
-            let is_meant = |owner| self.is_watched(owner);
-            let (Owner { pid, .. }, calls) =
-                socket::ask_slow(name, turn, &mut allowance, is_meant)?;
-            found.push(EngineCalls { pid, program: program(pid), calls });
+            found.push(ask(name, turn, &mut allowance)?);
             Ok(())
         });
         let complaints = silent.iter().filter(|silence| silence.say()).count();
