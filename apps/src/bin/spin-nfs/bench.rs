@@ -57,7 +57,9 @@ fn file_for(
     let is_new = |error: &Error| error.status() == Some(Nfsstat3::Nfs3errNoent);
     let found = match found {
         Err(error) if operation == Operation::Write && is_new(&error) => {
-            return Ok((new_file(nfs, opened)?, options.span));
+            let (parent, name) = nfs.find_parent(&opened.root, &opened.below)?;
+            let made = nfs.create(&parent.handle, name, NEW_MODE, Some(0));
+            return Ok((made.map_err(|error| error.at(opened.path))?, options.span));
         }
         found => found?,
     };
@@ -75,11 +77,6 @@ fn file_for(
         }
         Operation::Write => Ok((found.handle, options.span)),
     }
-}
-
-fn new_file(nfs: &Nfs, opened: &Opened<'_>) -> Result<FileHandle, Error> {
-    let (parent, name) = nfs.find_parent(&opened.root, &opened.below)?;
-    nfs.create(&parent.handle, name, NEW_MODE, Some(0)).map_err(|error| error.at(opened.path))
 }
 
 fn bytes_per_call(load: &Load) -> u32 {

@@ -48,7 +48,9 @@ impl Local {
         let is_stdin = path == Path::new("-");
         let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
         let failed = |error: io::Error| Error::file(&name, &error);
-        let file = if is_stdin { stdin_file() } else { File::open(path) }.map_err(failed)?;
+        // From its present position: what was read before belongs to another program.
+        let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        let file = if is_stdin { stdin() } else { File::open(path) }.map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
         if found.is_dir() {
             return Err(failed(io::Error::other("not a regular file")));
@@ -72,11 +74,6 @@ pub(crate) fn put(nfs: &Nfs, opened: &Opened<'_>, local: &Local) -> Result<(), E
     let place = (&parent.handle, new_name);
     nfs.write_file(&opened.root, place, local.mode, &source, &mut |bytes| progress.add(bytes))
         .map_err(|error| error.at(opened.path))
-}
-
-/// Standard input from its present position: what was read before belongs to another program.
-fn stdin_file() -> io::Result<File> {
-    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
 /// Returns whether this is a regular file, at its start, that ends where its length says. Files of procfs have content and

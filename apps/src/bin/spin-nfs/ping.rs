@@ -33,7 +33,7 @@ pub(crate) fn run(nfs: &Nfs, server: &Address, options: &PingOptions) -> Result<
         round_trips: RoundTrips::new()?,
     };
     let ended = run.ping();
-    run.summary()?;
+    print(&if options.json { run.json() } else { run.text() })?;
     ended
 }
 
@@ -82,10 +82,6 @@ impl Run<'_> {
     fn is_over(&self) -> bool {
         let is_late = |duration| self.began.elapsed() >= duration;
         self.is_interrupted.load(Ordering::Relaxed) || self.options.duration.is_some_and(is_late)
-    }
-
-    fn summary(&self) -> Result<(), Error> {
-        if self.options.json { print(&self.json()) } else { print(&self.text()) }
     }
 
     fn text(&self) -> String {

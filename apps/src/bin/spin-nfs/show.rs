@@ -31,9 +31,8 @@ pub(crate) fn file(path: &str, found: &Found) -> String {
 
 pub(crate) fn json_file(path: &str, found: &Found) -> String {
     let mut object = json_attributes(&found.attributes);
-    object.insert("path".to_owned(), path.into());
-    object.insert("handle".to_owned(), hex(&found.handle).into());
-    printable::json(&Value::Object(object).to_string())
+    (object["path"], object["handle"]) = (path.into(), hex(&found.handle).into());
+    printable::json(&object.to_string())
 }
 
 pub(crate) fn entry(entry: &Entry, target: Option<&[u8]>) -> String {
@@ -60,34 +59,21 @@ pub(crate) fn entry(entry: &Entry, target: Option<&[u8]>) -> String {
 /// The entry as one line of JSON. Invalid UTF-8 in names is replaced; `fileid` distinguishes such
 /// names.
 pub(crate) fn json_entry(entry: &Entry, target: Option<&[u8]>) -> String {
-    let mut object = entry.attributes.as_ref().map(json_attributes).unwrap_or_default();
-    object.insert("name".to_owned(), String::from_utf8_lossy(&entry.name).into());
-    object.insert("fileid".to_owned(), entry.fileid.into());
+    let mut object = entry.attributes.as_ref().map_or_else(|| json!({}), json_attributes);
+    object["name"] = String::from_utf8_lossy(&entry.name).into();
+    object["fileid"] = entry.fileid.into();
     if let Some(target) = target {
-        object.insert("target".to_owned(), String::from_utf8_lossy(target).into());
+        object["target"] = String::from_utf8_lossy(target).into();
     }
-    printable::json(&Value::Object(object).to_string())
+    printable::json(&object.to_string())
 }
 
-fn json_attributes(a: &Fattr3) -> Map<String, Value> {
-    let all = json!({
-        "type": kind(a.r#type).1,
-        "mode": a.mode,
-        "links": a.nlink,
-        "uid": a.uid,
-        "gid": a.gid,
-        "size": a.size,
-        "used": a.used,
-        "fsid": a.fsid,
-        "fileid": a.fileid,
-        "atime": utc(a.atime),
-        "mtime": utc(a.mtime),
-        "ctime": utc(a.ctime),
-    });
-    match all {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    }
+fn json_attributes(a: &Fattr3) -> Value {
+    json!({
+        "type": kind(a.r#type).1, "mode": a.mode, "links": a.nlink, "uid": a.uid, "gid": a.gid,
+        "size": a.size, "used": a.used, "fsid": a.fsid, "fileid": a.fileid,
+        "atime": utc(a.atime), "mtime": utc(a.mtime), "ctime": utc(a.ctime),
+    })
 }
 
 pub(crate) fn stats(nfs: &Nfs) -> String {
