@@ -82,12 +82,7 @@ impl Caller {
         &self.client
     }
 
-    /// Memory for data, which the server accesses directly.
-    pub fn bulk(&self, bytes: usize) -> Option<Bulk> {
-        self.client.bulk(bytes)
-    }
-
-    /// As [`Caller::bulk`] for a call that is about to be made. A connection that is without a security context has no memory
+    /// Memory for the data of a call that is about to be made. A connection that is without a security context has no memory
     /// until there is another one: this waits for that.
     pub(super) fn memory_for_call(&self, bytes: usize) -> Result<Option<Bulk>, CallError> {
         let mut attempts = Attempts::within(self.timeout);
@@ -149,26 +144,6 @@ impl Caller {
             }
             _ => refused.into(),
         }
-    }
-
-    /// Calls, and waits for the reply.
-    ///
-    /// # Errors
-    /// [`CallError`] is the reason for missing results.
-    pub fn call<T: 'static>(
-        &self,
-        procedure: Procedure,
-        spec: &mut CallSpec,
-        encode: impl Fn(&mut Encoder<'_>),
-        decode: Decode<T>,
-    ) -> Result<T, CallError> {
-        let place = Rc::new(RefCell::new(None));
-        let arrived = Rc::clone(&place);
-        self.start(procedure, spec, encode, move |reply| {
-            *arrived.borrow_mut() = Some(decoded(reply, decode));
-        })?;
-        self.run_until(|| place.borrow().is_some());
-        place.take().unwrap_or(Err(CallError::Cancelled))
     }
 
     fn turn(&self) {

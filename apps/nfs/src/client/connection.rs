@@ -1,7 +1,9 @@
 //! Calls of a thread that waits for each, by a connection of its own core or by one of an engine that runs on others.
 
-use super::caller::{Caller, Decode};
+use super::caller::{Caller, Decode, decoded};
 use spinrpc::{CallError, CallSpec, ClientHandle, Encoder, Procedure};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
@@ -31,7 +33,13 @@ impl Connection for Caller {
         encode: impl Fn(&mut Encoder<'_>),
         decode: Decode<T>,
     ) -> Result<T, CallError> {
-        Self::call(self, procedure, &mut spec, encode, decode)
+        let place = Rc::new(RefCell::new(None));
+        let arrived = Rc::clone(&place);
+        self.start(procedure, &mut spec, encode, move |reply| {
+            *arrived.borrow_mut() = Some(decoded(reply, decode));
+        })?;
+        self.run_until(|| place.borrow().is_some());
+        place.take().unwrap_or(Err(CallError::Cancelled))
     }
 
     fn pause(&self, time: Duration) {

@@ -103,9 +103,10 @@ impl Nfs {
         let mut driver = driver.borrow_mut();
         self.count_load(&driver);
         let loaded = driver.finish()?;
-        let commit =
-            (load.work == Work::Write(StableHow::Unstable)).then(|| self.timed_commit(file));
-        Ok(Loaded { commit: commit.transpose()?, ..loaded })
+        let began = Instant::now();
+        let is_committed = load.work == Work::Write(StableHow::Unstable);
+        let commit = is_committed.then(|| self.commit(file)).transpose()?;
+        Ok(Loaded { commit: commit.map(|_| began.elapsed()), ..loaded })
     }
 
     /// Rejects blocks that the server would split, because other sizes would be measured.
@@ -139,12 +140,6 @@ impl Nfs {
             }
             Work::Write(_) => add(&self.counts.written_bytes, bytes),
         }
-    }
-
-    fn timed_commit(&self, file: &FileHandle) -> Result<Duration, Error> {
-        let began = Instant::now();
-        self.commit(file)?;
-        Ok(began.elapsed())
     }
 }
 

@@ -143,10 +143,10 @@ pub struct Nfs {
     engine: Engine,
     server: Address,
     options: Options,
-    counts: Rc<Counts>,
+    counts: Counts,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Counts {
     calls: [Cell<u64>; PROCEDURES],
     placed_bytes: Cell<u64>,
@@ -177,13 +177,8 @@ impl Nfs {
         let caller = Caller::connect(&core, connect_timeout(&options), |replies| {
             connect(&core, server, program, &options, replies)
         })?;
-        let counts = Rc::new(Counts {
-            calls: [const { Cell::new(0) }; PROCEDURES],
-            placed_bytes: Cell::new(0),
-            inline_bytes: Cell::new(0),
-            written_bytes: Cell::new(0),
-        });
-        Ok(Self { caller, core, engine, server: server.clone(), options, counts })
+        let (server, counts) = (server.clone(), Counts::default());
+        Ok(Self { caller, core, engine, server, options, counts })
     }
 
     /// The caller of the connection.
@@ -209,7 +204,7 @@ impl Nfs {
         let calls = self.counts.calls.iter().map(Cell::get).enumerate();
         let calls = calls.filter(|(_, calls)| *calls > 0);
         let mut all: Vec<_> = calls.map(|(number, calls)| (name(number), calls)).collect();
-        let Counts { placed_bytes, inline_bytes, written_bytes, .. } = &*self.counts;
+        let Counts { placed_bytes, inline_bytes, written_bytes, .. } = &self.counts;
         all.push(("read_placed_bytes".to_owned(), placed_bytes.get()));
         all.push(("read_inline_bytes".to_owned(), inline_bytes.get()));
         all.push(("written_bytes".to_owned(), written_bytes.get()));
@@ -225,7 +220,9 @@ fn connect(
     handler: impl ReplyHandler + 'static,
 ) -> Result<Client, Error> {
     let (address, timeout) = (server.to_string(), connect_timeout(options));
-    let secured = options.several(security::connect_options(server, options)?);
+    let security = options.security.as_ref();
+    let secured = security.map(|security| security::protected(server, security, options));
+    let secured = options.several(secured.transpose()?.unwrap_or_default());
     let (mut core, make) = (core.borrow_mut(), |_| handler);
     let connected = core.connect_wait_with(&address, program, version, &secured, make, timeout);
     let client = connected.map_err(|source| {

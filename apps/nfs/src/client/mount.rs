@@ -6,7 +6,7 @@ use super::caller::Caller;
 use super::connection::Connection;
 use super::error::Error;
 use super::{Nfs, Options, connect, connect_timeout};
-use crate::mount3::{self, EXPORT, Exports, MNT, Mounted, Mountstat3, UMNT};
+use crate::mount3::{self, EXPORT, Exports, MNT, Mounted, UMNT};
 use crate::protocol::FileHandle;
 use spinrpc::fabric::Address;
 use spinrpc::{CallSpec, DecodeError, Decoder, Encoder, Procedure};
@@ -152,7 +152,7 @@ impl<C: Connection> Mount<C> {
                 self.mounted = Some(path.to_owned());
                 Ok(Ok(handle))
             }
-            Err(status) => Ok(Err(refused(path, status))),
+            Err(status) => Ok(Err(Error::MountRefused(path.to_owned(), status, String::new()))),
         }
     }
 
@@ -181,7 +181,7 @@ impl<C: Connection> Mount<C> {
             Service::Tcp(tcp) => tcp.call(name, procedure, encode, decode),
             Service::Fabric(caller) => {
                 let spec = CallSpec::new().reply_bytes_max(reply_bytes_max);
-                let called = Connection::call(&**caller, procedure, spec, encode, decode);
+                let called = caller.call(procedure, spec, encode, decode);
                 called.map_err(|source| Error::Call(name.to_owned(), source))
             }
         }
@@ -205,10 +205,6 @@ fn unreachable(problem: impl Display) -> Error {
 
 fn path_of(path: &str) -> Result<mount3::Dirpath<'_>, Error> {
     mount3::path(path).map_err(|error| Error::Path(format!("the path {path}: {error}")))
-}
-
-fn refused(path: &str, status: Mountstat3) -> Error {
-    Error::MountRefused(path.to_owned(), status, String::new())
 }
 
 fn with_exports(error: Error, all: &[String]) -> Error {

@@ -98,7 +98,8 @@ impl Nfs {
     /// Number of pieces of `bytes` that fit in memory, up to the requested depth; for calls of `operation`.
     pub(super) fn depth_for(&self, operation: ProcedureId, bytes: u32) -> Result<usize, Error> {
         let first = self.caller.memory_for_call(bytes as usize).map_err(failed(operation))?;
-        let more = (1..self.options.depth).map_while(|_| self.caller.bulk(bytes as usize));
+        let client = self.caller.client();
+        let more = (1..self.options.depth).map_while(|_| client.bulk(bytes as usize));
         match first.into_iter().chain(more).collect::<Vec<_>>().len() {
             0 => Err(Error::Local(format!(
                 "no memory for a piece of {bytes} bytes: use a smaller --block"

@@ -38,26 +38,16 @@ pub enum ContextPort {
     Off,
 }
 
-/// Fails in builds without Kerberos, and if the host of the principal is not known.
-pub(super) fn connect_options(
-    server: &Address,
-    options: &Options,
-) -> Result<ConnectOptions, Error> {
-    match &options.security {
-        Some(security) => protected(server, security, options),
-        None => Ok(ConnectOptions::new()),
-    }
-}
-
 #[cfg(not(feature = "krb5"))]
-fn protected(_: &Address, _: &Security, _: &Options) -> Result<ConnectOptions, Error> {
+pub(super) fn protected(_: &Address, _: &Security, _: &Options) -> Result<ConnectOptions, Error> {
     let message =
         "this program was built without Kerberos, which --sec needs; build it with --features krb5";
     Err(Error::Usage(message.to_owned()))
 }
 
+/// Fails if the host of the principal is not known.
 #[cfg(feature = "krb5")]
-fn protected(
+pub(super) fn protected(
     server: &Address,
     security: &Security,
     options: &Options,
