@@ -1,6 +1,7 @@
 //! Selection of the cores of a measurement, by the rules of the engine, and pinning.
 
 use crate::failure::Failure;
+use crate::units::joined;
 use spinrpc::config::{self, Config, Host};
 use spinrpc::sys::affinity::pin_current_thread;
 use std::str::FromStr;
@@ -24,8 +25,7 @@ impl CoreList {
     }
 
     pub(crate) fn show(&self) -> String {
-        let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        numbers.join(",")
+        joined(&self.0, ",")
     }
 }
 

@@ -9,6 +9,7 @@ use crate::load::{Operation, Workload};
 use crate::output::{OutputArgs, Outputs};
 use crate::progress::Progress;
 use crate::report::{FloorRow, Report};
+use crate::units::joined;
 
 pub(crate) fn run(args: &FloorArgs) -> Result<(), Failure> {
     let pair = CorePair::choose(args.cores.as_ref())?;
@@ -41,8 +42,7 @@ fn chosen(only: &str) -> Result<Vec<Probe>, Failure> {
     let (chosen, others): (Vec<Probe>, Vec<Probe>) =
         probes().into_iter().partition(|probe| probe.name().contains(only));
     if chosen.is_empty() {
-        let names: Vec<String> = others.into_iter().map(Probe::name).collect();
-        let names = names.join("; ");
+        let names = joined(others.into_iter().map(Probe::name), "; ");
         return Err(Failure::Usage(format!(
             "--only: no limit is called '{only}'; there are: {names}"
         )));

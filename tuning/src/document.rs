@@ -3,7 +3,7 @@
 
 use crate::error::{Location, Problem};
 use crate::suggest::unknown_key;
-use spinrpc::config::{Key, RawConfig, Value};
+use spinrpc::config::{KEYS, Key, RawConfig, Value};
 use std::ops::Range;
 use std::sync::Arc;
 use toml::Spanned;
@@ -98,7 +98,7 @@ impl Reader<'_> {
                     self.group(&format!("{path}.{}", name.get_ref()), name, node);
                 }
             }
-            Some(table) if table.is_empty() && is_group(path) => {}
+            Some(table) if table.is_empty() && KEYS.iter().any(|key| key.parts().0 == path) => {}
             _ => self.entry(path, name, node),
         }
     }
@@ -145,10 +145,6 @@ fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Spanned<DeString<'i>>, &
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     entries
-}
-
-fn is_group(name: &str) -> bool {
-    spinrpc::config::KEYS.iter().any(|key| key.parts().0 == name)
 }
 
 fn to_value(value: &DeValue<'_>) -> Option<Value> {

@@ -119,7 +119,7 @@ impl Outcome {
     }
 
     fn usage(problem: String) -> Self {
-        Self { answer: String::new(), problems: vec![problem], status: USAGE }
+        Self { status: USAGE, ..Self::failed(problem) }
     }
 
     fn failed(problem: impl ToString) -> Self {
@@ -153,7 +153,8 @@ fn main() -> ExitCode {
     }
     let (Ok(outcome) | Err(outcome)) = match Arguments::try_parse() {
         Ok(arguments) => run(arguments.command),
-        Err(error) => Ok(explain_usage(&error)),
+        Err(error) if !error.use_stderr() => Ok(Outcome::good(error.to_string())),
+        Err(error) => Ok(Outcome::usage(format!("{} (see spintune --help)", usage_error(&error)))),
     };
     for problem in &outcome.problems {
         eprintln!("spintune: {}", printable(problem));
@@ -185,13 +186,4 @@ fn run(command: Command) -> Answer {
 
 fn status_of(error: &ProfileError) -> u8 {
     if error.is_usage() { USAGE } else { INVALID }
-}
-
-/// Prints help and version unchanged; reduces usage errors to one line.
-fn explain_usage(error: &clap::Error) -> Outcome {
-    if !error.use_stderr() {
-        return Outcome::good(error.to_string());
-    }
-    let message = usage_error(error);
-    Outcome::usage(format!("{message} (see spintune --help)"))
 }

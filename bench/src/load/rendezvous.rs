@@ -7,6 +7,7 @@
 use super::program::{RANKS_SHOWN, REFUSAL_BYTES_MAX};
 use crate::failure::Failure;
 use crate::ranks::{self, RANKS_MAX, Rank};
+use crate::units::joined;
 use spinrpc::{DecodeError, Decoder, Encoder};
 use spinrpc_xdr::{Text, Xdr};
 use std::collections::BTreeMap;
@@ -61,9 +62,8 @@ impl Joined {
     }
 
     pub(super) fn shown(&self, ranks: u32) -> String {
-        let named: Vec<String> = self.first_missing.iter().map(ToString::to_string).collect();
-        let more = if self.missing as usize > named.len() { ", ..." } else { "" };
-        format!("{} of {ranks} ranks ({}{more})", self.missing, named.join(", "))
+        let more = if self.missing as usize > self.first_missing.len() { ", ..." } else { "" };
+        format!("{} of {ranks} ranks ({}{more})", self.missing, joined(&self.first_missing, ", "))
     }
 }
 

@@ -131,6 +131,7 @@ impl Rank {
     pub(super) fn drive(self, limits: &Limits) -> Drive {
         let clock = Clock::shared();
         let ticks = |time| clock.from_duration(time);
+        let (rank, ranks) = limits.rank;
         Drive {
             begin: clock.now().0,
             warmup: ticks(limits.warmup),
@@ -138,7 +139,7 @@ impl Rank {
             calls_max: limits.calls,
             grace: ticks(limits.grace),
             can_be_interrupted: limits.can_be_interrupted,
-            core: limits.core_of_all(self.index, self.of),
+            core: (rank * self.of + self.index, ranks * self.of),
             window: limits.window,
         }
     }

@@ -388,12 +388,6 @@ impl Limits {
     pub(crate) fn total(&self) -> Duration {
         self.warmup + self.duration
     }
-
-    /// Place of a core of this process among the cores of all ranks, and their number.
-    pub(crate) fn core_of_all(&self, index: usize, cores: usize) -> (usize, usize) {
-        let (rank, ranks) = self.rank;
-        (rank * cores + index, ranks * cores)
-    }
 }
 
 /// Default of `--grace`: the default deadline of a call (`rpc.timeout_ms`).

@@ -103,7 +103,7 @@ fn result_cells(row: &Row) -> Vec<String> {
     let mut cells = vec![
         row.name.clone(),
         median.calls.to_string(),
-        show_seconds(median.elapsed_s),
+        format!("{:.*}", if median.elapsed_s < 1.0 { 6 } else { 3 }, median.elapsed_s),
         show_rate(median.calls_per_second),
         match rate {
             _ if rate >= 10.0 => format!("{rate:.0}"),
@@ -130,13 +130,6 @@ fn lost(text: &mut String, report: &Report) {
 
 fn show_rate(per_second: f64) -> String {
     if per_second.is_nan() { "-".to_owned() } else { show_count(per_second) }
-}
-
-fn show_seconds(seconds: f64) -> String {
-    match seconds {
-        _ if seconds < 1.0 => format!("{seconds:.6}"),
-        _ => format!("{seconds:.3}"),
-    }
 }
 
 fn latency_cells(latency: &LatencySummary, samples_min: u64) -> Vec<String> {

@@ -4,6 +4,7 @@
 use super::{FloorRow, Repeat, Report, Row};
 use crate::env::WAITED_PERCENT;
 use crate::floor::Placement;
+use crate::units::joined;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -59,13 +60,8 @@ impl FloorRow {
         let known = self.placements.iter().copied().chain(std::iter::repeat(None));
         let groups = grouped(known.zip(&self.values));
         let part = |(placement, values): (Option<Placement>, Vec<&f64>)| {
-            let name = format!(
-                "{}, {} {} of {}",
-                self.name,
-                name_of(placement),
-                values.len(),
-                self.values.len()
-            );
+            let (placed, count, of) = (name_of(placement), values.len(), self.values.len());
+            let name = format!("{}, {placed} {count} of {of}", self.name);
             let mut part = Self { name, ..Self::new(self.probe) };
             values.into_iter().for_each(|value| part.add(*value, placement));
             Cow::Owned(part)
@@ -100,11 +96,9 @@ impl Report {
         let disturbed = self.rows.iter().any(Row::is_disturbed);
         if !counts.is_empty() {
             let shown = counts.iter().map(|(one, all)| format!("{} {}", name_of(*one), all.len()));
-            let shown: Vec<String> = shown.collect();
-            self.notes.push(format!(
-                "measurements by placement of the cores: {}; {PLACEMENTS}",
-                shown.join(", ")
-            ));
+            let shown = joined(shown, ", ");
+            let note = format!("measurements by placement of the cores: {shown}; {PLACEMENTS}");
+            self.notes.push(note);
         }
         if disturbed {
             self.notes.push(DISTURBED.to_owned());

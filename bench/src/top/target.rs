@@ -4,6 +4,7 @@
 use super::snapshot::{Core, Latencies, Snapshot};
 use super::socket::{self, Allowance, Detail, Owner, Silence, Turn};
 use crate::failure::Failure;
+use crate::units::joined;
 use rustix::process::geteuid;
 use spinrpc::config::IdlePolicy;
 use spinrpc::fabric::check_address;
@@ -175,10 +176,10 @@ impl Watched {
     }
 
     pub(crate) fn who(&self) -> String {
-        let pids: Vec<String> = self.owners.iter().map(|owner| owner.pid.to_string()).collect();
-        match pids.len() {
-            1 => format!("the engine of process {}", pids[0]),
-            _ => format!("the last engine of processes {}", pids.join(", ")),
+        let pids = joined(self.owners.iter().map(|owner| owner.pid), ", ");
+        match self.owners.len() {
+            1 => format!("the engine of process {pids}"),
+            _ => format!("the last engine of processes {pids}"),
         }
     }
 }

@@ -159,17 +159,13 @@ fn export_of(table: &Table, kind: &str, name: &str) -> Written {
         "cephfs" => What::Cephfs(named),
         _ => What::Directory(named.into()),
     };
-    let spec = ExportSpec::new(object, settings);
-    match spec {
-        Ok(spec) if problems.is_empty() => Ok(spec),
+    match ExportSpec::new(object, settings) {
+        Ok(spec) if problems.is_empty() => return Ok(spec),
         // It may follow from the others.
-        Ok(_) => Err(problems),
-        Err(problem) if problems.is_empty() => Err(vec![problem]),
-        Err(_) => Err(problems),
+        Err(problem) if problems.is_empty() => problems.push(problem),
+        _ => {}
     }
-    .map_err(|problems| {
-        problems.into_iter().map(|problem| format!("[[{kind}]] {what}: {problem}")).collect()
-    })
+    Err(problems.into_iter().map(|problem| format!("[[{kind}]] {what}: {problem}")).collect())
 }
 
 fn set(settings: &mut Settings, key: &str, value: &Value) -> Result<(), String> {
