@@ -21,7 +21,6 @@ pub trait Connection {
         decode: Decode<T>,
     ) -> Result<T, CallError>;
 
-    /// Waits.
     fn pause(&self, time: Duration);
 }
 

@@ -157,7 +157,6 @@ impl NfsHandle {
         }
     }
 
-    /// The connection.
     pub fn client(&self) -> &ClientHandle {
         &self.client
     }

@@ -136,7 +136,6 @@ impl Options {
     }
 }
 
-/// A session with one server.
 pub struct Nfs {
     caller: Caller,
     core: Rc<RefCell<Core>>,
@@ -181,7 +180,6 @@ impl Nfs {
         Ok(Self { caller, core, engine, server, options, counts })
     }
 
-    /// The caller of the connection.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
