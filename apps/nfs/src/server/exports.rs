@@ -60,7 +60,7 @@ fn proved<'a>(call: &spinrpc::Call<'a>, credential: OpaqueAuth<'a>) -> Claim<'a>
     }
 }
 
-/// Reason why a call is rejected.
+/// Answer to a call that is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The peer is not a client of the export: NFS3ERR_ACCES, like MNT3ERR_ACCES for MNT.
@@ -78,9 +78,7 @@ pub struct Export {
     pub id: u32,
     /// The path that clients mount: absolute, without empty parts, `.` and `..`.
     pub path: String,
-    /// The back end.
     pub file_system: Arc<dyn FileSystem>,
-    /// Access options.
     pub options: ExportOptions,
     /// Addresses of the clients that are listed by name.
     pub named: NamedHosts,
@@ -186,7 +184,6 @@ fn loses_identity(squash: Squash, id: u32) -> bool {
     }
 }
 
-/// All exports of a server at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Exports {
     /// By id.
@@ -235,7 +232,6 @@ impl Exports {
         problems.into_iter().map(Problem).collect()
     }
 
-    /// The export of a handle.
     #[must_use]
     #[inline]
     pub fn by_id(&self, id: u32) -> Option<&Export> {

@@ -81,7 +81,6 @@ impl Seal {
 }
 
 impl Opened {
-    /// Number of its export.
     pub fn export(&self) -> u32 {
         self.export
     }

@@ -118,7 +118,6 @@ impl Server {
         Ok(())
     }
 
-    /// The exports in force.
     pub fn exports(&self) -> Arc<Exports> {
         self.site.table.current()
     }
@@ -128,7 +127,7 @@ impl Server {
         &self.site.table
     }
 
-    /// Makes the handles that MOUNT gives, as [`Server::root_handle`].
+    /// Makes the handles that MOUNT gives.
     pub fn root_handles(&self) -> impl Fn(&Export) -> FileHandle + Send + Sync + use<> {
         let seal = self.site.seal.clone();
         move |export| root_handle(&seal, export)
@@ -169,7 +168,6 @@ impl Server {
         self.clients.usage(self.usage_at())
     }
 
-    /// The clients that are connected now.
     pub fn clients(&self) -> Vec<ConnectedClient> {
         self.clients.connected(self.usage_at())
     }

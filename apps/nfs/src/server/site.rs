@@ -8,7 +8,6 @@ use crate::protocol::{Fattr3, FileHandle, NfsFh3, Nfsstat3, Writeverf3};
 use spinrpc::{AuthStat, CoreContext};
 use std::sync::Arc;
 
-/// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
     /// Threads for blocking operations; only started if a back end has any.

@@ -46,7 +46,6 @@ pub trait TcpService: fmt::Debug + Send + Sync {
     /// Name, for the log.
     fn name(&self) -> &'static str;
 
-    /// Maximum length of a call, in bytes.
     fn call_bytes_max(&self) -> usize;
 
     /// Returns whether an export names the peer as a client. Called once for each connection, which is closed
@@ -121,7 +120,6 @@ impl TcpServer {
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
-    /// Local address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

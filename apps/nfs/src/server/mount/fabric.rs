@@ -14,7 +14,6 @@ pub struct MountService {
 }
 
 impl MountService {
-    /// For one core.
     pub fn new(registry: Arc<Registry>) -> Self {
         Self { registry, peers: HashMap::new() }
     }
