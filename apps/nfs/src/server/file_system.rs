@@ -231,50 +231,27 @@ pub(super) fn first_losses() -> AtomicU64 {
 /// By methods of the same names: of one value to ask, and of one to change.
 macro_rules! forward_operations {
     ($self:ident => $ask:expr, $change:expr) => {
-        fn attributes(&$self, file: &FileKey) -> Outcome<Fattr3> {
-            $ask.attributes(file)
+        forward_operations! { $self, $ask =>
+            attributes(file: &FileKey) -> Fattr3;
+            access(caller: &Caller, file: &FileKey, wanted: u32) -> u32;
+            lookup(caller: &Caller, at: Place<'_>) -> Found;
+            read_link(link: &FileKey) -> Vec<u8>;
+            list(caller: &Caller, from: &ListFrom, take: Take<'_>) -> Listed;
+            space() -> Fsstat3resok;
         }
-
-        fn setattr(&$self, by: Change<'_>, file: &FileKey, to: Setting<'_>) -> Outcome<()> {
-            $change.setattr(by, file, to)
-        }
-
-        fn access(&$self, caller: &Caller, file: &FileKey, wanted: u32) -> Outcome<u32> {
-            $ask.access(caller, file, wanted)
-        }
-
-        fn lookup(&$self, caller: &Caller, at: Place<'_>) -> Outcome<Found> {
-            $ask.lookup(caller, at)
-        }
-
-        fn read_link(&$self, link: &FileKey) -> Outcome<Vec<u8>> {
-            $ask.read_link(link)
-        }
-
-        fn make(&$self, by: Change<'_>, at: Place<'_>, new: NewFile<'_>) -> Outcome<Found> {
-            $change.make(by, at, new)
-        }
-
-        fn unlink(&$self, by: Change<'_>, at: Place<'_>, is_directory: bool) -> Outcome<()> {
-            $change.unlink(by, at, is_directory)
-        }
-
-        fn rename(&$self, by: Renaming<'_>, from: Place<'_>, to: Place<'_>) -> Outcome<()> {
-            $change.rename(by, from, to)
-        }
-
-        fn link(&$self, by: Change<'_>, file: &FileKey, at: Place<'_>) -> Outcome<()> {
-            $change.link(by, file, at)
-        }
-
-        fn list(&$self, caller: &Caller, from: &ListFrom, take: Take<'_>) -> Outcome<Listed> {
-            $ask.list(caller, from, take)
-        }
-
-        fn space(&$self) -> Outcome<Fsstat3resok> {
-            $ask.space()
+        forward_operations! { $self, $change =>
+            setattr(by: Change<'_>, file: &FileKey, to: Setting<'_>) -> ();
+            make(by: Change<'_>, at: Place<'_>, new: NewFile<'_>) -> Found;
+            unlink(by: Change<'_>, at: Place<'_>, is_directory: bool) -> ();
+            rename(by: Renaming<'_>, from: Place<'_>, to: Place<'_>) -> ();
+            link(by: Change<'_>, file: &FileKey, at: Place<'_>) -> ();
         }
     };
+    ($self:ident, $of:expr => $($name:ident($($arg:ident: $type:ty),*) -> $done:ty;)*) => {$(
+        fn $name(&$self, $($arg: $type),*) -> Outcome<$done> {
+            $of.$name($($arg),*)
+        }
+    )*};
 }
 pub(super) use forward_operations;
 
@@ -312,14 +289,9 @@ impl WriteData<'_> {
 #[derive(Debug)]
 pub enum Request<D> {
     /// Fills `into`.
-    Read {
-        offset: u64,
-        /// Registered memory.
-        into: Bulk,
-    },
+    Read { offset: u64, into: Bulk },
     /// Writes all of `data`.
     Write {
-        /// Offset in the file.
         offset: u64,
         data: D,
         /// Data that must be on stable storage before the request is done: nothing (UNSTABLE), the
