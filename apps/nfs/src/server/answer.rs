@@ -1,15 +1,15 @@
 //! The answer to a call, given in its handler or later, on a core or on a thread of the pool, and counted there.
 
 use super::stats::{Counters, Ticket};
-use crate::protocol::{Nfsstat3, ProcedureId};
+use crate::protocol::Nfsstat3;
 use spinrpc::sys::clock::Ticks;
 use spinrpc::{Bulk, Call, Deferred, Encoder, ReplyData};
 use spinrpc_xdr::Encode;
 
 pub(super) struct Answer<'call, 'a> {
     to: To<'call>,
-    ticket: Ticket,
-    counters: &'a Counters,
+    pub(super) ticket: Ticket,
+    pub(super) counters: &'a Counters,
     works_since: Option<Ticks>,
 }
 
@@ -38,18 +38,6 @@ impl<'call, 'a> Answer<'call, 'a> {
     fn begin(call: Deferred, counters: &Counters) -> Owed {
         let works_since = call.is_timed().then(|| counters.now());
         (call, works_since)
-    }
-
-    pub(super) fn counters(&self) -> &'a Counters {
-        self.counters
-    }
-
-    pub(super) fn ticket(&self) -> Ticket {
-        self.ticket
-    }
-
-    pub(super) fn operation(&self) -> ProcedureId {
-        self.ticket.operation
     }
 
     pub(super) fn bulk(&self, bytes: usize) -> Option<Bulk> {

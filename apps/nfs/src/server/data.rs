@@ -138,7 +138,7 @@ impl DataPaths {
             Ok(request) => request,
             Err(status) => return fail(answer, status, None),
         };
-        let (ticket, counters) = (answer.ticket(), answer.counters());
+        let (ticket, counters) = (answer.ticket, answer.counters);
         // Before the request starts: once it is in progress, it cannot be deferred any more.
         let answer = match path.file_system.blocks() {
             false => answer,
@@ -285,7 +285,7 @@ fn give(done: Done, verifiers: Verifiers, answer: Answer<'_, '_>) {
     match done {
         Done::Read { data, is_end, attributes } => give_data(data, is_end, attributes, answer),
         Done::Written { count, committed, wcc } => {
-            answer.counters().bytes_written.add(count.into());
+            answer.counters.bytes_written.add(count.into());
             let results = Write3resok { file_wcc: wcc, count, committed, verf: verifiers.began };
             answer.succeed(ReplyData::new(), |to| results.encode(to));
         }
@@ -299,13 +299,13 @@ fn give(done: Done, verifiers: Verifiers, answer: Answer<'_, '_>) {
 
 fn give_data(data: Bulk, eof: bool, attributes: PostOpAttr, answer: Answer<'_, '_>) {
     let count = data.len() as u32;
-    answer.counters().bytes_read.add(count.into());
+    answer.counters.bytes_read.add(count.into());
     let results = Read3resok { file_attributes: attributes, count, eof, data: Placed::Beside };
     answer.succeed(ReplyData::new().bulk(data), |to| results.encode(to));
 }
 
 fn fail(answer: Answer<'_, '_>, status: Nfsstat3, attributes: PostOpAttr) {
-    match answer.operation() {
+    match answer.ticket.operation {
         ProcedureId::Nfsproc3Read => answer.fail(status, &attributes),
         _ => answer.fail(status, &WccData { before: None, after: attributes }),
     }
