@@ -16,6 +16,7 @@
 
 use super::close_thread::{self, Origin};
 use super::credentials::Credentials;
+use super::socket_option;
 use rustix::io::Errno;
 use rustix::net::{
     self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, Shutdown,
@@ -23,7 +24,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Descriptors that one packet is received with; one more than any packet of ours has.
@@ -291,18 +292,7 @@ fn show_urgent(socket: BorrowedFd<'_>) -> bool {
 }
 
 fn set_flag(socket: BorrowedFd<'_>, option: libc::c_int, value: bool) -> bool {
-    let value = libc::c_int::from(value);
-    // SAFETY: the kernel reads one int from `value`.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    result == 0
+    socket_option::set(socket, (libc::SOL_SOCKET, option), value.into()).is_ok()
 }
 
 fn check_strangers(is_fenced: bool) -> io::Result<()> {

@@ -14,7 +14,11 @@ pub(crate) fn limit_unsent_bytes(socket: impl AsFd, bytes: u32) -> io::Result<()
     set(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), bytes)
 }
 
-fn set(socket: impl AsFd, (level, name): (libc::c_int, libc::c_int), value: u32) -> io::Result<()> {
+pub(crate) fn set(
+    socket: impl AsFd,
+    (level, name): (libc::c_int, libc::c_int),
+    value: u32,
+) -> io::Result<()> {
     let len = size_of_val(&value) as libc::socklen_t;
     let (socket, at) = (socket.as_fd().as_raw_fd(), (&raw const value).cast());
     // SAFETY: the value has a place, and `len` says its size.
