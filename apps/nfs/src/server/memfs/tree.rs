@@ -289,13 +289,8 @@ impl Tree {
         let Change { caller, wcc } = by;
         self.changing(at.directory, wcc, |tree, directory| {
             let at = At { directory, name: at.name };
-            let node = tree.node(tree.check_removal(caller, at)?)?;
-            match (is_directory, node.entries()) {
-                (false, Ok(_)) => Err(Nfsstat3::Nfs3errIsdir),
-                (true, Err(not_a_directory)) => Err(not_a_directory),
-                (true, Ok(entries)) if !entries.is_empty() => Err(Nfsstat3::Nfs3errNotempty),
-                _ => tree.take_name(at),
-            }
+            tree.check_type(is_directory, tree.check_removal(caller, at)?)?;
+            tree.take_name(at)
         })
     }
 
@@ -348,7 +343,7 @@ impl Tree {
         };
         self.check_move(caller, moved, from.directory, to.directory)?;
         if let Some(replaced) = replaced {
-            self.check_replacement(moved, replaced)?;
+            self.check_type(self.node(moved)?.is_directory(), replaced)?;
             self.take_name(to)?;
         }
         self.move_name(moved, from, to)
@@ -372,9 +367,9 @@ impl Tree {
         Err(Nfsstat3::Nfs3errNametoolong)
     }
 
-    fn check_replacement(&self, moved: Number, replaced: Number) -> Outcome<()> {
-        let (moved, replaced) = (self.node(moved)?, self.node(replaced)?);
-        match (moved.is_directory(), replaced.entries()) {
+    /// A file that goes must be an empty directory where a directory was named, or moves to its name, and else none.
+    fn check_type(&self, is_directory: bool, gone: Number) -> Outcome<()> {
+        match (is_directory, self.node(gone)?.entries()) {
             (false, Ok(_)) => Err(Nfsstat3::Nfs3errIsdir),
             (true, Err(not_a_directory)) => Err(not_a_directory),
             (true, Ok(entries)) if !entries.is_empty() => Err(Nfsstat3::Nfs3errNotempty),
