@@ -52,16 +52,6 @@ impl Payload for [u8] {
     }
 }
 
-impl Payload for Buf {
-    fn len(&self) -> usize {
-        self.bytes().len()
-    }
-
-    fn copy_to(&self, from: usize, out: &mut [u8]) {
-        self.bytes().copy_to(from, out);
-    }
-}
-
 impl Payload for Lease {
     fn len(&self) -> usize {
         self.len()
@@ -170,10 +160,10 @@ impl Wire {
 /// All of it: the protocol's headers cannot be read from a part.
 fn message_packets(tape: &mut Tape, first: Record, message: &Buf, invalidated: Option<u32>) -> u32 {
     let Some(handle) = invalidated else {
-        return packets(tape, (Family::SEND, first), message, usize::MAX);
+        return packets(tape, (Family::SEND, first), message.bytes(), usize::MAX);
     };
     let first = Record { remote: RemoteSlice { handle, ..NOWHERE }, ..first };
-    packets(tape, (Family::SEND_INVALIDATE, first), message, usize::MAX)
+    packets(tape, (Family::SEND_INVALIDATE, first), message.bytes(), usize::MAX)
 }
 
 /// As far as they lie within the first `limit` bytes; returns the number of all. Those left out show as missing
