@@ -18,6 +18,11 @@ pub(crate) const PRIVATE_DATA_BYTES: usize = 56;
 /// With zeroes behind what the application gave.
 pub(crate) type PrivateData = [u8; PRIVATE_DATA_BYTES];
 
+/// As many bytes as there is room for.
+pub(crate) fn padded(bytes: &[u8]) -> PrivateData {
+    std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
+}
+
 pub(crate) struct Attempt {
     pub(crate) op: String,
 }
@@ -32,11 +37,9 @@ impl Attempt {
     }
 
     pub(crate) fn padded(&self, private_data: &[u8]) -> Result<PrivateData, FabricError> {
-        let mut padded = [0; PRIVATE_DATA_BYTES];
         let too_long = || format!("private data beyond {PRIVATE_DATA_BYTES} bytes");
-        let start = padded.get_mut(..private_data.len());
-        start.ok_or_else(|| self.failed(too_long(), None))?.copy_from_slice(private_data);
-        Ok(padded)
+        let fits = private_data.len() <= PRIVATE_DATA_BYTES;
+        fits.then(|| padded(private_data)).ok_or_else(|| self.failed(too_long(), None))
     }
 
     /// Addresses of a name. Takes as long as the system's resolver does.

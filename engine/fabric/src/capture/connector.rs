@@ -9,7 +9,7 @@ use super::driver::Capture;
 use super::record::Kind;
 use super::session::{CaptureSink, Session};
 use super::wire::BothPrivateData;
-use crate::connector_common::PrivateData;
+use crate::connector_common::{PrivateData, padded};
 use crate::sys::random::Random;
 use std::any::Any;
 use std::sync::Arc;
@@ -107,9 +107,4 @@ impl Acceptor for Marking {
     fn accepted(&mut self, core: usize, endpoint: Endpoint) {
         self.accept.accepted(core, self.opening.mark(endpoint));
     }
-}
-
-/// As much as a capture shows, zeroes behind it.
-fn padded(bytes: &[u8]) -> PrivateData {
-    std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }

@@ -11,7 +11,7 @@ use super::socket;
 use super::wire::{
     Agreed, FRAME_BYTES_MAX, Frame, FrameError, FrameKind, Local, Parsed, ReplyError,
 };
-use crate::connector_common::{Attempt, Cores, Guarded, PrivateData, runs_already};
+use crate::connector_common::{Attempt, Cores, Guarded, PrivateData, padded, runs_already};
 use crate::core_sleep::CoreSleep;
 use crate::mem::Slab;
 use crate::sync::atomic::Ordering;
@@ -209,9 +209,4 @@ impl Dialing<'_> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
-}
-
-/// As much as private data may have, zeroes behind it.
-pub(super) fn padded(bytes: &[u8]) -> PrivateData {
-    std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }
