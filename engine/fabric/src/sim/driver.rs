@@ -131,11 +131,6 @@ impl SimFabric {
         })
     }
 
-    /// Notes where the next turn begins: behind the last place that was served, unless all were.
-    fn note_served(&mut self, qp: Option<QpId>) {
-        self.left_out = qp.map(|qp| qp.index() as usize + 1);
-    }
-
     fn side_of(&self, qp: QpId) -> Option<SideId> {
         self.find(qp).map(|(_, side)| side)
     }
@@ -273,7 +268,8 @@ impl ShortMessages for SimFabric {
         }
         self.begin_turn();
         let qp = self.next_with_short();
-        self.note_served(qp);
+        // The next turn begins behind the last place that was served, unless all were.
+        self.left_out = qp.map(|qp| qp.index() as usize + 1);
         let qp = qp?;
         let goes_on = self.ends(qp)?.take(message)?;
         Some(NextShort { qp, goes_on, is_last: false })

@@ -147,7 +147,8 @@ impl Directory {
     /// # Errors
     /// [`OpenError`].
     pub fn open(path: &Path, options: &DirectoryOptions) -> Result<Arc<Self>, OpenError> {
-        let root = open_root(path)?;
+        let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, path, how, Mode::empty()).map_err(unusable(path))?;
         let kind = FileSystemKind::of(&root).map_err(unusable(path))?;
         let (io, ring_denied) = choose_io(options, &kind)?;
         let open_files_max = options.open_files_max.min(open_files_affordable());
@@ -207,11 +208,6 @@ impl FileSystem for Directory {
         let depth = self.ring_depth;
         Box::new(DirectoryPath::new(self, core, depth))
     }
-}
-
-fn open_root(path: &Path) -> Result<OwnedFd, OpenError> {
-    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(CWD, path, how, Mode::empty()).map_err(unusable(path))
 }
 
 fn unusable<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> OpenError {

@@ -51,7 +51,8 @@ impl Tree {
         if let Some(node) = self.nodes.find(key) {
             return Ok(node);
         }
-        let path = self.keys.find(self.root_by_descriptor(), key)?;
+        let root = Root { directory: self.root_directory.as_fd(), key: &self.root.key };
+        let path = self.keys.find(root, key)?;
         let stat = live(&path)?;
         Ok(self.hold(*key, path, &stat))
     }
@@ -112,10 +113,7 @@ impl Tree {
     }
 
     pub(super) fn attributes_after(&self, node: &Node) -> PostOpAttr {
-        match node.stat() {
-            Ok(stat) => Some(attributes(&stat, self.fsid)),
-            Err(_) => None,
-        }
+        node.stat().ok().map(|stat| attributes(&stat, self.fsid))
     }
 
     pub(super) fn acting<T>(
@@ -200,10 +198,6 @@ impl Tree {
             let _ = self.syncing(&node, || fsync(file));
         }
         self.nodes.leave(node);
-    }
-
-    fn root_by_descriptor(&self) -> Root<'_> {
-        Root { directory: self.root_directory.as_fd(), key: &self.root.key }
     }
 
     pub(super) fn syncs(&self) -> Syncs {
