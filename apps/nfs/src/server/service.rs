@@ -130,12 +130,10 @@ impl Server {
     /// Makes the handles that MOUNT gives.
     pub fn root_handles(&self) -> impl Fn(&Export) -> FileHandle + Send + Sync + use<> {
         let seal = self.site.seal.clone();
-        move |export| root_handle(&seal, export)
-    }
-
-    /// The handle that MOUNT gives for an export.
-    pub fn root_handle(&self, export: &Export) -> FileHandle {
-        root_handle(&self.site.seal, export)
+        move |export| {
+            let root = export.file_system.root();
+            seal.handle(export.id, &root, &root)
+        }
     }
 
     /// Keeps threads from starting further calls, for the shutdown of an engine that missed its
@@ -485,11 +483,6 @@ fn enter<'a>(
         }
         _ => Err(refusal),
     })
-}
-
-fn root_handle(seal: &Seal, export: &Export) -> FileHandle {
-    let root = export.file_system.root();
-    seal.handle(export.id, &root, &root)
 }
 
 fn blocks(exports: &Exports) -> bool {

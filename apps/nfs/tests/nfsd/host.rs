@@ -89,7 +89,7 @@ impl Host {
     pub(crate) fn root_of(&self, export: u32) -> nfs_fh3 {
         let exports = self.server.exports();
         let export = exports.by_id(export).unwrap();
-        nfs_fh3 { data: Opaque::owned(self.server.root_handle(export).as_bytes().to_vec()) }
+        nfs_fh3 { data: Opaque::owned(self.server.root_handles()(export).as_bytes().to_vec()) }
     }
 
     pub(crate) fn root(&self) -> nfs_fh3 {
