@@ -20,8 +20,9 @@ pub(super) use table::Current;
 pub use table::ExportTable;
 
 use crate::mount3::MNTPATHLEN;
+use crate::protocol::Nfsstat3;
 use crate::server::file_system::FileSystem;
-use spinrpc::{AuthFlavor, AuthSys, GssService, Identity, OpaqueAuth};
+use spinrpc::{AuthFlavor, AuthStat, AuthSys, GssService, Identity, OpaqueAuth};
 use std::fmt;
 use std::sync::Arc;
 
@@ -62,13 +63,18 @@ fn proved<'a>(call: &spinrpc::Call<'a>, credential: OpaqueAuth<'a>) -> Claim<'a>
 
 /// Answer to a call that is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The peer is not a client of the export: NFS3ERR_ACCES, like MNT3ERR_ACCES for MNT.
-    NotAClient,
-    /// The export does not accept credentials of this flavor: AUTH_TOOWEAK.
-    TooWeak,
-    /// The credential claims to be AUTH_SYS but cannot be parsed: AUTH_BADCRED.
-    BadCredential,
+pub enum Refusal {
+    /// NFS3ERR_ACCES, like MNT3ERR_ACCES for MNT, if the peer is not a client of the export; others are of its handle.
+    Status(Nfsstat3),
+    /// The call is denied (RFC 5531 section 9): AUTH_TOOWEAK if the export does not accept credentials of this flavor,
+    /// AUTH_BADCRED for one that claims to be AUTH_SYS but cannot be parsed.
+    Denied(AuthStat),
+}
+
+impl From<Nfsstat3> for Refusal {
+    fn from(status: Nfsstat3) -> Self {
+        Self::Status(status)
+    }
 }
 
 /// A directory or an in-memory tree that clients may mount.
@@ -89,10 +95,10 @@ impl Export {
     /// long as the connection, then [`Export::caller`].
     ///
     /// # Errors
-    /// [`Refused`] determines the answer.
-    pub fn admit<'a>(&self, peer: &Peer, claim: impl Into<Claim<'a>>) -> Result<Caller, Refused> {
+    /// [`Refusal`].
+    pub fn admit<'a>(&self, peer: &Peer, claim: impl Into<Claim<'a>>) -> Result<Caller, Refusal> {
         if !self.has_client(peer) {
-            return Err(Refused::NotAClient);
+            return Err(Nfsstat3::Nfs3errAcces.into());
         }
         self.caller(claim)
     }
@@ -106,17 +112,18 @@ impl Export {
     /// Identity for a client with this credential.
     ///
     /// # Errors
-    /// [`Refused::TooWeak`] and [`Refused::BadCredential`].
-    pub fn caller<'a>(&self, claim: impl Into<Claim<'a>>) -> Result<Caller, Refused> {
+    /// [`Refusal::Denied`].
+    pub fn caller<'a>(&self, claim: impl Into<Claim<'a>>) -> Result<Caller, Refusal> {
         let claim = claim.into();
-        let flavor = flavor_of(&claim).ok_or(Refused::TooWeak)?;
+        let flavor = flavor_of(&claim).ok_or(Refusal::Denied(AuthStat::TooWeak))?;
         if !self.options.flavors.contains(&flavor) {
-            return Err(Refused::TooWeak);
+            return Err(Refusal::Denied(AuthStat::TooWeak));
         }
         match claim {
             Claim::Proved(principal, _) => Ok(self.proved(principal)),
             Claim::Stated(credential) if flavor == Flavor::Sys => {
-                let user = AuthSys::parse(credential.body).map_err(|_| Refused::BadCredential)?;
+                let bad = |_| Refusal::Denied(AuthStat::BadCred);
+                let user = AuthSys::parse(credential.body).map_err(bad)?;
                 Ok(self.squashed(user.uid, user.gid, user.groups.into()))
             }
             Claim::Stated(_) => Ok(self.anonymous()),

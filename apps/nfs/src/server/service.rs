@@ -7,12 +7,12 @@
 use super::answer::Answer;
 use super::client_table::{CLIENTS_MAX, ClientTable, ConnectedClient};
 use super::data::DataPaths;
-use super::exports::{Claim, Current, Export, ExportTable, Exports, Peer};
+use super::exports::{Claim, Current, Export, ExportTable, Exports, Peer, Refusal};
 use super::file_system::Outcome;
 use super::handle::Seal;
 use super::pool::{Job, Pool};
 use super::procedures::Arguments;
-use super::site::{Refusal, RequestContext, ServerOptions, Site, Visit};
+use super::site::{RequestContext, ServerOptions, Site, Visit};
 use super::stats::{Counters, ServerStats, Ticket, Usage};
 use super::throttle::Throttle;
 use crate::nfs3;

@@ -1,11 +1,11 @@
 //! State shared by all cores and threads of a server: exports, the seal of handles, limits; and the
 //! resolution of a call's handle and credential to a file and a user.
 
-use super::exports::{Caller, Claim, Export, ExportTable, Exports, Peer, Refused};
+use super::exports::{Caller, Claim, Export, ExportTable, Exports, Peer, Refusal};
 use super::file_system::{Change, FileKey, FileSystem, Outcome};
 use super::handle::Seal;
 use crate::protocol::{Fattr3, FileHandle, NfsFh3, Nfsstat3, Writeverf3};
-use spinrpc::{AuthStat, CoreContext};
+use spinrpc::CoreContext;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,29 +42,6 @@ pub(super) struct Site {
     pub(super) options: ServerOptions,
     /// Differs between processes.
     pub(super) instance: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Refusal {
-    Status(Nfsstat3),
-    /// The call is denied (RFC 5531 section 9).
-    Denied(AuthStat),
-}
-
-impl From<Nfsstat3> for Refusal {
-    fn from(status: Nfsstat3) -> Self {
-        Self::Status(status)
-    }
-}
-
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::NotAClient => Self::Status(Nfsstat3::Nfs3errAcces),
-            Refused::TooWeak => Self::Denied(AuthStat::TooWeak),
-            Refused::BadCredential => Self::Denied(AuthStat::BadCred),
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
