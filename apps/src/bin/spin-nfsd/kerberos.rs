@@ -2,8 +2,13 @@
 
 use crate::cli::{MountAt, Options};
 use crate::export_spec::{ExportSpec, What};
+use crate::failure::Failure;
+use spinrpc::Engine;
 use spinrpc::config::Driver;
+use spinrpc_nfs::server::exports::ExportTable;
+use spinrpc_nfs::server::tcp::TcpServer;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kerberos {
@@ -86,16 +91,11 @@ pub(crate) use accept::{accept, contexts};
 
 #[cfg(feature = "krb5")]
 mod accept {
-    use super::Kerberos;
+    use super::{Arc, Engine, ExportTable, Failure, Kerberos, TcpServer};
     use crate::cli::MountAt;
-    use crate::failure::Failure;
     use crate::keytab;
-    use spinrpc::Engine;
     use spinrpc::gss::{AcceptorOptions, GssAcceptor, Kerberos as Mechanism};
-    use spinrpc_nfs::server::exports::ExportTable;
     use spinrpc_nfs::server::kerberos::{ContextService, Keytab, Mapping, Users, realm_in};
-    use spinrpc_nfs::server::tcp::TcpServer;
-    use std::sync::Arc;
 
     pub(crate) fn accept(kerberos: &Kerberos, engine: &Engine) -> Result<String, Failure> {
         // The file that the library would use, unless `krb5.conf` names another: that of `--keytab` is needed then. The library
@@ -144,30 +144,19 @@ mod accept {
     }
 }
 
-#[cfg(not(feature = "krb5"))]
-pub(crate) use without::{accept, contexts};
-
 /// Never called: [`Kerberos::of`] has refused the options.
 #[cfg(not(feature = "krb5"))]
-mod without {
-    use super::Kerberos;
-    use crate::failure::Failure;
-    use spinrpc::Engine;
-    use spinrpc_nfs::server::exports::ExportTable;
-    use spinrpc_nfs::server::tcp::TcpServer;
-    use std::sync::Arc;
+pub(crate) fn accept(_: &Kerberos, _: &Engine) -> Result<String, Failure> {
+    Err(Failure::Usage("built without Kerberos".to_owned()))
+}
 
-    pub(crate) fn accept(_: &Kerberos, _: &Engine) -> Result<String, Failure> {
-        Err(Failure::Usage("built without Kerberos".to_owned()))
-    }
-
-    pub(crate) fn contexts(
-        _: &Kerberos,
-        _: &Engine,
-        _: &Arc<ExportTable>,
-    ) -> Result<Option<TcpServer>, Failure> {
-        Ok(None)
-    }
+#[cfg(not(feature = "krb5"))]
+pub(crate) fn contexts(
+    _: &Kerberos,
+    _: &Engine,
+    _: &Arc<ExportTable>,
+) -> Result<Option<TcpServer>, Failure> {
+    Ok(None)
 }
 
 #[cfg(test)]
