@@ -11,7 +11,7 @@ pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + UNTAGGED_BYTES + TERMINATE_BY
 /// Bytes of the longest FPDU that is sent.
 pub const SEGMENT_BYTES_MAX: usize = 64 * 1024;
 
-/// The least that [`Sender::set_segment_bytes`] takes: room for a Terminate message.
+/// The least that [`Sender::new`] takes: room for a Terminate message.
 pub const SEGMENT_BYTES_MIN: usize = 128;
 
 const _: () = assert!(HEADER_BYTES_MAX + CRC_BYTES <= SEGMENT_BYTES_MIN);
@@ -116,10 +116,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A half whose FPDUs have at most `segment_bytes` ([`Sender::set_segment_bytes`]).
+    /// A half whose FPDUs have at most so many bytes: a multiple of four between [`SEGMENT_BYTES_MIN`] and
+    /// [`SEGMENT_BYTES_MAX`]. One that fills a TCP segment can be placed by adapters without reassembly.
     pub fn new(segment_bytes: usize) -> Self {
-        let mut sender = Self {
-            segment_bytes: SEGMENT_BYTES_MIN,
+        Self {
+            segment_bytes: segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) & !3,
             send_msn: 1,
             read_msn: 1,
             message: None,
@@ -127,15 +128,7 @@ impl Sender {
             terminate: None,
             is_terminated: false,
             message_was_last: false,
-        };
-        sender.set_segment_bytes(segment_bytes);
-        sender
-    }
-
-    /// Limits the FPDUs that follow, to a multiple of four between [`SEGMENT_BYTES_MIN`] and [`SEGMENT_BYTES_MAX`]. One that
-    /// fills a TCP segment can be placed by adapters without reassembly.
-    pub fn set_segment_bytes(&mut self, bytes: usize) {
-        self.segment_bytes = bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) & !3;
+        }
     }
 
     /// True if [`Sender::start`] takes a message.
