@@ -133,15 +133,13 @@ impl Export {
     fn proved(&self, principal: Principal) -> Caller {
         match principal {
             Principal::User { uid, gid, groups } => self.squashed(uid, gid, groups),
-            Principal::Machine if self.machine_is_root() => {
+            Principal::Machine
+                if self.options.machine_is_root && self.options.squash != Squash::All =>
+            {
                 Caller { uid: 0, gid: 0, groups: CallerGroups::default() }
             }
             Principal::Machine | Principal::Unknown => self.anonymous(),
         }
-    }
-
-    fn machine_is_root(&self) -> bool {
-        self.options.machine_is_root && self.options.squash != Squash::All
     }
 
     pub(super) fn anonymous(&self) -> Caller {

@@ -177,7 +177,8 @@ impl<N: Held> Nodes<N> {
     }
 
     fn shard(&self, key: &FileKey) -> &Mutex<Shard<N>> {
-        let folded = key.as_bytes().iter().fold(0_usize, fold_byte);
+        let fold = |sum: usize, byte: &u8| sum.wrapping_mul(31).wrapping_add(usize::from(*byte));
+        let folded = key.as_bytes().iter().fold(0, fold);
         &self.shards[folded % SHARDS]
     }
 }
@@ -187,8 +188,4 @@ fn give_up<N: Held>(shard: &mut Shard<N>) -> Option<Arc<N>> {
     let rank = |node: &Arc<N>| (node.is_dirty(), std::cmp::Reverse(node.idle_ticks(u32::MAX)));
     let key = shard.iter().min_by_key(|(_, node)| rank(node)).map(|(key, _)| *key)?;
     shard.remove(&key)
-}
-
-fn fold_byte(sum: usize, byte: &u8) -> usize {
-    sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
 }

@@ -48,10 +48,6 @@ impl Node {
         once(&self.writing, || self.inode.open_to_write())
     }
 
-    pub(super) fn demand_directory(&self) -> Outcome<()> {
-        if self.kind == Ftype3::Nf3dir { Ok(()) } else { Err(Nfsstat3::Nfs3errNotdir) }
-    }
-
     pub(super) fn demand_regular(&self) -> Outcome<()> {
         match self.kind {
             Ftype3::Nf3reg => Ok(()),

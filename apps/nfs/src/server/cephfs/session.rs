@@ -3,7 +3,7 @@
 
 use super::attributes::{Stat, vino};
 use super::node::Node;
-use crate::protocol::{Fattr3, Fsstat3resok, Nfsstat3, WccData};
+use crate::protocol::{Fattr3, Fsstat3resok, Ftype3, Nfsstat3, WccData};
 use crate::server::errors::status;
 use crate::server::file_system::{FileKey, Found, Outcome};
 use crate::server::nodes::{Held, Nodes};
@@ -120,8 +120,7 @@ impl Session {
 
     pub(super) fn directory(&self, key: &FileKey) -> Outcome<Arc<Node>> {
         let node = self.node(key)?;
-        node.demand_directory()?;
-        Ok(node)
+        if node.kind == Ftype3::Nf3dir { Ok(node) } else { Err(Nfsstat3::Nfs3errNotdir) }
     }
 
     pub(super) fn hold(&self, stat: &Stat, inode: Inode) -> Arc<Node> {

@@ -55,11 +55,6 @@ impl Flavor {
             Self::Krb5p => ("krb5p", 390_005),
         }
     }
-
-    #[must_use]
-    pub const fn is_kerberos(self) -> bool {
-        matches!(self, Self::Krb5 | Self::Krb5i | Self::Krb5p)
-    }
 }
 
 impl fmt::Display for Flavor {

@@ -46,7 +46,9 @@ impl Default for ExportOptions {
 impl ExportOptions {
     #[must_use]
     pub fn accepts_kerberos(&self) -> bool {
-        self.flavors.iter().any(|flavor| flavor.is_kerberos())
+        let is_its =
+            |flavor: &Flavor| matches!(flavor, Flavor::Krb5 | Flavor::Krb5i | Flavor::Krb5p);
+        self.flavors.iter().any(is_its)
     }
 }
 
