@@ -41,7 +41,8 @@ use crate::rpc::{self, AcceptStatus, Direction};
 use crate::version::{TransportVersion, Versions};
 use crate::xdr::DecodeError;
 
-/// Number of malformed headers after which the connection is closed.
+/// Number of malformed headers after which the connection is closed. A call of another version, or with
+/// more than the limits allow, is not malformed: each has an answer of its own (RFC 8166 section 4.5).
 pub const MALFORMED_MAX: u32 = 64;
 
 /// Role of this end of the connection. For calls in reverse the roles are exchanged.
@@ -279,11 +280,6 @@ where
 
     #[cold]
     fn on_malformed(&mut self, message: &[u8], error: HeaderError, out: &mut Arrival) {
-        self.malformed = self.malformed.saturating_add(1);
-        if self.malformed > MALFORMED_MAX {
-            out.close = Some(PeerMisbehaved::MalformedHeaders);
-            return;
-        }
         let traffic = version_of(&error).map_or(self.traffic, |version| self.traffic_in(version));
         let may_be_reply = match (traffic, direction_of(&error)) {
             (Traffic::Replies, _) => true,
@@ -291,6 +287,12 @@ where
             (Traffic::Calls, None) => false,
             (Traffic::Both, None) => xid_of(&error).is_some_and(|xid| self.requester.awaits(xid)),
         };
+        let counts = may_be_reply || breaks_rules(&error);
+        self.malformed = self.malformed.saturating_add(u32::from(counts));
+        if self.malformed > MALFORMED_MAX {
+            out.close = Some(PeerMisbehaved::MalformedHeaders);
+            return;
+        }
         match may_be_reply {
             // A requester drops messages that it cannot parse, and never answers them (RFC 8166
             // section 4.5).
@@ -330,6 +332,15 @@ fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
 
 fn has_message_chunk(view: &HeaderView<'_>) -> bool {
     view.reads().any(|read| read.position == 0)
+}
+
+/// True unless the header is whole, and only asks for what this end does not have.
+fn breaks_rules(error: &HeaderError) -> bool {
+    match error {
+        HeaderError::TooShort => true,
+        HeaderError::Version { .. } => false,
+        HeaderError::Malformed { cause, .. } => !matches!(cause, DecodeError::LimitExceeded { .. }),
+    }
 }
 
 /// Direction of a version-two message of which little else is usable.

@@ -182,16 +182,35 @@ fn a_client_hears_that_the_server_speaks_another_version() {
 
 #[test]
 fn too_many_malformed_messages_end_the_connection() {
-    let message = wire(&[XID.0, 1, 32, 77, 0, 0, 0]);
-    for side in [Side::Client, Side::Server] {
-        for mut connection in [connection(side), connection(side).two_way()] {
-            for _ in 0..MALFORMED_MAX {
-                let events = receive(&mut connection, &message);
-                assert!(!matches!(events[..], [Event::Closed(_)]));
+    let broken = wire(&[XID.0, 1, 32, 77, 0, 0, 0]);
+    // A reply that has another version than its call breaks a rule, too.
+    let of_three = wire(&[XID.0, 3, 32, 0, 0, 0, 0]);
+    for (mut connection, message) in [
+        (connection(Side::Client), &broken),
+        (connection(Side::Client).two_way(), &broken),
+        (connection(Side::Server), &broken),
+        (connection(Side::Server).two_way(), &broken),
+        (connection(Side::Client), &of_three),
+    ] {
+        for _ in 0..MALFORMED_MAX {
+            let events = receive(&mut connection, message);
+            assert!(!matches!(events[..], [Event::Closed(_)]));
+        }
+        let events = receive(&mut connection, message);
+        assert_eq!(events, [Event::Closed(PeerMisbehaved::MalformedHeaders)]);
+    }
+}
+
+#[test]
+fn calls_that_only_ask_for_too_much_never_end_the_connection() {
+    // RFC 8166 section 4.5 has an answer for each, and a limit on none.
+    let too_many = Chunks::none().write(&vec![segment(1, 1); 289]).msg(XID, 32, &rpc_call(XID));
+    for message in [too_many, wire(&[XID.0, 3, 32, 0, 0, 0, 0])] {
+        for mut server in [connection(Side::Server), connection(Side::Server).two_way()] {
+            for _ in 0..=MALFORMED_MAX {
+                let events = receive(&mut server, &message);
+                assert!(matches!(events[..], [Event::Error(..)]), "{events:?}");
             }
-            let events = receive(&mut connection, &message);
-            assert_eq!(events, [Event::Closed(PeerMisbehaved::MalformedHeaders)]);
-            assert_eq!(connection.side(), side);
         }
     }
 }
