@@ -443,7 +443,7 @@ fn is_too_short(length: usize, version_word: u32, message_type: u32) -> bool {
     length < v1::MSG_HEADER_BYTES
         && !matches!(
             (version_word, message_type, length),
-            (v1::VERSION, DONE, DONE_BYTES) | (_, ERROR, ERROR_BYTES_MIN)
+            (v1::VERSION, DONE, DONE_BYTES) | (_, ERROR, ERROR_BYTES_MIN..)
         )
 }
 

@@ -181,6 +181,7 @@ fn receive_rdma_error_of_each_kind() {
         (&[1, 1, 2], RdmaError::Version { low: 1, high: 2 }, 28),
         // RFC 5666 section 4.3: "default: uint32 rdma_extra[8]"; RFC 8166 has nothing there.
         (&[9], RdmaError::Other(9), 20),
+        (&extra[..2], RdmaError::Other(9), 20),
         (&extra, RdmaError::Other(9), 20),
     ] {
         let bytes = message(ERROR, body);

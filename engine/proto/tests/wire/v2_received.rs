@@ -129,6 +129,7 @@ fn receive_rdma2_error_of_each_kind() {
         // Section 4.2.1: a payload "MUST NOT follow". The meaning of the error is clear all the same,
         // and without it the call that it ends would time out.
         (&[2, XID, 1, 0, 0, 0, 0], RdmaError::BadHeader, 20),
+        (&[2, XID], RdmaError::BadHeader, 20),
     ];
     for (body, error, header_bytes) in errors {
         let bytes = message(ERROR, body);
