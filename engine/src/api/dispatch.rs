@@ -688,6 +688,7 @@ pub(super) fn refusal(error: &rpc::CallError) -> RpcRefusal {
         rpc::CallError::RpcVersion { .. } => {
             RpcRefusal::Denied(RejectStatus::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION })
         }
+        rpc::CallError::Auth(why) => RpcRefusal::Denied(RejectStatus::AuthError(*why)),
         rpc::CallError::Malformed(_) | rpc::CallError::NotACall => GARBAGE_ARGS,
     }
 }

@@ -9,6 +9,8 @@ const MSGP: u32 = 2;
 /// Accept statuses (RFC 5531 section 9).
 const SUCCESS: u32 = 0;
 const GARBAGE_ARGS: u32 = 4;
+const AUTH_BADCRED: u32 = 1;
+const AUTH_BADVERF: u32 = 3;
 const SYSTEM_ERR: u32 = 5;
 
 /// A well-behaved XID to ask with whether the connection lives.
@@ -29,6 +31,8 @@ enum Deserves {
     Accepted(u32),
     /// MSG_DENIED, RPC_MISMATCH, two to two.
     RpcMismatch,
+    /// MSG_DENIED, AUTH_ERROR, with this status.
+    Denied(u32),
 }
 
 /// Sends a message and then a null call: the answers are exactly the one that the message deserves
@@ -46,6 +50,7 @@ fn expect(peer: &mut RawPeer, what: &str, bytes: &[u8], deserves: Deserves) {
         Deserves::Version(version) => Some([error(version, ERR_VERS), vec![1, 1]].concat()),
         Deserves::Accepted(status) => Some(reply(&[0, 0, 0, status])),
         Deserves::RpcMismatch => Some(reply(&[1, 0, 2, 2])),
+        Deserves::Denied(status) => Some(reply(&[1, 1, status])),
     };
     let alive = [&[ALIVE, 1, 64, MSG], &NO_LISTS[..], &[ALIVE, 1, 0, 0, 0, SUCCESS]].concat();
     let mut missing: Vec<_> = expected.into_iter().chain([alive]).collect();
@@ -190,7 +195,8 @@ fn rpc_messages_that_are_none_get_an_rpc_answer_or_err_chunk() {
         ("a reply", change(1, 1), Deserves::Nothing),
         ("neither call nor reply", change(1, 2), Deserves::Chunk),
         ("RPC version 3", change(2, 3), Deserves::RpcMismatch),
-        ("a credential of 404 bytes", change(7, 404), Deserves::Accepted(GARBAGE_ARGS)),
+        ("a credential of 404 bytes", change(7, 404), Deserves::Denied(AUTH_BADCRED)),
+        ("a verifier of 404 bytes", change(9, 404), Deserves::Denied(AUTH_BADVERF)),
         ("a header cut short", good[..8].to_vec(), Deserves::Accepted(GARBAGE_ARGS)),
         ("arguments cut short", good[..11].to_vec(), Deserves::Accepted(GARBAGE_ARGS)),
         ("a length of four billion", change(10, u32::MAX), Deserves::Accepted(GARBAGE_ARGS)),

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::auth::OpaqueAuth;
+use super::auth::{AuthStat, OpaqueAuth};
 use super::{CALL, REPLY, RPC_VERSION, word};
 use crate::ids::{Procedure, Program, Version, Xid};
 use crate::xdr::{DecodeError, Reader, Writer};
@@ -95,8 +95,9 @@ impl<'a> CallHeader<'a> {
             program: Program(reader.u32()?),
             version: Version(reader.u32()?),
             procedure: Procedure(reader.u32()?),
-            credential: OpaqueAuth::parse(reader)?,
-            verifier: OpaqueAuth::parse(reader)?,
+            credential: OpaqueAuth::parse(reader)
+                .map_err(|e| CallError::of(e, AuthStat::BadCred))?,
+            verifier: OpaqueAuth::parse(reader).map_err(|e| CallError::of(e, AuthStat::BadVerf))?,
         })
     }
 
@@ -133,10 +134,22 @@ pub enum CallError {
         /// The version received.
         version: u32,
     },
+    /// A credential or verifier longer than any: to be denied with AUTH_ERROR (RFC 5531 sections 8.2 and 9).
+    Auth(AuthStat),
     /// The bytes are not a well-formed RPC message.
     Malformed(DecodeError),
     /// A Reply.
     NotACall,
+}
+
+impl CallError {
+    #[cold]
+    fn of(cause: DecodeError, why: AuthStat) -> Self {
+        match cause {
+            DecodeError::TooLong { .. } => Self::Auth(why),
+            _ => Self::Malformed(cause),
+        }
+    }
 }
 
 impl From<DecodeError> for CallError {
@@ -149,6 +162,7 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RpcVersion { xid, version } => write!(f, "call {xid} has RPC version {version}"),
+            Self::Auth(why) => write!(f, "RPC call is denied: {why:?}"),
             Self::Malformed(cause) => write!(f, "malformed RPC call: {cause}"),
             Self::NotACall => f.write_str("RPC message is a reply, not a call"),
         }
@@ -159,7 +173,7 @@ impl core::error::Error for CallError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Malformed(cause) => Some(cause),
-            Self::RpcVersion { .. } | Self::NotACall => None,
+            Self::RpcVersion { .. } | Self::Auth(_) | Self::NotACall => None,
         }
     }
 }

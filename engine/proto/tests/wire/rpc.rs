@@ -78,10 +78,12 @@ fn receive_a_call_cut_short_anywhere() {
 fn an_auth_body_has_at_most_400_bytes() {
     // RFC 5531 section 8.2: "opaque body<400>".
     let mut words = null_call_words().to_vec();
-    words[7] = 401;
     words.extend([0; 101]);
-    let error = DecodeError::TooLong { at: 28, length: 401, max: 400 };
-    assert_eq!(CallHeader::parse(&wire(&words)), Err(CallError::Malformed(error)));
+    for (at, why) in [(7, AuthStat::BadCred), (9, AuthStat::BadVerf)] {
+        words[at] = 401;
+        assert_eq!(CallHeader::parse(&wire(&words)), Err(CallError::Auth(why)));
+        words[at] = 0;
+    }
     words[7] = 400;
     words[6] = 77;
     let bytes = wire(&words);
