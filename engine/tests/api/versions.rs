@@ -293,36 +293,48 @@ fn a_connection_is_of_the_version_that_is_asked_for() {
 /// RFC 8167 section 4: both directions are of one version, which the first call decides; a client
 /// that speaks version two alone would refuse any other.
 #[test]
-fn a_server_of_both_versions_calls_back_when_it_was_called() {
-    let raw = small_with(|raw| (raw.rpc.version, raw.rpc.reverse_calls) = (Versions::Both, 2));
-    let engine = Engine::new(valid(raw)).unwrap();
-    let shared = crate::common::serve(&engine);
-    let address = listening(&engine);
-    let mut core = engine.core(0).unwrap();
-    let mut peer = RawPeer::connect(&address);
-    crate::common::caller::run_core(&mut core, "a connection", || !connections(&shared).is_empty());
-    let (connection, heard) = (connections(&shared)[0], SharedHeard::default());
-    let ask = |core: &mut Core| {
-        let (made, options) = (recorder(&heard, all_words), ReverseOptions::new());
-        core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made)
-    };
-    assert_eq!(ask(&mut core).err(), Some(NoReverse::NotCalled));
-    let header = [9, 2, 1, 0, 0, 0, 0, 0, 9, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
-    peer.send_words(&header);
-    let mut hear = |core: &mut Core| {
-        let end = Instant::now() + LIMIT;
-        loop {
-            core.poll_once();
-            if let Some(said) = peer.poll() {
-                break said.words();
-            }
-            assert!(Instant::now() < end, "the engine said nothing for {LIMIT:?}");
+fn calls_in_reverse_are_of_the_version_of_the_call_before_them() {
+    let (one, two) = ([9, 1, 1, 0, 0, 0, 0], [9, 2, 1, 0, 0, 0, 0, 0]);
+    for (versions, header) in [
+        (Versions::One, &one[..]),
+        (Versions::Both, &one),
+        (Versions::Both, &two),
+        (Versions::Two, &two),
+    ] {
+        let raw = small_with(|raw| (raw.rpc.version, raw.rpc.reverse_calls) = (versions, 2));
+        let engine = Engine::new(valid(raw)).unwrap();
+        let shared = crate::common::serve(&engine);
+        let address = listening(&engine);
+        let mut core = engine.core(0).unwrap();
+        let mut peer = RawPeer::connect(&address);
+        crate::common::caller::run_core(&mut core, "a connection", || {
+            !connections(&shared).is_empty()
+        });
+        let (connection, heard) = (connections(&shared)[0], SharedHeard::default());
+        let ask = |core: &mut Core| {
+            let (made, options) = (recorder(&heard, all_words), ReverseOptions::new());
+            core.reverse_client(connection, PROGRAM, VERSION, &options, |_| made)
+        };
+        if versions == Versions::Both {
+            assert_eq!(ask(&mut core).err(), Some(NoReverse::NotCalled));
         }
-    };
-    assert_eq!(hear(&mut core)[..2], [9, 2]);
-    let client = ask(&mut core).unwrap();
-    client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
-    assert_eq!(hear(&mut core)[1], 2, "in the version of the client's call");
+        let body = [9, 0, 2, PROGRAM.0, VERSION.0, NULL.0, 0, 0, 0, 0];
+        peer.send_words(&[header, &body].concat());
+        let mut hear = |core: &mut Core| {
+            let end = Instant::now() + LIMIT;
+            loop {
+                core.poll_once();
+                if let Some(said) = peer.poll() {
+                    break said.words();
+                }
+                assert!(Instant::now() < end, "the engine said nothing for {LIMIT:?}");
+            }
+        };
+        assert_eq!(hear(&mut core)[..2], header[..2], "{versions:?}");
+        let client = ask(&mut core).unwrap();
+        client.call(NULL, Token(1), &mut CallSpec::short(), |_| {}).unwrap();
+        assert_eq!(hear(&mut core)[1], header[1], "{versions:?}");
+    }
 }
 
 /// Makes a client in reverse when it is called, and keeps the result.

@@ -29,7 +29,9 @@ fn receive_an_unknown_option_expect_invalid_option_with_its_xid() {
     for mut server in [server(), both_ways(Side::Server), both_ways(Side::Client)] {
         let long = [optional(Call, UNKNOWN, XID, &[]), vec![0; 900]].concat();
         for payload in [&[][..], &[0; 4], &rpc_call(XID)] {
-            assert_eq!(receive(&mut server, &optional(Call, UNKNOWN, XID, payload)), [REFUSED]);
+            for option in [0, 1, UNKNOWN, u32::MAX] {
+                assert_eq!(receive(&mut server, &optional(Call, option, XID, payload)), [REFUSED]);
+            }
         }
         assert_eq!(receive(&mut server, &long), [REFUSED], "whatever stands in it");
         assert_eq!(server.responder.in_progress(), 0);
