@@ -513,7 +513,7 @@ impl Reactor {
             Event::Error(xid, version, error) => self.emit_error(qp, xid, version, error),
             Event::Refused(xid, version, status) => {
                 self.stats().calls_refused += 1;
-                self.emit_refusal(qp, xid, version, &RpcRefusal::Accepted(status));
+                self.emit_refusal(qp, (xid, version), None, &RpcRefusal::Accepted(status));
             }
             Event::Dropped(why) => {
                 self.stats().messages_dropped += 1;

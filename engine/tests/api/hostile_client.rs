@@ -8,6 +8,7 @@ use spinrpc::fabric::WrError;
 const MSGP: u32 = 2;
 /// Accept statuses (RFC 5531 section 9).
 const SUCCESS: u32 = 0;
+const PROC_UNAVAIL: u32 = 3;
 const GARBAGE_ARGS: u32 = 4;
 const AUTH_BADCRED: u32 = 1;
 const AUTH_BADVERF: u32 = 3;
@@ -206,6 +207,24 @@ fn rpc_messages_that_are_none_get_an_rpc_answer_or_err_chunk() {
         expect(&mut peer, what, &bytes_of(&call), deserves);
     }
     others_are_served(&server);
+}
+
+/// RFC 8166 section 4.3: chunks for results come back in every reply, those that are not used with a length of zero.
+#[test]
+fn a_refusal_returns_the_lists_of_its_call_unused() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let lists = |length: u32| {
+        let two = write_chunk(&[at(length, 0), at(length, 64)]);
+        [&[0][..], &two, &write_chunk(&[at(length, 128)]), &[0], &two].concat()
+    };
+    for (procedure, args, status) in
+        [(Procedure(99), &[][..], PROC_UNAVAIL), (ECHO, &[u32::MAX], GARBAGE_ARGS)]
+    {
+        peer.send_words(&message(12, MSG, &lists(64), &rpc_call(12, procedure, args)));
+        let expected = [&[12, 1, 64, MSG], &lists(0)[..], &[12, 1, 0, 0, 0, status]].concat();
+        assert_eq!(peer.hear().words(), expected);
+    }
 }
 
 /// RFC 5666 section 3.4: the byte count in the stream equals the length of the chunk.

@@ -19,7 +19,6 @@ use crate::reactor::types::reply_plan::{EncodedReply, ReplyData};
 use crate::sys::journal::event;
 use spinrpc_proto::dialect::Profile;
 use spinrpc_proto::events::SlotId;
-use spinrpc_proto::ids::Xid;
 use spinrpc_proto::rdma::v1::{HeaderView, MessageType};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::version::TransportVersion;
@@ -240,12 +239,11 @@ impl Reactor {
     pub(in crate::reactor) fn emit_protected_refusal(
         &mut self,
         conn: ConnId,
-        xid: Xid,
-        version: TransportVersion,
+        call: &HeaderView<'_>,
         (protection, status): (&Protection, AcceptStatus),
     ) {
         let mic = protection.sign();
-        let header = protection.header(xid, status, &mic);
-        self.emit_rpc_header(conn, xid, version, &header);
+        let header = protection.header(call.xid(), status, &mic);
+        self.emit_rpc_header(conn, call.transport_version(), Some(call), &header);
     }
 }

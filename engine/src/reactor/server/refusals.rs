@@ -11,7 +11,9 @@ use crate::reactor::types::calls::{ReplyTarget, RpcRefusal};
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
 use crate::reactor::types::stats::StatsSnapshot;
 use spinrpc_proto::ids::Xid;
-use spinrpc_proto::rdma::{RdmaError, emit_error, emit_msg_header};
+use spinrpc_proto::rdma::{
+    HeaderView, MessageType, RdmaError, ReplyRepr, emit_error, emit_msg_header,
+};
 use spinrpc_proto::rpc::{AcceptStatus, Direction, ReplyHeader};
 use spinrpc_proto::version::TransportVersion;
 
@@ -60,17 +62,20 @@ impl Reactor {
     pub(in crate::reactor) fn answer(&mut self, conn: ConnId, answer: Waiting) {
         match answer {
             Waiting::Error(xid, version, error) => self.emit_error(conn, xid, version, error),
-            Waiting::Refusal(xid, version, why) => self.emit_refusal(conn, xid, version, &why),
+            Waiting::Refusal(xid, version, why) => {
+                self.emit_refusal(conn, (xid, version), None, &why);
+            }
             Waiting::Message(_) => {}
         }
     }
 
-    /// Answers a call that has no slot, or no longer has one, without results. Postponed like an RDMA_ERROR.
+    /// Answers a call that has no slot, or no longer has one, without results. Postponed like an RDMA_ERROR, and then
+    /// without the lists of the call, whose message is not kept for that.
     pub(in crate::reactor) fn emit_refusal(
         &mut self,
         conn: ConnId,
-        xid: Xid,
-        version: TransportVersion,
+        (xid, version): (Xid, TransportVersion),
+        call: Option<&HeaderView<'_>>,
         answer: &RpcRefusal,
     ) {
         let header = match *answer {
@@ -82,36 +87,56 @@ impl Reactor {
             }
             _ => ReplyHeader::accepted(xid, AcceptStatus::SystemErr),
         };
-        if !self.emit_rpc_header(conn, xid, version, &header) {
+        if !self.emit_rpc_header(conn, version, call, &header) {
             self.owe(conn, Waiting::Refusal(xid, version, *answer));
         }
     }
 
-    /// Sends an RPC reply without results. A client that takes no inline message as long as that gets RDMA_ERROR instead
-    /// (RFC 5666 section 6.2, maxreply_sendsize). `false`, and nothing happened, without a free buffer.
+    /// Sends an RPC reply without results, with the lists of its call, if that is given: "unused" chunks come back with
+    /// a length of zero (RFC 8166 sections 4.3.2 and 4.3.3). Lists that leave no room for the answer stay away. A client that
+    /// takes no inline message as long as that gets RDMA_ERROR instead (RFC 5666 section 6.2, maxreply_sendsize). `false`,
+    /// and nothing happened, without a free buffer.
     pub(in crate::reactor) fn emit_rpc_header(
         &mut self,
         conn: ConnId,
-        xid: Xid,
         version: TransportVersion,
+        call: Option<&HeaderView<'_>>,
         header: &ReplyHeader<'_>,
     ) -> bool {
-        let at = version.plain_header_bytes();
-        let bytes = at + header.buffer_len();
-        let is_long = |c: &mut Conn| bytes > c.negotiated.inline_bytes_max_in(version);
-        if self.conn(conn).is_some_and(is_long) {
-            self.emit_refusal(conn, xid, version, &RpcRefusal::NoRoom);
+        let (xid, rpc_bytes) = (header.xid, header.buffer_len());
+        let Some(c) = self.conn(conn) else { return false };
+        let room = c.negotiated.inline_bytes_max_in(version);
+        let call = call.filter(|call| ReplyRepr::bytes_of(call, 0) + rpc_bytes <= room);
+        let at = call.map_or(version.plain_header_bytes(), |call| ReplyRepr::bytes_of(call, 0));
+        if at + rpc_bytes > room {
+            self.emit_refusal(conn, (xid, version), None, &RpcRefusal::NoRoom);
             return true;
         }
         let Some(c) = self.conn_with_room(conn) else { return false };
         let Some(mut message) = c.sends.take() else { return false };
         let grant = c.lane.proto().responder.grant();
         let (start, stream) = message.whole_mut().split_at_mut(at);
-        emit_msg_header(start, version, xid, grant, Direction::Reply);
+        match call {
+            Some(call) => returned_unused(call, grant).emit(start, call),
+            None => emit_msg_header(start, version, xid, grant, Direction::Reply),
+        };
         header.emit(stream);
-        message.set_range(0..bytes);
+        message.set_range(0..at + rpc_bytes);
         self.post(conn, message, Posted::Answer(None));
         true
+    }
+}
+
+/// The header of a reply that uses no chunk of its call.
+fn returned_unused(call: &HeaderView<'_>, credits: u32) -> ReplyRepr<'static> {
+    ReplyRepr {
+        xid: call.xid(),
+        credits,
+        message_type: MessageType::Msg,
+        reads: &[],
+        write_lengths: &[],
+        reply_length: None,
+        counts_roundup: false,
     }
 }
 

@@ -417,7 +417,8 @@ impl Reactor {
         match why {
             ReplyRefused::Stale => self.stats().stale += 1,
             ReplyRefused::ChunkTooSmall => {
-                self.emit_refusal(conn, view.xid(), view.transport_version(), &RpcRefusal::NoRoom);
+                let call = (view.xid(), view.transport_version());
+                self.emit_refusal(conn, call, None, &RpcRefusal::NoRoom);
             }
         }
     }
@@ -444,7 +445,6 @@ impl Reactor {
     pub(in crate::reactor) fn refuse(&mut self, to: &ReplyTarget<'_>, answer: &RpcRefusal) {
         let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
-        let (xid, version) = (view.xid(), view.transport_version());
         if !c.lane.proto().responder.abandon(to.slot) {
             core.stats().stale += 1;
             return;
@@ -457,9 +457,10 @@ impl Reactor {
         if let Some(protection) = protection
             && let RpcRefusal::Accepted(status) = answer
         {
-            return self.emit_protected_refusal(to.conn, xid, version, (&protection, status));
+            return self.emit_protected_refusal(to.conn, &view, (&protection, status));
         }
-        self.emit_refusal(to.conn, xid, version, &answer);
+        let call = (view.xid(), view.transport_version());
+        self.emit_refusal(to.conn, call, Some(&view), &answer);
     }
 
     /// The ticket with which another thread answers a call; `None` when the connection or its origin has its share of
