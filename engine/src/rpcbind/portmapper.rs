@@ -10,13 +10,16 @@ use super::wire::{
     self, DUMP, Entry, GETADDR, Mapping, NULL, PROGRAM, SET, UNSET, VERSION_2, VERSION_3, VERSION_4,
 };
 use crate::api::{
-    Call, ConnectError, Directory, Engine, EngineError, Service, blocking, driver_of,
+    Call, ConnectError, ConnectionEvent, ConnectionId, Directory, Engine, EngineError, Service,
+    blocking, driver_of,
 };
 use crate::config::{Config, Driver, IdlePolicy, RawConfig, Want};
-use crate::fabric::Address;
+use crate::fabric::{Address, Peer};
 use spinrpc_proto::ids::{Program, Version};
 use spinrpc_proto::rpc::AcceptStatus;
 use spinrpc_proto::xdr::DecodeError;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::thread;
 
 /// IPPROTO_TCP, the protocol of iWARP, as GETPORT asks for it.
@@ -36,7 +39,7 @@ const PROTOCOL_TCP: u32 = 6;
 pub fn serve_portmapper(engine: &Engine, address: &str) -> Result<(), EngineError> {
     for version in [VERSION_2, VERSION_3, VERSION_4] {
         let directory = engine.directory();
-        engine.serve(PROGRAM, version, move |_core| Portmapper { directory: directory.clone() })?;
+        engine.serve(PROGRAM, version, move |_core| Portmapper::new(directory.clone()))?;
     }
     engine.listen(address)
 }
@@ -44,6 +47,8 @@ pub fn serve_portmapper(engine: &Engine, address: &str) -> Result<(), EngineErro
 /// One version of it, on one core. Calls are rare: it allocates for each.
 struct Portmapper {
     directory: Directory,
+    /// Of the connections that are up, those over IP.
+    networks: HashMap<ConnectionId, Netid>,
 }
 
 impl Service for Portmapper {
@@ -55,9 +60,25 @@ impl Service for Portmapper {
             _ => call.reject(AcceptStatus::ProcUnavail),
         }
     }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        match event {
+            ConnectionEvent::Up { connection, peer: Peer::Socket(peer), .. } => {
+                let is_old = peer.ip().to_canonical().is_ipv4();
+                let netid = if is_old { Netid::Rdma } else { Netid::Rdma6 };
+                self.networks.insert(*connection, netid);
+            }
+            ConnectionEvent::Down { connection, .. } => _ = self.networks.remove(connection),
+            _ => {}
+        }
+    }
 }
 
 impl Portmapper {
+    fn new(directory: Directory) -> Self {
+        Self { directory, networks: HashMap::new() }
+    }
+
     /// Endpoints that have an IP address or need none: looking up a name would hold up the core.
     fn endpoints(&self) -> Vec<Endpoint> {
         let addresses = self.directory.addresses();
@@ -68,24 +89,29 @@ impl Portmapper {
     /// The procedures with arguments.
     fn answer(&self, mut call: Call<'_>) {
         match asked(&mut call) {
-            Ok(program) if call.procedure() == GETADDR => self.find(call, program),
+            Ok(asked) if call.procedure() == GETADDR => self.find(call, asked),
             // Only the engine itself tells which programs it serves.
             Ok(_) => call.reply(|results| results.bool(false)),
             Err(_) => call.reject(AcceptStatus::GarbageArgs),
         }
     }
 
-    /// GETADDR, and GETPORT of version 2. The netid is that of the network the question came by,
-    /// whatever the call says (RFC 1833 section 2.2.1); a program of another version counts, as its
-    /// PROG_MISMATCH tells the caller more than silence would.
-    fn find(&self, call: Call<'_>, program: Program) {
+    /// GETADDR, and GETPORT of version 2. The network is that which the question came by, whatever
+    /// the call says (RFC 1833 section 2.2.1); shared memory is none that RFC 1833 knows, and there
+    /// a caller may ask for any. A program of another version counts, as its PROG_MISMATCH tells the
+    /// caller more than silence would.
+    fn find(&self, call: Call<'_>, (program, named): (Program, Option<Netid>)) {
         let is_served = self.directory.services().iter().any(|(served, _)| *served == program);
         let endpoints = if is_served { self.endpoints() } else { Vec::new() };
+        let came_by = self.networks.get(&call.connection()).copied();
+        let netid = named.map(|named| came_by.unwrap_or(named));
+        let at = |netid| endpoints.into_iter().find_map(|endpoint| reached(endpoint, netid));
+        let found = netid.and_then(at);
         if call.version() == VERSION_2 {
-            let port = endpoints.iter().find_map(Endpoint::port).unwrap_or(0);
+            let port = found.as_ref().and_then(Endpoint::port).unwrap_or(0);
             return call.reply(|results| results.u32(port.into()));
         }
-        let address = endpoints.first().map(Endpoint::universal).unwrap_or_default();
+        let address = found.as_ref().map(Endpoint::universal).unwrap_or_default();
         call.reply(|results| results.string(&address));
     }
 
@@ -114,15 +140,33 @@ impl Portmapper {
     }
 }
 
-/// The program a call asks about; of the rest only that it is there matters.
-fn asked(call: &mut Call<'_>) -> Result<Program, DecodeError> {
+/// The program a call asks about, and the network that it names: `None` for a protocol of version 2
+/// that is not spoken. Of the rest only that it is there matters.
+fn asked(call: &mut Call<'_>) -> Result<(Program, Option<Netid>), DecodeError> {
     let is_old = call.version() == VERSION_2;
     let mut args = call.args();
-    let program = match is_old {
-        true => Mapping::parse(args.xdr())?.program,
-        false => Entry::parse(args.xdr())?.program,
+    let asked = match is_old {
+        true => {
+            let mapping = Mapping::parse(args.xdr())?;
+            (mapping.program, (mapping.protocol == PROTOCOL_TCP).then_some(Netid::Rdma))
+        }
+        false => {
+            let entry = Entry::parse(args.xdr())?;
+            let named = [Netid::Rdma, Netid::Rdma6].into_iter().find(|n| n.name() == entry.netid);
+            (entry.program, Some(named.unwrap_or(Netid::Shm)))
+        }
     };
-    args.finish().map(|()| program)
+    args.finish().map(|()| asked)
+}
+
+/// The endpoint as it is reached over that network. A listener at `[::]` takes IPv4, too.
+fn reached(endpoint: Endpoint, netid: Netid) -> Option<Endpoint> {
+    match endpoint {
+        Endpoint::Ip(address) if netid == Netid::Rdma && address.ip() == Ipv6Addr::UNSPECIFIED => {
+            Some(Endpoint::Ip((Ipv4Addr::UNSPECIFIED, address.port()).into()))
+        }
+        _ => (endpoint.netid() == netid).then_some(endpoint),
+    }
 }
 
 /// The entry as version 2 can express it: its port, if it has one.

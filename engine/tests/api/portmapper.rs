@@ -109,6 +109,47 @@ fn receive_version_2_expect_no_port_where_there_are_none() {
     assert!(is_empty.unwrap());
 }
 
+/// RFC 1833 section 2.2.1: the network that is asked about is that of the question; section 3: a port of TCP.
+#[test]
+fn receive_a_question_over_ip_expect_the_address_that_leads_there() {
+    let iwarp = || valid(small_with(|raw| raw.fabric.driver = Driver::Iwarp));
+    let port = 12_090 + std::process::id() % 200 * 100;
+    let any = [format!("[::]:{port}")];
+    let each = [format!("127.0.0.1:{}", port + 1), format!("[::1]:{}", port + 2)];
+    for (places, ports, four, six) in [
+        (&any[..], [port, port], format!("0.0.0.0:{port}"), &any[0]),
+        (&each, [port + 1, port + 2], each[0].clone(), &each[1]),
+    ] {
+        let engine = Engine::new(iwarp()).unwrap();
+        engine.serve(PROGRAM, VERSION, |_core| |call: Call<'_>| call.reply(|_| {})).unwrap();
+        if let Err(error) = serve_portmapper(&engine, &format!("iwarp://{}", places[0])) {
+            return not_tested(&format!("a portmapper over IPv6: {error}"));
+        }
+        for place in &places[1..] {
+            engine.listen(&format!("iwarp://{place}")).unwrap();
+        }
+        let _started = Started::new(engine);
+        let asked =
+            [format!("iwarp://127.0.0.1:{}", ports[0]), format!("iwarp://[::1]:{}", ports[1])];
+        let found = [(Netid::Rdma, &asked[0]), (Netid::Rdma6, &asked[1])]
+            .map(|(netid, at)| find_service(PROGRAM, VERSION, netid, How::Portmapper(at)).unwrap());
+        let expected = [&four, six].map(|place| Endpoint::Ip(place.parse().unwrap()));
+        assert_eq!(found, expected);
+        for (protocol, expected) in [(6, ports[0]), (17, 0), (0, 0)] {
+            let mut client =
+                blocking::Client::connect_with(iwarp(), &asked[0], wire::PROGRAM, VERSION_2)
+                    .unwrap();
+            let mapping = Mapping { program: PROGRAM, version: VERSION, protocol, port: 0 };
+            let found = client.call(
+                wire::GETADDR,
+                |args| mapping.write(args.xdr()),
+                |results| results.u32(),
+            );
+            assert_eq!(found.unwrap(), expected, "protocol {protocol}");
+        }
+    }
+}
+
 #[test]
 fn receive_null_and_unknown_procedures_expect_rfc_5531() {
     let server = Server::start();
