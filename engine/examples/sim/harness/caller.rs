@@ -5,18 +5,19 @@ use super::ledger::Ledger;
 use super::program::{NULL, PROGRAM, VERSION, WORK, WORK_AGAIN, check_results, encode};
 use super::scenario::{CallPlan, LinkPlan};
 use super::secured::secure;
-use spinrpc::fabric::sim::Rng;
+use super::setup::address_at;
+use spinrpc::fabric::sim::{Rng, SideId, World};
 use spinrpc::{
     AcceptStatus, Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectOptions,
-    ConnectionEvent, ConnectionId, Core, Reply, ReplyHandler, Resend, ReverseOptions, Token,
+    ConnectionEvent, ConnectionId, Core, Peer, Reply, ReplyHandler, Resend, ReverseOptions, Token,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Tokens of the calls that only fill a connection: they are counted, not known one by one.
 const FILLERS: u64 = 1 << 40;
 
-/// One link of the plan: a connection, and another one when that has gone.
+/// One link of the plan: a client, and another one when that has gone.
 pub(crate) struct Caller {
     pub(crate) plan: LinkPlan,
     pub(crate) number: usize,
@@ -36,11 +37,24 @@ pub(crate) struct Caller {
 pub(crate) struct Heard {
     pub(crate) up: Cell<bool>,
     pub(crate) over: Cell<bool>,
+    /// Its ends of connections that came up.
+    ends: RefCell<Vec<SideId>>,
     /// Fillers that were answered.
     pub(crate) fillers: Cell<usize>,
 }
 
+impl Heard {
+    /// Connections that are up.
+    pub(crate) fn ups(&self, world: &World) -> usize {
+        let mut ends = self.ends.borrow_mut();
+        ends.retain(|end| world.find_holding(|it| it.side == *end && !it.is_down).is_some());
+        ends.len()
+    }
+}
+
 struct Handler {
+    /// Connections that the client may have at a time.
+    most: usize,
     ledger: Ledger,
     honest: bool,
     heard: Rc<Heard>,
@@ -93,7 +107,8 @@ impl Caller {
         let plan = LinkPlan::in_reverse(&mut rng);
         let heard = Rc::new(Heard::default());
         heard.up.set(true);
-        let handler = Handler { ledger: ledger.clone(), honest: true, heard: Rc::clone(&heard) };
+        let (ledger_of, heard_of) = (ledger.clone(), Rc::clone(&heard));
+        let handler = Handler { most: 1, ledger: ledger_of, honest: true, heard: heard_of };
         let options = ReverseOptions::new();
         let made = core.reverse_client(connection, PROGRAM, VERSION, &options, |_| handler);
         Some(Self::new(plan, number, true, made.ok()?, ledger, heard, rng))
@@ -258,17 +273,33 @@ fn open(
     honest: bool,
     heard: &Rc<Heard>,
 ) -> Option<Client> {
-    let handler = Handler { ledger: ledger.clone(), honest, heard: Rc::clone(heard) };
+    let LinkPlan { connections, addresses, .. } = *plan;
+    // One that has left the address of its place, and one that has come home.
+    let most = if connections.max(addresses) > 1 { 2 * connections } else { 1 };
+    let handler = Handler { most, ledger: ledger.clone(), honest, heard: Rc::clone(heard) };
     let options = match ledger.entries().takes_reverse {
         true => ConnectOptions::new().take_reverse_calls(),
         false => ConnectOptions::new(),
     };
-    let options = secure(options, number);
+    let options = secure(options, number).connections(connections);
+    let options = (1..addresses).fold(options, |to, at| to.also(&address_at(address, at)));
     let options = plan.comeback.map_or(options.clone(), |policy| options.reconnect(policy));
     core.connect_with(address, PROGRAM, VERSION, &options, |_| handler).ok()
 }
 
 impl Handler {
+    fn come_up(&self, peer: Peer) {
+        let Peer::Simulated(peer) = peer else { return };
+        self.heard.up.set(true);
+        self.heard.ends.borrow_mut().push(peer.peer());
+        let world = self.ledger.entries().world.clone();
+        let ups = world.map_or(1, |world| self.heard.ups(&world));
+        self.ledger.entries().joined += u64::from(ups > 1);
+        if ups > self.most {
+            self.ledger.fail(format!("a client has {ups} connections, of {} at most", self.most));
+        }
+    }
+
     /// Reads a reply; errors are recorded if the server keeps the rules.
     fn read(&self, token: u64, mut reply: Reply<'_>) -> Result<(), CallError> {
         let plan = self.ledger.entries().calls.get(token as usize).map(|entry| entry.plan.clone());
@@ -309,14 +340,14 @@ impl ReplyHandler for Handler {
 
     fn on_event(&mut self, event: &ConnectionEvent) {
         match event {
-            ConnectionEvent::Up { .. } => self.heard.up.set(true),
+            ConnectionEvent::Up { peer, .. } => self.come_up(*peer),
             ConnectionEvent::Reconnecting { cause, attempt: 1, .. } => {
                 self.heard.up.set(false);
                 if self.honest {
                     self.ledger.hear_end(cause);
                 }
             }
-            ConnectionEvent::Reconnecting { .. } => {}
+            ConnectionEvent::Reconnecting { .. } | ConnectionEvent::Retrying { .. } => {}
             ConnectionEvent::Down { cause, .. } => {
                 self.heard.over.set(true);
                 if self.honest {

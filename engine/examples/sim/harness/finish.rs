@@ -1,7 +1,7 @@
 //! The end of a run: everything that was begun ends, everything lent comes back, what is left works
 //! at full width once more, and then nothing is left.
 
-use super::run::Simulation;
+use super::run::{Seat, Simulation};
 use super::setup::free_blocks;
 use spinrpc::fabric::sim::{Holding, SideId};
 use std::cmp::Ordering;
@@ -15,6 +15,13 @@ const WIRE_RESTS_NS: u64 = 50_000_000;
 const EXPORTS_END_NS: u64 = 64 * 60_000_000;
 /// Virtual time in which everything that has arrived completes.
 const COMPLETIONS_NS: u64 = 500_000;
+
+/// Short calls of a link, and those that all its connections may have in flight.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    calls: usize,
+    credits: usize,
+}
 
 impl Simulation {
     pub(crate) fn finish(&mut self) {
@@ -87,6 +94,9 @@ impl Simulation {
         }
         // Late completions happen now.
         self.run_until(COMPLETIONS_NS, |_| false);
+        if let Some((link, ups)) = self.crowded() {
+            self.fail(format!("link {link} has {ups} connections left"));
+        }
         if self.hostile.is_empty() && !self.has_failed() {
             self.check_cores();
         }
@@ -112,6 +122,13 @@ impl Simulation {
     fn exporting(&self) -> Option<Holding> {
         let exports = |side: SideId| self.oracle.is_honest(side) && !side.is_connector();
         self.world.find_holding(|it| exports(it.side) && it.keys > 0)
+    }
+
+    /// A link with more connections than its client is to have, of which those that left home end with their last call.
+    fn crowded(&self) -> Option<(usize, usize)> {
+        let ups = |(link, seat): (usize, &Seat)| (link, seat.caller.heard().ups(&self.world));
+        let honest = self.callers.iter().enumerate().filter(|(_, seat)| seat.caller.honest);
+        honest.map(ups).find(|(link, ups)| *ups > self.callers[*link].caller.plan.connections)
     }
 
     fn core_in_use(&self) -> Option<usize> {
@@ -147,32 +164,35 @@ impl Simulation {
     }
 
     /// Room for calls of a link, compared with its credits; `None` if it is not up.
-    fn room_for(&self, link: usize, calls: &[Option<usize>]) -> Option<Ordering> {
-        let seat = &self.callers[link];
-        let calls = calls[link].filter(|_| seat.caller.client.is_up())?;
-        Some(calls.cmp(&seat.credits))
+    fn room_for(&self, link: usize, calls: &[Option<Sent>]) -> Option<Ordering> {
+        let sent = calls[link].filter(|_| self.callers[link].caller.client.is_up())?;
+        Some(sent.calls.cmp(&sent.credits))
     }
 
-    fn fail_room(&mut self, link: usize, calls: &[Option<usize>]) {
-        let credits = self.callers[link].credits;
-        self.fail(format!("link {link} has room for {:?} calls of {credits}", calls[link]));
+    fn fail_room(&mut self, link: usize, calls: &[Option<Sent>]) {
+        self.fail(format!("link {link} has another room for calls: {:?}", calls[link]));
     }
 
     /// Makes short calls, as many at a time as there is room for, and waits for their replies; says
     /// how many on each link, unless that is not up: one may come up while the others are waited
     /// for.
-    fn call_shortly(&mut self, most: usize) -> Vec<Option<usize>> {
+    fn call_shortly(&mut self, most: usize) -> Vec<Option<Sent>> {
         let back = |sim: &Self| -> Vec<usize> {
             sim.callers.iter().map(|seat| seat.caller.heard().fillers.get()).collect()
         };
+        let calls = |sent: Sent| sent.calls;
         let before = back(self);
         let mut sent = Vec::new();
         for seat in &self.callers {
             let is_open = seat.caller.honest && seat.caller.client.is_up();
-            sent.push(if is_open { seat.caller.fill(most) } else { None });
+            let ups = seat.caller.heard().ups(&self.world).max(1);
+            // Which connection a call goes by is not for this side to say: all are full when none takes another one.
+            let most = if ups > 1 { usize::MAX } else { most };
+            let calls = if is_open { seat.caller.fill(most) } else { None };
+            sent.push(calls.map(|calls| Sent { calls, credits: seat.credits * ups }));
         }
         let due: Vec<usize> =
-            before.iter().zip(&sent).map(|(before, sent)| before + sent.unwrap_or(0)).collect();
+            before.iter().zip(&sent).map(|(before, sent)| before + sent.map_or(0, calls)).collect();
         if !self.run_until(CALLS_END_NS, |sim| back(sim) == due) {
             let back = back(self);
             self.fail(format!("short calls are not answered: by link {back:?} of {due:?}"));

@@ -29,6 +29,8 @@ pub(crate) struct Entries {
     pub(crate) failures: Vec<String>,
     pub(crate) succeeded: u64,
     pub(crate) ended: u64,
+    /// Connections that came up while others of their client were up.
+    pub(crate) joined: u64,
     /// Not all go by the rules of the same document: they may misunderstand each other, and then
     /// calls time out, and connections end.
     pub(crate) is_mixed: bool,

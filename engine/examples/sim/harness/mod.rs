@@ -10,6 +10,7 @@ pub(crate) mod content;
 pub(crate) mod finish;
 pub(crate) mod fleet;
 pub(crate) mod foreign;
+pub(crate) mod groups;
 pub(crate) mod hostile;
 pub(crate) mod kept;
 pub(crate) mod ledger;

@@ -58,6 +58,8 @@ pub(crate) struct Seen {
     pub(crate) in_version_two: u64,
     /// Servers that shut down gracefully and were replaced.
     pub(crate) restarts: u64,
+    /// Connections that came up while others of their client were up.
+    pub(crate) joined: u64,
     /// Connections of mixed fleets that were lost before their version was known.
     pub(crate) cuts: Cuts,
 }
@@ -66,7 +68,7 @@ impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { replies, padded, configured, to_fetch, dones, .. } = self;
         let Self { resent, replayed, reversed, in_version_two, .. } = self;
-        let Self { returned, known, restarts, cuts, .. } = self;
+        let Self { returned, known, restarts, joined, cuts, .. } = self;
         write!(f, "  {replies} replies, {to_fetch} of them to be fetched, {dones} RDMA_DONE, ")?;
         write!(
             f,
@@ -76,6 +78,7 @@ impl fmt::Display for Seen {
         writeln!(f, "{resent} calls sent again, {replayed} of them answered from a cache")?;
         writeln!(f, "  {returned} sent again by others, {known} of them answered as before")?;
         writeln!(f, "  {restarts} servers were replaced by their next process")?;
+        writeln!(f, "  {joined} connections came up next to others of their client")?;
         write!(f, "  connections lost before their version was known:")?;
         cuts.iter().try_for_each(|(step, count)| write!(f, " {step:?} {count}"))
     }
@@ -96,6 +99,7 @@ impl Seen {
         self.reversed += other.reversed;
         self.in_version_two += other.in_version_two;
         self.restarts += other.restarts;
+        self.joined += other.joined;
         self.cuts.add(&other.cuts);
     }
 }

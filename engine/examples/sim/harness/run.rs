@@ -10,7 +10,7 @@ use super::negotiation::Step;
 use super::oracle::{Oracle, Seen};
 use super::program::{HostileSides, Waiting};
 use super::scenario::{Fault, Node, Scenario};
-use super::setup;
+use super::setup::{self, address_at, server_address};
 use spinrpc::fabric::sim::{Observed, Rng, SideId, Waker, What, World};
 use spinrpc::{Core, Engine};
 use std::cmp::Reverse;
@@ -189,6 +189,7 @@ impl Simulation {
             }
         }
         let succeeded = self.ledger.entries().succeeded;
+        self.oracle.seen.joined += self.ledger.entries().joined;
         Outcome {
             digest: self.world.digest(),
             seen: self.oracle.seen,
@@ -338,11 +339,12 @@ impl Simulation {
         if self.callers[number].is_done {
             return;
         }
-        let heard = self.callers[number].caller.heard();
+        let caller = &self.callers[number].caller;
+        let heard = caller.heard();
         if heard.over.get() {
             return self.reconnect(number);
         }
-        if !heard.up.get() {
+        if !heard.up.get() && !caller.client.is_up() {
             return self.plan_in(CONNECTING_NS, Action::Call(number));
         }
         let mut pause_ns = self.callers[number].caller.think_ns();
@@ -426,6 +428,13 @@ impl Simulation {
                     self.plan_in(grace_ns, Action::ShutDown(number));
                     self.plan_in(grace_ns + away_ns, Action::Revive(number));
                 }
+            }
+            Fault::Reach { which, is_reachable } => {
+                let (which, count) = (which as usize, self.servers.len());
+                let addresses = self.servers[which % count].node.addresses;
+                let first = server_address(which % count);
+                let address = address_at(&first, which / count % addresses);
+                self.world.set_reachable(&address, is_reachable);
             }
             Fault::Stall(which, ns) => {
                 let number = which as usize % self.places.len();

@@ -1,6 +1,7 @@
 //! Scenario of a seed: nodes, their configurations, their actions, and faults.
 
 use super::fleet::Fleet;
+use super::groups;
 use super::wide::Wide;
 use spinrpc::Config;
 use spinrpc::config::{
@@ -35,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) config: Config,
     /// As a server it keeps its replies.
     pub(crate) keeps_replies: bool,
+    /// As a server it listens at so many.
+    pub(crate) addresses: usize,
     pub(crate) device: DevicePlan,
 }
 
@@ -51,12 +54,15 @@ pub(crate) struct DevicePlan {
     cold_per_mille: u64,
 }
 
-/// A connection of a client, and what it is used for.
+/// A client, and what it is used for.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkPlan {
     pub(crate) node: usize,
     pub(crate) core: usize,
     pub(crate) target: Target,
+    /// At a time, and addresses of its server that it knows.
+    pub(crate) connections: usize,
+    pub(crate) addresses: usize,
     pub(crate) calls: usize,
     pub(crate) burst: u64,
     pub(crate) think_ns: (u64, u64),
@@ -107,6 +113,8 @@ pub(crate) enum Fault {
     Close(u64),
     /// A server shuts down gracefully for so long, and is away for so long; then comes the next one.
     Restart { which: u64, grace_ns: u64, away_ns: u64 },
+    /// From now on no connection can be made to an address of a server, or some can.
+    Reach { which: u64, is_reachable: bool },
 }
 
 impl Scenario {
@@ -144,10 +152,11 @@ impl Scenario {
             node.take_reverse_calls(reverse_calls)?;
         }
         let fleet = Fleet::of(seed, &mut servers, &mut clients)?;
+        let outages = groups::form(seed, is_calm, (&mut servers, &mut clients), &mut links)?;
         let has_comeback = links.iter().any(|link| link.comeback.is_some());
         let mut faults = if is_calm { Vec::new() } else { faults(&mut rng, has_comeback) };
         let wide = Wide::of(seed, is_calm, &mut servers, &mut clients)?;
-        faults.extend(wide.faults);
+        faults.extend(wide.faults.into_iter().chain(outages));
         Ok(Self {
             network,
             profile,
@@ -252,7 +261,7 @@ impl Node {
     fn draw(rng: &mut Rng, rules: &Rules, conforms: bool) -> Result<Self, ConfigError> {
         let config = config(rng, rules, conforms)?;
         let keeps_replies = config.reply_cache_mib() > 0;
-        Ok(Self { config, keeps_replies, device: DevicePlan::draw(rng) })
+        Ok(Self { config, keeps_replies, addresses: 1, device: DevicePlan::draw(rng) })
     }
 
     /// It may offer more than this server takes, or has memory for.
@@ -383,6 +392,8 @@ impl LinkPlan {
             core: 0,
             is_cramped: true,
             target: Target::Server(0),
+            connections: 1,
+            addresses: 1,
             calls: rng.within((1, 30)) as usize,
             burst: rng.pick(&[1, 4, 32]),
             think_ns: (0, think),
@@ -404,6 +415,8 @@ impl LinkPlan {
                 Target::Hostile(_) => true,
             },
             target,
+            connections: 1,
+            addresses: 1,
             calls: rng.within((1, 40)) as usize,
             burst: rng.pick(&[1, 4, 32]),
             think_ns: (0, think),
@@ -415,7 +428,7 @@ impl LinkPlan {
 }
 
 /// Reconnect policy of a client: at once or after a while, for a short time or a long one.
-fn comeback(rng: &mut Rng) -> Reconnect {
+pub(crate) fn comeback(rng: &mut Rng) -> Reconnect {
     let first_delay = Duration::from_nanos(rng.pick(&[0, 1_000, 50_000, 1_000_000]));
     Reconnect::default()
         .first_delay(first_delay)

@@ -41,8 +41,13 @@ pub(crate) fn free_blocks(core: &Core) -> usize {
     blocks.len()
 }
 
-fn server_address(index: usize) -> String {
+pub(crate) fn server_address(index: usize) -> String {
     format!("server-{index}")
+}
+
+/// An address of a server whose first one is given.
+pub(crate) fn address_at(first: &str, number: usize) -> String {
+    if number == 0 { first.to_owned() } else { format!("{first}/{number}") }
 }
 
 /// Private data of a hostile node: sometimes a claim that it takes, or sends, messages of any
@@ -82,7 +87,9 @@ impl Simulation {
         let (engine, connector) = self.add_engine(&node)?;
         self.serve(&engine, &node, Some(self.places.len()))?;
         accept(&engine)?;
-        engine.listen(&server_address(index))?;
+        for number in 0..node.addresses {
+            engine.listen(&address_at(&server_address(index), number))?;
+        }
         self.start_cores(&engine, &connector)?;
         self.servers[index] = Server { node, engine: self.engines.len() - 1, is_leaving: false };
         Ok(())
