@@ -91,11 +91,12 @@ impl What {
         }
     }
 
-    /// Returns whether no other change of the file overlapped ([`Node::end_change`]).
+    /// Returns whether no other change of the file overlapped ([`Node::end_change`]). That is not known of a COMMIT, which
+    /// does not count as a change.
     fn end(&self, node: &Node) -> bool {
         match self {
             Self::Write { change, .. } => node.end_change(change),
-            Self::Read { .. } | Self::Commit => true,
+            Self::Read { .. } | Self::Commit => false,
         }
     }
 }

@@ -163,7 +163,9 @@ fn a_write_that_ends_after_a_sync_has_to_be_synced_still() {
     let data = Bulk::from_vec(vec![1]);
     let write = started(&node, &Request::Write { offset: 0, data, stable: StableHow::Unstable });
     let commit = started(&node, &COMMIT);
-    let _ = commit.end(tree, Ended { buffer: None, bytes: 0, result: Ok(()) });
+    let committed = commit.end(tree, Ended { buffer: None, bytes: 0, result: Ok(()) });
+    let Ok(Done::Committed { wcc }) = committed else { panic!("it overlaps with no sync") };
+    assert_eq!(wcc.before, None, "the write may be in the attributes from after it");
     assert!(!node.is_dirty());
     let _ = write.end(tree, Ended { buffer: None, bytes: 1, result: Ok(()) });
     assert!(node.is_dirty());
