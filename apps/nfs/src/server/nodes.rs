@@ -132,7 +132,8 @@ impl<N: Held> Nodes<N> {
     }
 
     /// Advances the clock, and passes files to `close` that are unused, deleted, or open for writing without need; once per
-    /// tick. One of the last that is in use may be about to be written: an error of that would be lost with the old entry.
+    /// tick. One in use stays unless it was deleted: another entry would know neither of its changes nor of errors of its
+    /// writes.
     pub(super) fn tend(&self, is_gone: impl Fn(&N) -> bool, close: impl Fn(Arc<N>)) {
         let Ok(mut tended) = self.tended.try_lock() else { return };
         if tended.elapsed() < TICK {
@@ -142,10 +143,10 @@ impl<N: Held> Nodes<N> {
         drop(tended);
         let tick = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in &self.shards {
-            let is_needless =
-                |node: &Arc<N>| node.is_needlessly_writable() && Arc::strong_count(node) == 1;
             let is_over = |node: &Arc<N>| {
-                is_needless(node) || node.idle_ticks(tick) > IDLE_TICKS_MAX || is_gone(node)
+                let is_needless =
+                    node.is_needlessly_writable() || node.idle_ticks(tick) > IDLE_TICKS_MAX;
+                is_needless && Arc::strong_count(node) == 1 || is_gone(node)
             };
             let over: Vec<_> =
                 lock(shard).extract_if(|_, node| is_over(node)).map(|(_, node)| node).collect();
@@ -183,9 +184,10 @@ impl<N: Held> Nodes<N> {
     }
 }
 
-/// Removes the least recently used file; one that needs a sync only if all do.
+/// Removes the least recently used file of those that are not in use; one that needs a sync only if all do.
 fn give_up<N: Held>(shard: &mut Shard<N>) -> Option<Arc<N>> {
     let rank = |node: &Arc<N>| (node.is_dirty(), std::cmp::Reverse(node.idle_ticks(u32::MAX)));
-    let key = shard.iter().min_by_key(|(_, node)| rank(node)).map(|(key, _)| *key)?;
+    let unused = shard.iter().filter(|(_, node)| Arc::strong_count(node) == 1);
+    let key = unused.min_by_key(|(_, node)| rank(node)).map(|(key, _)| *key)?;
     shard.remove(&key)
 }

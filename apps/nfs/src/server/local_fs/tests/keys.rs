@@ -167,7 +167,11 @@ fn files_that_nobody_asks_for_are_let_go_and_found_again() {
         }
         assert_eq!(tree.nodes.held(), 0);
         assert!(export.directory.attributes_now(&file).is_none(), "the core would have to wait");
-        export.directory.attributes(&file).unwrap();
+        let used = tree.node(&file).unwrap();
+        for _ in 0..10 {
+            tree.tick_now();
+        }
+        assert!(Arc::ptr_eq(&used, &tree.node(&file).unwrap()), "another has other changes");
         assert!(export.directory.attributes_now(&file).is_some());
     });
 }
@@ -185,6 +189,12 @@ fn no_more_files_are_held_open_than_allowed() {
     assert!(export.directory.tree.nodes.held() <= 16);
     let synced = export.directory.syncs().file - 128;
     assert!(synced >= 48, "what was given up was synced before: {synced}");
+    let node = |key| export.directory.tree.node(key).unwrap();
+    let used = node(&keys[0]);
+    for key in &keys {
+        drop(node(key));
+    }
+    assert!(Arc::ptr_eq(&used, &node(&keys[0])));
 }
 
 #[test]
