@@ -60,9 +60,26 @@ pub(crate) fn a_directory_is_changed_and_searched_by_whom_the_mode_allows(host: 
     assert_eq!(status(session.try_mkdir(&home, "x")), ACCES);
     assert_eq!(status(session.remove(&home, "file")), ACCES);
     assert_eq!(status(session.rename((&home, "file"), (&home, "x"))), ACCES);
-    session.act_as(Some(OWNER));
-    session.setattr(&home, mode(0o700), None).unwrap();
-    session.act_as(Some(STRANGER));
+    let set = |to| {
+        session.act_as(Some(OWNER));
+        session.setattr(&home, mode(to), None).unwrap();
+        session.act_as(Some(STRANGER));
+    };
+    set(0o744);
+    let (cookie, cookieverf, maxcount) = (0, cookieverf3([0; 8]), 1000);
+    let all =
+        READDIRPLUS3args { dir: home.clone(), cookie, cookieverf, dircount: maxcount, maxcount };
+    let list = || {
+        session.call::<READDIRPLUS3resok<'_>, post_op_attr>(NFS_PROGRAM::NFSPROC3_READDIRPLUS, &all)
+    };
+    let entries = list().unwrap().reply.entries.0;
+    let is_name = |entry: &entryplus3<'_>| {
+        matches!(entry.name_attributes, Nfs3Option::None)
+            && matches!(entry.name_handle, Nfs3Option::None)
+    };
+    assert!(entries.len() == 3 && entries.iter().all(is_name), "{entries:?}");
+    set(0o700);
+    assert_eq!(status(list()), ACCES);
     assert_eq!(status(session.lookup(&home, "file")), ACCES);
     session.act_as(Some(ROOT));
     assert!(session.lookup(&home, "file").is_ok());

@@ -428,10 +428,11 @@ impl Tree {
         if !has_cookie || !entries.knows(from.cookie) {
             return Err(Nfsstat3::Nfs3errBadCookie);
         }
+        let with_files = from.with_files && directory.grants(caller, Right::Execute);
         let first = [(1, &b"."[..], number), (COOKIE_OF_PARENT, &b".."[..], entries.parent)];
         let first = first.into_iter().filter(|(cookie, ..)| *cookie > from.cookie);
         let is_taken = |(cookie, name, fileid)| {
-            let found = from.with_files.then(|| self.found(fileid).ok()).flatten();
+            let found = with_files.then(|| self.found(fileid).ok()).flatten();
             take(&DirectoryEntry { fileid, name, cookie, found: found.as_ref() })
         };
         let is_end = first.chain(entries.behind(from.cookie.max(COOKIE_OF_PARENT))).all(is_taken);

@@ -45,26 +45,6 @@ fn access_says_what_the_mode_says() {
 }
 
 #[test]
-fn who_may_list_a_directory_and_not_search_it_gets_names_only() {
-    let Some((export, _)) = of_ann(0o640) else { return };
-    fs::set_permissions(&export.path, fs::Permissions::from_mode(0o700)).unwrap();
-    let (bob, from) = (user(BOB), beginning(export.root(), true));
-    let listed = export.directory.list(&bob, &from, &mut |_| true);
-    assert_eq!(status(listed), Nfsstat3::Nfs3errAcces);
-    fs::set_permissions(&export.path, fs::Permissions::from_mode(0o704)).unwrap();
-    let mut names = 0;
-    export
-        .directory
-        .list(&bob, &from, &mut |entry| {
-            assert!(entry.found.is_none());
-            names += 1;
-            true
-        })
-        .unwrap();
-    assert_eq!(names, 3);
-}
-
-#[test]
 fn the_thread_is_itself_again_behind_each_call() {
     let Some((export, _)) = of_ann(0o640) else { return };
     let rights = || fs::read_to_string("/proc/thread-self/status").unwrap();
