@@ -73,7 +73,8 @@ macro_rules! suite {
                 a_page_too_small_for_one_entry, names_removed_while_listing, a_wrong_cookie,
                 no_directory_to_list;
             making: lookup_finds, names_that_are_none, create_unchecked, create_guarded,
-                create_exclusive, a_create_that_fails_makes_nothing, directories, symbolic_links,
+                create_exclusive, a_create_that_fails_makes_nothing,
+                without_a_mode_a_new_file_is_for_its_owner, directories, symbolic_links,
                 special_files, device_numbers_of_linux, hard_links,
                 removal, wcc_of_directories, not_in_a_file;
             renaming: to_another_name, onto_a_file, onto_a_directory, of_a_directory_below_itself,

@@ -122,6 +122,20 @@ pub(crate) fn a_create_that_fails_makes_nothing(host: &Host) {
     assert_eq!(made.is_ok(), found.is_ok(), "{made:?} {found:?}");
 }
 
+/// A client that gives no mode has not allowed others anything.
+pub(crate) fn without_a_mode_a_new_file_is_for_its_owner(host: &Host) {
+    let (session, root) = (host.session(), host.root());
+    let none = sattr3::default;
+    let mkdir = MKDIR3args { where_: at(&root, "directory"), attributes: none() };
+    for (made, mode) in [
+        (session.create_as(&root, "file", createhow3::UNCHECKED(none())), 0o600),
+        (session.mknod(&root, "fifo", mknoddata3::NF3FIFO(none())), 0o600),
+        (session.call(NFS_PROGRAM::NFSPROC3_MKDIR, &mkdir), 0o700),
+    ] {
+        assert_eq!(some(made.unwrap().obj_attributes).mode, mode);
+    }
+}
+
 pub(crate) fn directories(host: &Host) {
     let (session, root) = (host.session(), host.root());
     let links = session.getattr(&root).unwrap().nlink;

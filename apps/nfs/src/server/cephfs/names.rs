@@ -265,7 +265,7 @@ impl NewName<'_> {
         let (directory, name) = (&self.node.inode, self.name);
         match new {
             NewFile::Regular(how) => self.create(how),
-            NewFile::Directory(attributes) => self.make_new(attributes, 0o777, |mode, owner| {
+            NewFile::Directory(attributes) => self.make_new(attributes, 0o700, |mode, owner| {
                 directory.make_directory(name, mode, owner)
             }),
             NewFile::Link { text: target, attributes } => {
@@ -277,7 +277,7 @@ impl NewName<'_> {
                 let kind = special_kind(file.kind)?.as_raw_mode();
                 demand_device(self.caller, file.kind)?;
                 let device = device(&file.device);
-                self.make_new(&file.attributes, 0o666, |mode, owner| {
+                self.make_new(&file.attributes, 0o600, |mode, owner| {
                     directory.make_special(name, kind | mode, device, owner)
                 })
             }
@@ -333,7 +333,7 @@ impl NewName<'_> {
             return Err(Nfsstat3::Nfs3errFbig);
         }
         let make = |mode, owner| self.node.inode.create(self.name, mode, owner);
-        match (self.make_new(new, 0o666, make), how) {
+        match (self.make_new(new, 0o600, make), how) {
             (Err(Nfsstat3::Nfs3errExist), Createhow3::Unchecked(_)) => self.take_existing(new),
             (Err(Nfsstat3::Nfs3errExist), Createhow3::Exclusive(_)) => {
                 let (inode, stat) = self.find_regular()?;

@@ -71,7 +71,7 @@ impl NewName<'_> {
         let file = match new {
             NewFile::Regular(how) => return self.create(how),
             NewFile::Directory(attributes) => {
-                let rights = mode(attributes.mode.unwrap_or(0o777));
+                let rights = mode(attributes.mode.unwrap_or(0o700));
                 let make = || mkdirat(directory, name, rights);
                 self.make_unopened(FileType::Directory, attributes, make)
             }
@@ -238,5 +238,5 @@ impl NewName<'_> {
 }
 
 fn rights(new: &Sattr3) -> Mode {
-    mode(new.mode.unwrap_or(0o666))
+    mode(new.mode.unwrap_or(0o600))
 }
