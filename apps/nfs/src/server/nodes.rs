@@ -27,6 +27,8 @@ pub(super) struct HeldState {
     /// Written and not synced since: closing it would lose an error of write-back.
     is_dirty: AtomicBool,
     unwritten_ticks: AtomicU32,
+    /// Held from the check of a SETATTR to its change.
+    pub(super) setting: Mutex<()>,
 }
 
 pub(super) trait Held {

@@ -3,6 +3,7 @@ use super::session::Session;
 use crate::protocol::{Ftype3, Nfsstat3, Nfstime3, Sattr3, SetAtime};
 use crate::server::caller::Caller;
 use crate::server::file_system::{Change, FileKey, Outcome, Setting};
+use crate::server::nodes::Held;
 use crate::server::rights::ModeBits;
 use crate::server::unix::{RIGHTS, check_owner, check_size};
 use crate::sys::ceph::{
@@ -10,12 +11,14 @@ use crate::sys::ceph::{
     CEPH_SETATTR_UID, Inode, no_attributes,
 };
 use libc::{c_int, timespec};
+use spinrpc::sync::lock;
 use std::time::SystemTime;
 
 impl Session {
     pub(super) fn setattr(&self, by: Change<'_>, file: &FileKey, to: Setting<'_>) -> Outcome<()> {
         let (Change { caller, wcc }, Setting { new, guard }) = (by, to);
         let node = self.node(file)?;
+        let setting = lock(&node.state().setting);
         self.changing(&node, wcc, |present| {
             if guard.is_some_and(|guard| guard != present.attributes.ctime) {
                 return Err(Nfsstat3::Nfs3errNotSync);
@@ -24,6 +27,7 @@ impl Session {
             check_size(node.kind, new)?;
             present.demand_change(caller, new)?;
             self.set(&node.inode, caller, present, new)?;
+            drop(setting);
             self.settle(&node.inode)
         })
     }

@@ -6,6 +6,7 @@ use crate::protocol::{Nfsstat3, Nfstime3, Sattr3, SetAtime, SetMtime};
 use crate::server::caller::Caller;
 use crate::server::errors::OrStatus;
 use crate::server::file_system::{Change, FileKey, Outcome, Setting};
+use crate::server::nodes::Held;
 use crate::server::rights::{needs_owner, needs_write};
 use crate::server::unix::{check_owner, check_size, wire_type};
 use rustix::fd::AsFd;
@@ -22,6 +23,7 @@ impl Tree {
     pub(super) fn setattr(&self, by: Change<'_>, file: &FileKey, to: Setting<'_>) -> Outcome<()> {
         let (Change { caller, wcc }, Setting { new, guard }) = (by, to);
         let node = self.node(file)?;
+        let setting = lock(&node.state().setting);
         self.changing(&node, wcc, |present| {
             if guard.is_some_and(|guard| guard != time(present.stx_ctime)) {
                 return Err(Nfsstat3::Nfs3errNotSync);
@@ -29,6 +31,7 @@ impl Tree {
             self.check_rights(caller, &node, present, new)?;
             let changed = self.change(caller, &node, new);
             changed.inspect_err(|_| self.restore(&node, present))?;
+            drop(setting);
             self.settle(&node)
         })
     }

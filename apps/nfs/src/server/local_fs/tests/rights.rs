@@ -121,6 +121,40 @@ fn threads_write_as_the_caller() {
     }
 }
 
+/// "If the values are different, the server must preserve the object attributes and must return a status of
+/// NFS3ERR_NOT_SYNC" (RFC 1813 section 3.3.2): also if another change came between the check and the change.
+#[test]
+fn of_two_changes_with_one_guard_one_is_made() {
+    let export = Export::new();
+    let (file, other) = (export.create("file"), export.create("other"));
+    let ctime = |file| export.directory.attributes(file).unwrap().ctime;
+    let guard = ctime(&file);
+    // Until the clock of the file system has moved on.
+    while ctime(&other) == guard {
+        export.set(&ROOT, &other, &with_mode(0o600)).unwrap();
+    }
+    let node = export.directory.tree.node(&file).unwrap();
+    let (changing, asked) = (spinrpc::sync::lock(&node.mode), AtomicU32::new(0));
+    let set = || {
+        asked.fetch_add(1, Ordering::Relaxed);
+        let to = Setting { new: &with_mode(0o600), guard: Some(guard) };
+        export.directory.setattr(by(&ROOT, &mut Default::default()), &file, to)
+    };
+    let outcomes = thread::scope(|scope| {
+        let threads = [scope.spawn(set), scope.spawn(set)];
+        while asked.load(Ordering::Relaxed) < 2 {
+            thread::yield_now();
+        }
+        // Without the lock, both would have compared by now.
+        (0..1000).for_each(|_| thread::yield_now());
+        drop(changing);
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let refused = Err(Nfsstat3::Nfs3errNotSync);
+    let is_one = outcomes == [Ok(()), refused] || outcomes == [refused, Ok(())];
+    assert!(is_one, "{outcomes:?}");
+}
+
 const SERVER_TIMES: Sattr3 = Sattr3 {
     atime: SetAtime::SetToServerTime,
     mtime: SetMtime::SetToServerTime,
