@@ -35,6 +35,11 @@ pub(crate) fn times_are_set(host: &Host) {
     session.setattr(&file, new, None).unwrap();
     let set = session.getattr(&file).unwrap();
     assert_eq!((set.atime, set.mtime), (atime, mtime));
+    let second = nfstime3 { nseconds: 1_000_000_000, ..mtime };
+    let new = sattr3 { mtime: set_mtime::SET_TO_CLIENT_TIME(second), ..sattr3::default() };
+    session.setattr(&file, new, None).unwrap();
+    let set = session.getattr(&file).unwrap().mtime;
+    assert_eq!(set, nfstime3 { nseconds: 999_999_999, ..mtime }, "no valid time");
     let now = sattr3 { mtime: set_mtime::SET_TO_SERVER_TIME, ..sattr3::default() };
     session.setattr(&file, now, None).unwrap();
     let set = session.getattr(&file).unwrap();

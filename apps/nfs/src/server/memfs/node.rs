@@ -219,7 +219,9 @@ impl Node {
             match new {
                 SetAtime::DontChange => {}
                 SetAtime::SetToServerTime => *time = now(),
-                SetAtime::SetToClientTime(given) => *time = given,
+                SetAtime::SetToClientTime(Nfstime3 { seconds, nseconds }) => {
+                    *time = Nfstime3 { seconds, nseconds: nseconds.min(999_999_999) };
+                }
             }
         }
     }
