@@ -84,7 +84,6 @@ pub(super) fn check_size(kind: Ftype3, new: &Sattr3) -> Outcome<()> {
     match (new.size, kind) {
         (None, _) => Ok(()),
         (_, Ftype3::Nf3dir) => Err(Nfsstat3::Nfs3errIsdir),
-        (Some(FILE_BYTES_MAX..), _) => Err(Nfsstat3::Nfs3errFbig),
         (_, Ftype3::Nf3reg) => Ok(()),
         _ => Err(Nfsstat3::Nfs3errInval),
     }

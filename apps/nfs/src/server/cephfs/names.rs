@@ -9,9 +9,7 @@ use crate::server::file_system::{
 };
 use crate::server::nodes::Held;
 use crate::server::rights::{ModeBits, Right, demand_device};
-use crate::server::unix::{
-    FILE_BYTES_MAX, RIGHTS, attributes_of_new, check_owner, marks, special_kind,
-};
+use crate::server::unix::{RIGHTS, attributes_of_new, check_owner, marks, special_kind};
 use crate::sys::ceph::{self, CephStatx, Entry, Inode, text};
 use std::ffi::{CStr, CString};
 
@@ -329,9 +327,6 @@ impl NewName<'_> {
 
     fn create(&self, how: &Createhow3) -> Outcome<Made> {
         let new = &attributes_of_new(how);
-        if new.size.is_some_and(|bytes| bytes >= FILE_BYTES_MAX) {
-            return Err(Nfsstat3::Nfs3errFbig);
-        }
         let make = |mode, owner| self.node.inode.create(self.name, mode, owner);
         match (self.make_new(new, 0o600, make), how) {
             (Err(Nfsstat3::Nfs3errExist), Createhow3::Unchecked(_)) => self.take_existing(new),

@@ -9,7 +9,7 @@ use crate::server::errors::OrStatus;
 use crate::server::file_system::{
     Change, FileKey, Found, NewFile, Outcome, Place, Setting, SpecialFile,
 };
-use crate::server::unix::{FILE_BYTES_MAX, attributes_of_new, check_owner, marks, special_kind};
+use crate::server::unix::{attributes_of_new, check_owner, marks, special_kind};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Statx, ftruncate, linkat, makedev, mkdirat, mknodat,
@@ -162,9 +162,6 @@ impl NewName<'_> {
 
     fn create_new(&self, new: &Sattr3) -> Outcome<OwnedFd> {
         check_owner(new)?;
-        if new.size.is_some_and(|bytes| bytes >= FILE_BYTES_MAX) {
-            return Err(Nfsstat3::Nfs3errFbig);
-        }
         let rest = self.rest(new);
         let made = match rest == Sattr3::default() {
             true => Err(Nfsstat3::Nfs3errNotsupp),

@@ -45,7 +45,12 @@ impl RequestContext<'_> {
     }
 }
 
-/// SETATTR and CREATE do not have NFS3ERR_FBIG: a size beyond the maximum is NFS3ERR_INVAL.
+/// The status of SETATTR and CREATE, which do not have NFS3ERR_FBIG, for a size beyond the maximum of the file system.
+pub(super) fn without_fbig(status: Nfsstat3) -> Nfsstat3 {
+    if status == Nfsstat3::Nfs3errFbig { Nfsstat3::Nfs3errInval } else { status }
+}
+
+/// NFS3ERR_INVAL for a size beyond the maximum of FSINFO.
 pub(super) fn check_size(new: &Sattr3) -> Outcome<()> {
     match new.size {
         Some(size) if size > FILE_BYTES_MAX => Err(Nfsstat3::Nfs3errInval),

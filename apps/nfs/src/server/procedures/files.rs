@@ -1,7 +1,7 @@
 //! GETATTR, SETATTR, LOOKUP, ACCESS and READLINK (RFC 1813 sections 3.3.1 to 3.3.5).
 
 use super::Results;
-use super::checks::{NameUse, check_size};
+use super::checks::{NameUse, check_size, without_fbig};
 use crate::protocol::{
     ACCESS3_DELETE, ACCESS3_EXTEND, ACCESS3_MODIFY, Access3args, Access3resok, Fattr3, FileHandle,
     Getattr3args, Lookup3args, Nfsstat3, PATH_BYTES_MAX, PostOpAttr, Readlink3args, Setattr3args,
@@ -23,11 +23,9 @@ impl RequestContext<'_> {
     pub(super) fn setattr(&self, args: &Setattr3args<'_>, wcc: &mut WccData) -> Outcome<WccData> {
         let (visit, new) = (&self.visit, &args.new_attributes);
         check_size(new)?;
-        self.file_system().setattr(
-            visit.by(wcc),
-            &visit.file,
-            Setting { new, guard: args.guard },
-        )?;
+        let to = Setting { new, guard: args.guard };
+        let set = self.file_system().setattr(visit.by(wcc), &visit.file, to);
+        set.map_err(without_fbig)?;
         Ok(*wcc)
     }
 

@@ -1,7 +1,7 @@
 //! The procedures that create and remove names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR,
 //! RENAME and LINK (RFC 1813 sections 3.3.8 to 3.3.15).
 
-use super::checks::{NameUse, check_size};
+use super::checks::{NameUse, check_size, without_fbig};
 use crate::protocol::{
     Create3args, Createhow3, FileHandle, Ftype3, Link3args, Mkdir3args, Mknod3args, Mknoddata3,
     Nfsstat3, PostOpAttr, Remove3args, Rename3args, Rmdir3args, Specdata3, Symlink3args, WccData,
@@ -19,7 +19,7 @@ impl RequestContext<'_> {
         if let Createhow3::Unchecked(new) | Createhow3::Guarded(new) = &args.how {
             check_size(new)?;
         }
-        self.make(at, NewFile::Regular(&args.how), wcc)
+        self.make(at, NewFile::Regular(&args.how), wcc).map_err(without_fbig)
     }
 
     pub(super) fn mkdir(&self, args: &Mkdir3args<'_>, wcc: &mut WccData) -> Outcome<Made> {
