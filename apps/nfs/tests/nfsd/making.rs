@@ -111,6 +111,8 @@ pub(crate) fn create_exclusive(host: &Host) {
     session.setattr(&file, mode(0o640), None).unwrap();
     assert_eq!(session.write(&file, 0, b"x"), nfsstat3::NFS3_OK);
     assert_eq!(session.getattr(&file).unwrap().mode, 0o640);
+    let later = session.create_as(&root, "file", exclusive(1));
+    assert_eq!(status(later), nfsstat3::NFS3ERR_EXIST, "it is in use");
 }
 
 /// A size beyond that of the file system is refused, if it is, before there is a file. CREATE does not have NFS3ERR_FBIG.

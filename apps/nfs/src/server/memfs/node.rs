@@ -21,18 +21,14 @@ pub(super) struct Node {
     pub(super) links: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    atime: Nfstime3,
-    mtime: Nfstime3,
+    pub(super) atime: Nfstime3,
+    pub(super) mtime: Nfstime3,
     pub(super) ctime: Nfstime3,
 }
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    File {
-        content: Content,
-        /// Of the EXCLUSIVE CREATE that created it.
-        verifier: Option<[u8; 8]>,
-    },
+    File(Content),
     Directory(Entries),
     Link(Vec<u8>),
     Special(Ftype3, Specdata3),
@@ -122,14 +118,14 @@ impl Node {
     /// "NFS3ERR_INVAL" for anything but a regular file (RFC 1813 sections 3.3.6 and 3.3.7).
     pub(super) fn content(&self) -> Outcome<&Content> {
         match &self.kind {
-            Kind::File { content, .. } => Ok(content),
+            Kind::File(content) => Ok(content),
             _ => Err(Nfsstat3::Nfs3errInval),
         }
     }
 
     pub(super) fn content_mut(&mut self) -> Outcome<&mut Content> {
         match &mut self.kind {
-            Kind::File { content, .. } => Ok(content),
+            Kind::File(content) => Ok(content),
             _ => Err(Nfsstat3::Nfs3errInval),
         }
     }
@@ -140,7 +136,7 @@ impl Node {
 
     pub(super) fn stored_bytes(&self) -> u64 {
         match &self.kind {
-            Kind::File { content, .. } => content.stored_bytes(),
+            Kind::File(content) => content.stored_bytes(),
             Kind::Directory(entries) => entries.cookies.keys().map(|name| entry_bytes(name)).sum(),
             Kind::Link(text) => text.len() as u64,
             Kind::Special(..) => 0,
@@ -149,7 +145,7 @@ impl Node {
 
     fn size(&self) -> u64 {
         match &self.kind {
-            Kind::File { content, .. } => content.size(),
+            Kind::File(content) => content.size(),
             Kind::Directory(entries) => (entries.cookies.len() as u64 + 2) * ENTRY_BYTES,
             Kind::Link(text) => text.len() as u64,
             Kind::Special(..) => 0,
@@ -158,7 +154,7 @@ impl Node {
 
     pub(super) fn attributes(&self, fsid: u64, fileid: Number) -> Fattr3 {
         let (r#type, rdev) = match &self.kind {
-            Kind::File { .. } => (Ftype3::Nf3reg, Specdata3::default()),
+            Kind::File(_) => (Ftype3::Nf3reg, Specdata3::default()),
             Kind::Directory(_) => (Ftype3::Nf3dir, Specdata3::default()),
             Kind::Link(_) => (Ftype3::Nf3lnk, Specdata3::default()),
             Kind::Special(kind, device) => (*kind, *device),

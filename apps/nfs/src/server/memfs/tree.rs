@@ -13,6 +13,7 @@ use crate::server::file_system::{
     Renaming, Setting, Take,
 };
 use crate::server::rights::{ModeBits, Right, SET_GID, demand_device};
+use crate::server::unix::{attributes_of_new, marks};
 use std::collections::HashMap;
 
 const ROOT: Number = 1;
@@ -190,12 +191,8 @@ impl Tree {
         match self.find(caller, at) {
             Ok(number) => self.take_existing(caller, number, how),
             Err(Nfsstat3::Nfs3errNoent) => {
-                let (new, verifier) = match how {
-                    Createhow3::Unchecked(new) | Createhow3::Guarded(new) => (*new, None),
-                    Createhow3::Exclusive(verifier) => (Sattr3::default(), Some(*verifier)),
-                };
-                let content = Content::default();
-                self.make_node(caller, at, Kind::File { content, verifier }, 0o600, &new)
+                let kind = Kind::File(Content::default());
+                self.make_node(caller, at, kind, 0o600, &attributes_of_new(how))
             }
             Err(status) => Err(status),
         }
@@ -208,16 +205,16 @@ impl Tree {
         number: Number,
         how: &Createhow3,
     ) -> Outcome<Number> {
-        let Kind::File { verifier: made_by, .. } = &self.node(number)?.kind else {
-            return Err(Nfsstat3::Nfs3errExist);
-        };
+        let node = self.node(number)?;
+        let content = node.content().map_err(|_| Nfsstat3::Nfs3errExist)?;
+        let is_marked = (node.atime.seconds, node.mtime.seconds) == marks(&attributes_of_new(how));
         match how {
             Createhow3::Unchecked(Sattr3 { size: size @ Some(_), .. }) => {
                 let new = Sattr3 { size: *size, ..Sattr3::default() };
                 self.set(caller, number, &new).map(|()| number)
             }
             Createhow3::Unchecked(_) => Ok(number),
-            Createhow3::Exclusive(verifier) if *made_by == Some(*verifier) => Ok(number),
+            Createhow3::Exclusive(_) if is_marked && content.size() == 0 => Ok(number),
             _ => Err(Nfsstat3::Nfs3errExist),
         }
     }
