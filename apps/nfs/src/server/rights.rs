@@ -155,6 +155,12 @@ pub(super) fn demand_device(caller: &Caller, kind: Ftype3) -> Outcome<()> {
     allow(caller.uid == ROOT || !is_device, Nfsstat3::Nfs3errPerm)
 }
 
+/// Attributes of a new file. Only root sets the owner: other callers own the file already, as on Linux.
+pub(super) fn of_new(caller: &Caller, new: &Sattr3) -> Sattr3 {
+    let (uid, gid) = if caller.uid == ROOT { (new.uid, new.gid) } else { (None, None) };
+    Sattr3 { uid, gid, ..*new }
+}
+
 pub(super) fn is_member(caller: &Caller, gid: u32) -> bool {
     caller.gid == gid || caller.groups.as_slice().contains(&gid)
 }

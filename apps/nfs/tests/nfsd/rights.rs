@@ -98,7 +98,10 @@ pub(crate) fn a_sticky_directory_keeps_what_others_made(host: &Host) {
 
 pub(crate) fn attributes_are_set_by_whom_they_belong_to(host: &Host) {
     let (session, home) = start(host);
-    let file = session.create(&home, "file");
+    let foreign = sattr3 { gid: Nfs3Option::Some(STRANGER.1), ..owner(STRANGER.0) };
+    let made = session.create_as(&home, "file", createhow3::GUARDED(foreign)).unwrap();
+    let (file, made) = (some(made.obj), some(made.obj_attributes));
+    assert_eq!((made.uid, made.gid), OWNER, "only root gives files away");
     session.setattr(&file, mode(0o666), None).unwrap();
     let time = nfs3_types::nfs3::nfstime3 { seconds: 1, nseconds: 0 };
     let past = || sattr3 { mtime: set_mtime::SET_TO_CLIENT_TIME(time), ..sattr3::default() };

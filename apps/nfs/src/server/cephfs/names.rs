@@ -8,7 +8,7 @@ use crate::server::file_system::{
     Take,
 };
 use crate::server::nodes::Held;
-use crate::server::rights::{ModeBits, Right, demand_device};
+use crate::server::rights::{ModeBits, Right, demand_device, of_new};
 use crate::server::unix::{RIGHTS, attributes_of_new, check_owner, marks, special_kind};
 use crate::sys::ceph::{self, CephStatx, Entry, Inode, text};
 use std::ffi::{CStr, CString};
@@ -282,7 +282,6 @@ impl NewName<'_> {
         }
     }
 
-    /// Only root sets the owner: other callers own the file already, as on Linux.
     fn make_new(
         &self,
         new: &Sattr3,
@@ -297,9 +296,7 @@ impl NewName<'_> {
         here.demand_entry(caller)?;
         let mode = here.mode_of_new(caller, new.mode.unwrap_or(mode) & RIGHTS);
         let (inode, raw) = session.ok(make(mode, (caller.uid, caller.gid)))?;
-        let is_root = caller.uid == 0;
-        let (uid, gid) = if is_root { (new.uid, new.gid) } else { (None, None) };
-        let rest = Sattr3 { mode: None, uid, gid, ..*new };
+        let rest = Sattr3 { mode: None, ..of_new(caller, new) };
         let stat = session.stat_of(&raw);
         if rest == Sattr3::default() {
             return Ok((inode, stat));

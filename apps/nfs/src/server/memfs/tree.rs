@@ -12,7 +12,7 @@ use crate::server::file_system::{
     Abilities, Change, DirectoryEntry, FileKey, Found, ListFrom, Listed, NewFile, Outcome, Place,
     Renaming, Setting, Take,
 };
-use crate::server::rights::{ModeBits, Right, SET_GID, demand_device};
+use crate::server::rights::{ModeBits, Right, SET_GID, demand_device, of_new};
 use crate::server::unix::{attributes_of_new, marks};
 use std::collections::HashMap;
 
@@ -233,7 +233,7 @@ impl Tree {
         if directory.mode & SET_GID != 0 {
             node.gid = directory.gid;
         }
-        let inherited = directory.mode & SET_GID;
+        let (inherited, new) = (directory.mode & SET_GID, &of_new(caller, new));
         node.check_change(caller, new)?;
         node.change(caller, new);
         if node.is_directory() {
