@@ -12,8 +12,8 @@
 //!
 //! Attributes from before an operation, by which a client detects changes by others (weak cache
 //! consistency, RFC 1813 section 2.6), are only returned if no other operation of this server
-//! overlapped. Concurrent changes by local processes cannot be detected; a client notices them when
-//! its attributes expire.
+//! overlapped. Concurrent changes by local processes, or through another export of the same files,
+//! cannot be detected; a client notices them when its attributes expire.
 
 mod attributes;
 mod create;
