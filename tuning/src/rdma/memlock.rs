@@ -47,6 +47,7 @@ impl Memlock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::getrlimit;
     use spinrpc::RawConfig;
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) fn form(
     (servers, clients): (&mut [Node], &mut [Node]),
     links: &mut [LinkPlan],
 ) -> Result<Vec<(u64, Fault)>, ConfigError> {
-    if seed / 8 % 22 != 0 {
+    if !(seed / 8).is_multiple_of(22) {
         return Ok(Vec::new());
     }
     let mut rng = Rng::new(seed ^ 0x6772_6f75_7073);

@@ -341,10 +341,12 @@ impl Tree {
         self.check_move(caller, moved, from.directory, to.directory)?;
         if let Some(replaced) = replaced {
             // RFC 1813 section 3.3.14 has one error for both kinds.
-            self.check_type(self.node(moved)?.is_directory(), replaced).map_err(|error| match error {
-                Nfsstat3::Nfs3errIsdir | Nfsstat3::Nfs3errNotdir => Nfsstat3::Nfs3errExist,
-                other => other,
-            })?;
+            self.check_type(self.node(moved)?.is_directory(), replaced).map_err(
+                |error| match error {
+                    Nfsstat3::Nfs3errIsdir | Nfsstat3::Nfs3errNotdir => Nfsstat3::Nfs3errExist,
+                    other => other,
+                },
+            )?;
             self.take_name(to)?;
         }
         self.move_name(moved, from, to)
