@@ -520,6 +520,8 @@ impl<'a> StreamReader<'a> {
     /// [`DecodeError::ChunkMismatch`] for a chunk of another length, or as [`Reader::opaque`].
     pub fn item(&mut self, max_bytes: usize) -> Result<Found<'a>, DecodeError> {
         match self.writes.split_first() {
+            // An entry with bytes is not that of an item without: RFC 8166 leaves it to the next one.
+            Some((1.., _)) if self.xdr.clone().u32() == Ok(0) => self.opaque(max_bytes),
             Some((placed, rest)) => {
                 // Nothing placed means that the item stands in the stream (RFC 8166 section
                 // 4.3.2), or in a Read chunk.
@@ -528,7 +530,8 @@ impl<'a> StreamReader<'a> {
                     placed => self.placed_item(max_bytes, placed as usize)?,
                 };
                 // Each item consumes one entry of the Write list, used or not (RFC 5666 section
-                // 3.6).
+                // 3.6). Under RFC 8166 one without bytes consumes none with room, so that nothing
+                // is placed in one that it meets here only if no other item will be.
                 self.writes = rest;
                 self.writes_met += 1;
                 Ok(found)

@@ -139,6 +139,13 @@ impl Profile {
         matches!(self, Self::Draft00 | Self::Draft03)
     }
 
+    /// Each result consumes one entry of the Write list, used or not (RFC 5666 section 3.6, the drafts have the same). Under RFC
+    /// 8166 an entry that is not used is left for the next result (section 3.4.6, on unused Write chunks).
+    #[inline]
+    pub const fn has_entry_for_each_item(self) -> bool {
+        !matches!(self, Self::Rfc8166)
+    }
+
     /// The length that a reply returns for a Write chunk counts the roundup, which is not
     /// transferred (RFC 5666 section 3.7).
     #[inline]
@@ -157,6 +164,7 @@ mod tests {
         assert!(!profile.has_padded_messages() && !profile.has_reads_in_replies());
         assert!(!profile.has_done_after_calls() && !profile.counts_roundup());
         assert!(!profile.has_bodies_in_chunks() && !profile.prefers_header_xid());
+        assert!(!profile.has_entry_for_each_item());
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct ReadRequest {
 /// Source of the bytes that an RDMA Write of a reply places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteSource {
-    /// The reply's data item of this number, into its Write chunk.
+    /// The data item that goes into the Write chunk of this number.
     Item(u8),
     /// The reply's XDR stream, into the Reply chunk.
     Stream,

@@ -73,8 +73,7 @@ impl ServeSlot {
 /// A reply whose stream is encoded.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyShape<'a> {
-    /// Bytes taken out of the stream for each data item, in the order of the Write chunks; zero
-    /// for an item that stands in the stream.
+    /// Bytes taken out of the stream for each Write chunk, in order; zero for one that is not used.
     pub placed: &'a [u32],
     /// The stream goes in the Reply chunk, this many bytes; `None`: it follows the header inline.
     pub long_bytes: Option<u32>,

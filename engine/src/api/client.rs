@@ -543,7 +543,9 @@ impl CallSpec {
         self
     }
 
-    /// Adds a buffer in which the server places the next data item of the results; its length is the available room.
+    /// Adds a buffer in which the server places a data item of the results; its length is the available room. Items and
+    /// buffers pair in order. An item without bytes leaves its buffer to the next one (RFC 8166; by the older documents the
+    /// buffer stays unused), so that each buffer needs room for every item from its own on.
     /// The server writes directly into memory of the connection, into other memory through a copy. At most four
     /// buffers: a spec with more starts no call ([`Backpressure::Misuse`]).
     #[must_use]

@@ -112,6 +112,20 @@ fn room_that_is_too_small_is_returned_unused() {
     }
 }
 
+/// RFC 5666 section 3.6: each result consumes an entry of the Write list. RFC 8166 section 3.4.6: one that has no data
+/// leaves its Write chunk to the next.
+#[test]
+fn an_item_without_bytes_leaves_its_room_to_the_next_one_under_rfc_8166() {
+    for (profile, placed) in
+        [(Profile::Rfc8166, 0b10), (Profile::Rfc5666, 0), (Profile::Draft00, 0)]
+    {
+        let server = Server::with(raw(profile));
+        let mut caller = mix_caller(&server, client_raw(profile));
+        let call = MixCall { results: vec![0, 5], offers: vec![10], ..MixCall::default() };
+        assert_eq!(run(&mut caller, &call).placed, placed, "{profile:?}");
+    }
+}
+
 #[test]
 fn without_leave_of_the_upper_layer_rfc_5666_answers_err_chunk() {
     let server = Server::with(raw(Profile::Rfc5666));

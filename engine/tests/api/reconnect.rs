@@ -298,7 +298,7 @@ fn calls_with_chunks_are_sent_again_with_every_byte() {
         seed: 5,
         arguments: vec![100_000, 0, 3, 50_001],
         results: vec![70_000, 10, 0, 4096],
-        offers: vec![100_000, 10, 64, 5000],
+        offers: vec![100_000, 10, 5000, 5000],
         tail: 20_000,
         reply_bytes_max: 40_000,
     };

@@ -501,10 +501,14 @@ impl CallPlan {
         };
         let (arguments, results) = (items(rng), items(rng));
         let is_cramped = rng.chance(mix.cramped);
-        let offer = |room: &usize| if is_cramped { room / 2 } else { *room }.max(1);
+        let offer = |room: usize| if is_cramped { room / 2 } else { room }.max(1);
         let is_fetched = rng.chance(mix.fetched);
         let is_placed = rng.chance(if is_fetched { 300 } else { 700 });
-        let offers: Vec<usize> = results.iter().filter(|_| is_placed).map(offer).collect();
+        // An item without bytes leaves its room to the next one.
+        let shifts = results.contains(&0);
+        let longest = |rest: &[usize]| rest.iter().take(if shifts { 4 } else { 1 }).max().copied();
+        let rooms = (0..results.len()).filter_map(|index| longest(&results[index..]));
+        let offers: Vec<usize> = rooms.filter(|_| is_placed).map(offer).collect();
         let inline: usize = if offers.is_empty() { results.iter().sum() } else { 0 };
         let tail_max = rng.pick(&[16, 200, 1200, 6000]);
         let (argument_tail, result_tail) =

@@ -122,6 +122,23 @@ fn a_chunk_that_belongs_to_no_item_is_an_error() {
     assert_eq!(reader.finish(), Err(DecodeError::ChunkUnused { index: 2 }));
 }
 
+/// RFC 8166 section 3.4.6: an unused Write chunk is for the next result. RFC 5666 section 3.6: each result has an
+/// entry of its own.
+#[test]
+fn an_item_without_bytes_consumes_an_entry_only_if_nothing_is_placed_there() {
+    let bytes = crate::messages::wire(&[0, 5, 0, 6]);
+    for (placed, entries) in
+        [([5, 6, 0, 0], [0, 1]), ([0, 5, 0, 6], [1, 3]), ([5, 0, 6, 0], [0, 2])]
+    {
+        let mut reader = StreamReader::new(&bytes, 0, Beside::Writes(&placed));
+        for (index, length) in entries.into_iter().zip([5, 6]) {
+            assert_eq!(reader.item(64), Ok(Found::Inline(b"")));
+            assert_eq!(reader.item(64), Ok(Found::Chunk { index, length }), "{placed:?}");
+        }
+        assert_eq!(reader.finish(), Ok(()));
+    }
+}
+
 #[test]
 fn bytes_left_over_are_an_error() {
     let bytes = crate::messages::wire(&[4, 0x6162_6364, 1]);

@@ -21,7 +21,7 @@ use crate::reactor::types::header_bytes::{
 use crate::reactor::types::negotiate::Negotiated;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
 use spinrpc_proto::dialect::Profile;
-use spinrpc_proto::events::{SlotId, WriteRequest};
+use spinrpc_proto::events::{SlotId, WriteRequest, WriteSource};
 use spinrpc_proto::exports::ReadReply;
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::limits::ITEMS_MAX;
@@ -351,19 +351,21 @@ impl Reactor {
         let Some((c, core)) = self.conn_and_core(to.conn) else { return };
         let Ok(view) = HeaderView::new_checked(to.message, c.lane.proto().limits()) else { return };
         c.release(to.slot);
-        let mut placed = [0; ITEMS_MAX];
+        let (mut placed, mut sources) = ([0; ITEMS_MAX], [0; ITEMS_MAX]);
         let encoded = reply.encoded();
         for item in encoded.reduced() {
             let (index, bytes) = (usize::from(item.index), item.length as usize);
-            let is_written = plan.goes_by_write(index, bytes, reply.data());
-            placed[index] = if is_written { item.length } else { 0 };
+            if plan.goes_by_write(index, bytes, reply.data()) {
+                let entry = plan.entry_of(index, reply.data());
+                (placed[entry], sources[entry]) = (item.length, item.index);
+            }
         }
         core.stats().copies += (usize::from(encoded.items_used) - encoded.reduced().len()) as u64;
         let (items, long_bytes) = (reply.data().count(), reply.long_bytes());
         let shape = ReplyShape { placed: &placed[..items], long_bytes };
         let (header, stream) = message.whole_mut().split_at_mut(at);
         reply.put_xid(&mut stream[..bytes], view.xid());
-        let mut sink = WriteSink::new(core.fabric_mut(), to.conn, reply);
+        let mut sink = WriteSink::new(core.fabric_mut(), to.conn, reply, sources);
         let mut proto = c.lane.proto();
         let write = |write| sink.write(write);
         let replied = match exported {
@@ -599,14 +601,21 @@ struct WriteSink<'a> {
     fabric: &'a mut AnyFabric,
     conn: ConnId,
     reply: &'a mut EncodedReply,
+    /// Number of the data item in each Write chunk.
+    sources: [u8; ITEMS_MAX],
     bytes_written: u64,
     overrun: bool,
 }
 
 impl<'a> WriteSink<'a> {
     #[inline]
-    fn new(fabric: &'a mut AnyFabric, conn: ConnId, reply: &'a mut EncodedReply) -> Self {
-        Self { fabric, conn, reply, bytes_written: 0, overrun: false }
+    fn new(
+        fabric: &'a mut AnyFabric,
+        conn: ConnId,
+        reply: &'a mut EncodedReply,
+        sources: [u8; ITEMS_MAX],
+    ) -> Self {
+        Self { fabric, conn, reply, sources, bytes_written: 0, overrun: false }
     }
 
     /// Bytes that were written, and true if the send queue had no room for a request.
@@ -615,7 +624,10 @@ impl<'a> WriteSink<'a> {
         (self.bytes_written, self.overrun)
     }
 
-    fn write(&mut self, write: WriteRequest) {
+    fn write(&mut self, mut write: WriteRequest) {
+        if let WriteSource::Item(entry) = &mut write.source {
+            *entry = self.sources[usize::from(*entry)];
+        }
         let Some(from) = self.reply.lease(&write) else { return };
         self.bytes_written += u64::from(write.to.length);
         let wr = SendWr::Write { from, to: remote(&write.to) };

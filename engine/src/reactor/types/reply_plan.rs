@@ -212,7 +212,7 @@ enum Form {
 pub(crate) struct ReplyPlan {
     header_bytes: usize,
     threshold_bytes: usize,
-    /// Room in the Write chunk of each data item; zero where the call offers none.
+    /// Room in each Write chunk; zero where the call offers none.
     write_bytes: [u64; ITEMS_MAX],
     reply_chunk_bytes: u64,
     pub(in crate::reactor::types) profile: Profile,
@@ -276,6 +276,17 @@ impl ReplyPlan {
         self.threshold_bytes.max(INLINE_THRESHOLD_MIN_BYTES as usize)
     }
 
+    /// Write chunk of a data item: that of the same number, or under RFC 8166 the first that is left. An item without bytes
+    /// leaves a chunk with room to the next item.
+    pub(in crate::reactor) fn entry_of(&self, index: usize, data: &ReplyData) -> usize {
+        if self.profile.has_entry_for_each_item() {
+            return index;
+        }
+        data.item_bytes().take(index).fold(0, |entry, bytes| {
+            entry + usize::from(!bytes.is_empty() || self.write_bytes[entry] == 0)
+        })
+    }
+
     /// "MUST deliver matching results by RDMA Write when a write list was given" (RFC 5666
     /// section 3.6). One that is too small has room for nothing; unless there is another way, that
     /// is for the responder to refuse.
@@ -285,7 +296,7 @@ impl ReplyPlan {
         bytes: usize,
         data: &ReplyData,
     ) -> bool {
-        let room = self.write_bytes.get(index).copied().unwrap_or(0);
+        let room = self.write_bytes.get(self.entry_of(index, data)).copied().unwrap_or(0);
         room > 0 && (bytes as u64 <= room || !self.allows_reads(data))
     }
 
