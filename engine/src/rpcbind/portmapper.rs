@@ -97,8 +97,8 @@ impl Portmapper {
     }
 
     /// GETADDR, and GETPORT of version 2. The network is that which the question came by, whatever
-    /// the call says (RFC 1833 section 2.2.1); shared memory is none that RFC 1833 knows, and there
-    /// a caller may ask for any. A program of another version counts, as its PROG_MISMATCH tells the
+    /// the call says (RFC 1833 section 2.2.1); RFC 1833 does not know shared memory, where a caller
+    /// may ask for any. A program of another version counts, as its PROG_MISMATCH tells the
     /// caller more than silence would.
     fn find(&self, call: Call<'_>, (program, named): (Program, Option<Netid>)) {
         let is_served = self.directory.services().iter().any(|(served, _)| *served == program);
