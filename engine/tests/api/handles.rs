@@ -581,6 +581,9 @@ fn a_core_calls_itself_before_its_first_turn_expect_it_to_be_told() {
     let (_engine, core) = with_core(client_config());
     let client =
         core.context().connect("shm:none", PROGRAM, VERSION, &ConnectOptions::new()).unwrap();
+    let began = Instant::now();
+    assert!(matches!(client.wait_up(LIMIT), Err(ConnectError::TimedOut(_))));
+    assert!(began.elapsed() < LIMIT, "it does not wait for itself");
     let error = client.call(NULL, nothing, |_| Ok(())).unwrap_err();
     assert!(matches!(error, CallError::NotStarted(Backpressure::Misuse(_))), "{error}");
     let error = client.start(NULL, CallSpec::short(), nothing).unwrap().wait().unwrap_err();

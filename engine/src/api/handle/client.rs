@@ -273,13 +273,14 @@ impl ClientHandle {
         Ok(claimed.order(pool))
     }
 
-    /// Blocks until the connection is up, for `at_most` this long. Calls need not wait for it. Not for the thread of the
-    /// core, which could not make the connection meanwhile.
+    /// Blocks until the connection is up, for `at_most` this long. Calls need not wait for it. Does not wait on the thread
+    /// of the core, which could not make the connection meanwhile.
     ///
     /// # Errors
     /// [`ConnectError`] gives the reason why the connection is not up. [`ConnectError::TimedOut`]
     /// leaves the attempt running: the connection may come up later, and [`ClientHandle::failure`] tells why it did not yet.
     pub fn wait_up(&self, at_most: Duration) -> Result<(), ConnectError> {
+        let at_most = if self.0.pool.is_core_here() { Duration::ZERO } else { at_most };
         self.0.connection.wait(at_most)
     }
 
