@@ -339,6 +339,9 @@ impl ReplyHandler for Handler {
     }
 
     fn on_event(&mut self, event: &ConnectionEvent) {
+        if self.heard.over.get() {
+            self.ledger.fail(format!("an event after the last one: {event:?}"));
+        }
         match event {
             ConnectionEvent::Up { peer, .. } => self.come_up(*peer),
             ConnectionEvent::Reconnecting { cause, attempt: 1, .. } => {
