@@ -5,7 +5,6 @@
 // Output may block its thread: events go by `sys::journal`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-#[allow(missing_docs, reason = "some names say all that there is to say")]
 pub mod client;
 pub mod mount3;
 pub mod nfs3;

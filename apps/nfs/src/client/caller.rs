@@ -14,10 +14,12 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Attempts after the time limit of a call that waits for others.
 const LATE_ATTEMPTS: u32 = 4;
 
+/// Decodes the results of a call.
 pub type Decode<T> = fn(&mut Decoder<'_>) -> Result<T, DecodeError>;
 
 type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
 
+/// Makes calls to one program.
 pub struct Caller {
     core: Rc<RefCell<Core>>,
     client: Client,
@@ -75,6 +77,7 @@ impl Caller {
         Ok(Self { core: Rc::clone(core), client: connect(waiting.clone())?, waiting, timeout })
     }
 
+    /// The connection.
     pub fn client(&self) -> &Client {
         &self.client
     }

@@ -21,6 +21,7 @@ pub trait Connection {
         decode: Decode<T>,
     ) -> Result<T, CallError>;
 
+    /// Waits.
     fn pause(&self, time: Duration);
 }
 

@@ -17,14 +17,17 @@ const PAGE_SLACK_BYTES: usize = 512;
 /// Maximum number of entries of one directory: a longer listing is treated as an error.
 const ENTRIES_MAX: u64 = 100_000_000;
 
+/// One name in a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// As the server sent it: any bytes.
     pub name: Vec<u8>,
+    /// The file's number.
     pub fileid: u64,
     /// Its attributes; only unknown for a file that was removed meanwhile, or that the caller may
     /// not access.
     pub attributes: Option<Fattr3>,
+    /// Its handle, if the server sent it.
     pub handle: Option<FileHandle>,
 }
 

@@ -7,6 +7,7 @@ use crate::status::{meaning, mount_meaning};
 use spinrpc::{CallError, DownCause};
 use std::io;
 
+/// Failure of an operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -69,8 +69,10 @@ impl Files for Nfs {
 /// # Errors
 /// [`Error::Status`], and errors of any call.
 pub trait Files: Sized {
+    /// What they are called by.
     type Connection: Connection;
 
+    /// The connection to the server.
     fn connection(&self) -> &Self::Connection;
 
     /// Time for retries with a server that needs longer.

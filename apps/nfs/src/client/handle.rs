@@ -157,6 +157,7 @@ impl NfsHandle {
         }
     }
 
+    /// The connection.
     pub fn client(&self) -> &ClientHandle {
         &self.client
     }

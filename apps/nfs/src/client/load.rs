@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Operation of every call of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
+    /// GETATTR.
     Getattr,
     /// READ; the server places the data.
     Read,
@@ -32,22 +34,27 @@ pub enum Work {
     Write(StableHow),
 }
 
+/// A load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
+    /// Operation of each call.
     pub work: Work,
     /// Bytes of each READ or WRITE.
     pub block_bytes: u32,
     /// Blocks are read or written in order up to this offset in the file, in bytes, then from its
     /// beginning again.
     pub span_bytes: u64,
+    /// Calls in flight.
     pub depth: usize,
     /// Time at the beginning that is not measured.
     pub warmup: Duration,
+    /// Measured time.
     pub duration: Duration,
     /// Ends the load early after this many measured calls.
     pub calls: Option<u64>,
 }
 
+/// Result of a load.
 #[derive(Debug)]
 pub struct Loaded {
     /// Round trips of all measured calls.
@@ -59,6 +66,7 @@ pub struct Loaded {
 }
 
 impl Work {
+    /// The procedure.
     pub fn operation(self) -> ProcedureId {
         match self {
             Self::Getattr => ProcedureId::Nfsproc3Getattr,

@@ -136,6 +136,7 @@ impl Options {
     }
 }
 
+/// A session with one server.
 pub struct Nfs {
     caller: Caller,
     core: Rc<RefCell<Core>>,
@@ -180,6 +181,7 @@ impl Nfs {
         Ok(Self { caller, core, engine, server, options, counts })
     }
 
+    /// The caller of the connection.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }

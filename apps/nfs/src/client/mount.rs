@@ -37,6 +37,7 @@ pub enum MountBy {
 /// A mounted directory, which paths are relative to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
+    /// Its handle.
     pub handle: FileHandle,
     /// Its path on the server; empty if it is not known.
     pub export: String,

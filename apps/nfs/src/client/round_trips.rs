@@ -31,10 +31,12 @@ impl RoundTrips {
         self.0.saturating_record(ns);
     }
 
+    /// Number of calls.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
 
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

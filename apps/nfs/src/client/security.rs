@@ -14,6 +14,7 @@ use std::path::PathBuf;
 /// keytab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Security {
+    /// Protection of calls.
     pub service: GssService,
     /// Host in the principal of the server, `nfs/HOST`. `None`: that of the server's address, which must not be an IP address.
     pub host: Option<String>,

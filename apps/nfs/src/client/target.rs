@@ -3,8 +3,10 @@
 
 use spinrpc::fabric::Address;
 
+/// A server, and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// Address of the server.
     pub server: Address,
     /// From the first slash on; may be empty. Only the server knows where the export ends and the
     /// path in it begins.

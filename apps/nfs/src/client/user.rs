@@ -45,6 +45,7 @@ impl User {
         self
     }
 
+    /// The credential.
     pub fn credential(&self) -> AuthSys<'_> {
         let Self { uid, gid, groups, machine_name } = self;
         AuthSys { stamp: 0, machine_name, uid: *uid, gid: *gid, groups: *groups }

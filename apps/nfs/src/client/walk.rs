@@ -11,7 +11,9 @@ const LINKS_MAX: usize = 40;
 /// The file at the end of a path.
 #[derive(Clone, Debug)]
 pub struct Found {
+    /// Its handle.
     pub handle: FileHandle,
+    /// Its attributes.
     pub attributes: Fattr3,
 }
 

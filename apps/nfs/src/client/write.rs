@@ -32,10 +32,13 @@ struct Writing<'a> {
     taken: Vec<Taken>,
 }
 
+/// Source of the data of a file.
 pub struct Source<'a> {
     /// A seekable file.
     pub file: &'a File,
+    /// Its name, for errors.
     pub name: &'a str,
+    /// Number of bytes.
     pub size: u64,
 }
 
