@@ -9,6 +9,7 @@ use spinrpc::{GROUPS_MAX, Groups};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Maximum number of further groups of a user.
 pub const USER_GROUPS_MAX: usize = 1024;
 /// Maximum number of different long lists: with [`USER_GROUPS_MAX`], 4 MiB.
 const LISTS_MAX: usize = 1024;
@@ -20,11 +21,15 @@ static IS_FULL_SAID: AtomicBool = AtomicBool::new(false);
 /// Identity for an operation, after applying the options of the export to the credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
+    /// The user.
     pub uid: u32,
+    /// The group.
     pub gid: u32,
+    /// Further groups.
     pub groups: CallerGroups,
 }
 
+/// Groups besides the first one.
 #[derive(Clone, Copy, Debug)]
 pub enum CallerGroups {
     /// A list as in AUTH_SYS.
@@ -58,6 +63,7 @@ impl CallerGroups {
         Self::Short(few)
     }
 
+    /// Their numbers.
     pub fn as_slice(&self) -> &[u32] {
         match self {
             Self::Short(groups) => groups.as_slice(),

@@ -8,8 +8,10 @@ use spinrpc::sync::lock;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
+/// A client that is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectedClient<C = (usize, ConnectionId)> {
+    /// The client.
     pub peer: Peer,
     /// Beginning of its first connection, of those without a gap in between.
     pub since: SystemTime,

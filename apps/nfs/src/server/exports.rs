@@ -61,7 +61,7 @@ fn proved<'a>(call: &spinrpc::Call<'a>, credential: OpaqueAuth<'a>) -> Claim<'a>
     }
 }
 
-/// Answer to a call that is not executed.
+/// Reason why a call is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// NFS3ERR_ACCES, like MNT3ERR_ACCES for MNT, if the peer is not a client of the export; others are of its handle.
@@ -84,7 +84,9 @@ pub struct Export {
     pub id: u32,
     /// The path that clients mount: absolute, without empty parts, `.` and `..`.
     pub path: String,
+    /// The back end.
     pub file_system: Arc<dyn FileSystem>,
+    /// Access options.
     pub options: ExportOptions,
     /// Addresses of the clients that are listed by name.
     pub named: NamedHosts,
@@ -189,6 +191,7 @@ fn loses_identity(squash: Squash, id: u32) -> bool {
     }
 }
 
+/// All exports of a server at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Exports {
     /// By id.
@@ -237,6 +240,7 @@ impl Exports {
         problems.into_iter().map(Problem).collect()
     }
 
+    /// The export of a handle.
     #[must_use]
     #[inline]
     pub fn by_id(&self, id: u32) -> Option<&Export> {

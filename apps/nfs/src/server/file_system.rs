@@ -47,6 +47,7 @@ impl FileKey {
         key
     }
 
+    /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
     }
@@ -55,13 +56,16 @@ impl FileKey {
 /// A file that was found or created.
 #[derive(Clone, Debug)]
 pub struct Found {
+    /// Its key.
     pub key: FileKey,
+    /// Its attributes.
     pub attributes: Fattr3,
 }
 
 /// A name in a directory, and its cookie, after which a listing continues.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryEntry<'a> {
+    /// The file's number.
     pub fileid: u64,
     /// Its name; `.` and `..` are entries as well.
     pub name: &'a [u8],
@@ -74,8 +78,10 @@ pub struct DirectoryEntry<'a> {
 /// Takes an entry, or returns `false`.
 pub type Take<'a> = &'a mut dyn FnMut(&DirectoryEntry<'_>) -> bool;
 
+/// Start of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct ListFrom {
+    /// The directory.
     pub directory: FileKey,
     /// After the entry with this cookie; 0 is the beginning.
     pub cookie: u64,
@@ -85,10 +91,12 @@ pub struct ListFrom {
     pub with_files: bool,
 }
 
+/// End of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// To be returned with every cookie of this listing.
     pub verifier: [u8; 8],
+    /// There are no more entries.
     pub is_end: bool,
 }
 
@@ -97,34 +105,43 @@ pub struct Listed {
 pub struct SpecialFile {
     /// NF3CHR, NF3BLK, NF3SOCK or NF3FIFO.
     pub kind: Ftype3,
+    /// Numbers of a device.
     pub device: Specdata3,
+    /// Initial attributes.
     pub attributes: Sattr3,
 }
 
+/// A file to create, of any type.
 #[derive(Clone, Copy, Debug)]
 pub enum NewFile<'a> {
     /// A regular file (CREATE). EXCLUSIVE is repeatable: a retry finds the file by the verifier.
     Regular(&'a Createhow3),
     /// A directory (MKDIR), with its initial attributes.
     Directory(&'a Sattr3),
+    /// A symbolic link (SYMLINK).
     Link {
         /// Its target, which is not checked.
         text: &'a [u8],
+        /// Initial attributes.
         attributes: &'a Sattr3,
     },
     /// A device, a socket or a FIFO (MKNOD).
     Special(&'a SpecialFile),
 }
 
+/// A name in a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
+    /// The directory.
     pub directory: &'a FileKey,
+    /// The name.
     pub name: &'a [u8],
 }
 
 /// A change of names or attributes.
 #[derive(Debug)]
 pub struct Change<'a, W = WccData> {
+    /// The user who makes it.
     pub caller: &'a Caller,
     /// Attributes of what it changes, from before and after as far as known, also on failure.
     pub wcc: &'a mut W,
@@ -136,6 +153,7 @@ pub type Renaming<'a> = Change<'a, (WccData, WccData)>;
 /// New attributes (SETATTR).
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
+    /// Those to change.
     pub new: &'a Sattr3,
     /// Only if this is the file's ctime: else NFS3ERR_NOT_SYNC.
     pub guard: Option<Nfstime3>,
@@ -144,7 +162,9 @@ pub struct Setting<'a> {
 /// Limits of a file system (PATHCONF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
+    /// Maximum length of a name, in bytes.
     pub name_bytes_max: u32,
+    /// Maximum number of links of a file.
     pub links_max: u32,
 }
 
@@ -169,6 +189,7 @@ pub trait FileSystem: Send + Sync {
         0
     }
 
+    /// The exported directory.
     fn root(&self) -> FileKey;
 
     /// Like [`FileSystem::attributes`], for a file whose attributes are available without blocking:
@@ -178,6 +199,7 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
+    /// Attributes of a file.
     fn attributes(&self, file: &FileKey) -> Outcome<Fattr3>;
 
     /// Changes the given ones of mode, owner, group, size and times; all or nothing.
@@ -193,6 +215,7 @@ pub trait FileSystem: Send + Sync {
     /// The target of a symbolic link; NFS3ERR_INVAL for other files.
     fn read_link(&self, link: &FileKey) -> Outcome<Vec<u8>>;
 
+    /// Creates a file.
     fn make(&self, by: Change<'_>, at: Place<'_>, new: NewFile<'_>) -> Outcome<Found>;
 
     /// Removes the name of an empty directory, or of anything but a directory.
@@ -211,6 +234,7 @@ pub trait FileSystem: Send + Sync {
     /// Total and free space, without the attributes. It may change at once: `invarsec` is 0.
     fn space(&self) -> Outcome<Fsstat3resok>;
 
+    /// Limits of the file system.
     fn abilities(&self) -> Abilities;
 
     /// Stops its own threads, if any, from starting queued requests of its data paths: these are
@@ -255,6 +279,7 @@ macro_rules! forward_operations {
 }
 pub(super) use forward_operations;
 
+/// The bytes of a WRITE.
 #[derive(Debug)]
 pub enum WriteData<'a> {
     /// They came in the message, and must be copied if they are needed later.
@@ -264,6 +289,7 @@ pub enum WriteData<'a> {
 }
 
 impl WriteData<'_> {
+    /// The bytes, wherever they are.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Inline(bytes) => bytes,
@@ -289,10 +315,17 @@ impl WriteData<'_> {
 #[derive(Debug)]
 pub enum Request<D> {
     /// Fills `into`.
-    Read { offset: u64, into: Bulk },
+    Read {
+        /// Offset in the file.
+        offset: u64,
+        /// Registered memory.
+        into: Bulk,
+    },
     /// Writes all of `data`.
     Write {
+        /// Offset in the file.
         offset: u64,
+        /// The bytes.
         data: D,
         /// Data that must be on stable storage before the request is done: nothing (UNSTABLE), the
         /// data (DATA_SYNC), or the whole file (FILE_SYNC).
@@ -300,8 +333,9 @@ pub enum Request<D> {
     },
     /// Brings unstable writes to stable storage.
     Commit {
+        /// Offset in the file, and
         offset: u64,
-        /// Number of bytes; 0 is to the end.
+        /// the number of bytes; 0 is to the end.
         count: u32,
     },
 }
@@ -322,33 +356,45 @@ impl<D> Request<D> {
     }
 }
 
+/// Result of a request.
 #[derive(Debug)]
 pub enum Done {
+    /// Result of READ.
     Read {
         /// The memory, shortened to the data.
         data: Bulk,
+        /// The data extend to the end of the file.
         is_end: bool,
         /// Attributes afterwards.
         attributes: Option<Fattr3>,
     },
+    /// Result of WRITE.
     Written {
         /// Bytes written: all, or those before an error.
         count: u32,
         /// Stability reached: at least the requested one.
         committed: StableHow,
+        /// Attributes before and after.
         wcc: WccData,
     },
+    /// Result of COMMIT.
     Committed {
+        /// Attributes before and after.
         wcc: WccData,
     },
+    /// Failure of any request.
     Failed {
+        /// Status.
         status: Nfsstat3,
+        /// Attributes, if available.
         attributes: Option<Fattr3>,
     },
 }
 
+/// State of a request after its start.
 #[derive(Debug)]
 pub enum Started {
+    /// It is complete.
     Done(Done),
     /// [`DataPath::poll`] will report this number, which no other request of the core has
     /// meanwhile; numbers are small. Only for a file system that [`blocks`](FileSystem::blocks).
@@ -362,6 +408,7 @@ pub enum Started {
 /// The write verifier belongs to the service, and changes with the process; a back end that may
 /// lose unstable data in a running process changes it through [`FileSystem::losses`].
 pub trait DataPath {
+    /// Starts a request.
     fn start(&mut self, caller: &Caller, file: &FileKey, asked: Request<WriteData<'_>>) -> Started;
 
     /// Passes on completed requests. With `may_perform`, which one data path of a core is given at a time, it may also

@@ -81,6 +81,7 @@ impl Seal {
 }
 
 impl Opened {
+    /// Number of its export.
     pub fn export(&self) -> u32 {
         self.export
     }

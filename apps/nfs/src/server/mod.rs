@@ -2,7 +2,6 @@
 //!
 //! A call goes `service` -> `procedures` -> [`FileSystem`](file_system::FileSystem), or, for file
 //! data, `service` -> [`DataPath`](file_system::DataPath); its results return the same way.
-#![allow(missing_docs, reason = "where a name says it")]
 
 mod answer;
 mod caller;

@@ -118,6 +118,7 @@ impl Server {
         Ok(())
     }
 
+    /// The exports in force.
     pub fn exports(&self) -> Arc<Exports> {
         self.site.table.current()
     }
@@ -127,7 +128,7 @@ impl Server {
         &self.site.table
     }
 
-    /// Makes the handles that MOUNT gives.
+    /// Makes the handles that MOUNT gives, as [`Server::root_handle`].
     pub fn root_handles(&self) -> impl Fn(&Export) -> FileHandle + Send + Sync + use<> {
         let seal = self.site.seal.clone();
         move |export| {
@@ -166,6 +167,7 @@ impl Server {
         self.clients.usage(self.usage_at())
     }
 
+    /// The clients that are connected now.
     pub fn clients(&self) -> Vec<ConnectedClient> {
         self.clients.connected(self.usage_at())
     }

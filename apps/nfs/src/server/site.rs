@@ -8,6 +8,7 @@ use crate::protocol::{Fattr3, FileHandle, NfsFh3, Nfsstat3, Writeverf3};
 use spinrpc::CoreContext;
 use std::sync::Arc;
 
+/// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
     /// Threads for blocking operations; only started if a back end has any.

@@ -19,8 +19,10 @@ pub const CLIENTS_MAX: usize = 512;
 /// Maximum number of exports of a server: each has a place in the reply to EXPORT.
 pub const EXPORTS_MAX: usize = 256;
 
+/// Counters of one procedure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcedureStats {
+    /// Calls received.
     pub calls: u64,
     /// Calls answered with a status other than NFS3_OK.
     pub errors: u64,
@@ -34,9 +36,11 @@ pub struct ProcedureStats {
 /// Calls of a client, or to an export, that were answered or rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// Their number.
     pub calls: u64,
     /// Sum of their durations, in nanoseconds.
     pub ns: u64,
+    /// The last one.
     pub last: Option<LastCall>,
 }
 
@@ -44,11 +48,14 @@ pub struct Usage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LastCall {
     at: Ticks,
+    /// Number of its procedure.
     pub procedure: u32,
+    /// Number of its export, if it was to one.
     pub export: Option<u32>,
 }
 
 impl LastCall {
+    /// Time since its arrival.
     pub fn elapsed(&self) -> Duration {
         let clock = Clock::shared();
         Duration::from_nanos(clock.to_ns(clock.now().0.saturating_sub(self.at.0)))
@@ -96,7 +103,9 @@ impl Ticket {
 pub struct ServerStats {
     /// By procedure number.
     pub procedures: [ProcedureStats; PROCEDURES],
+    /// Bytes returned by READ.
     pub bytes_read: u64,
+    /// Bytes accepted by WRITE.
     pub bytes_written: u64,
     /// NFS3ERR_JUKEBOX answers: a resource was exhausted.
     pub jukebox: u64,

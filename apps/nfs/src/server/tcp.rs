@@ -46,6 +46,7 @@ pub trait TcpService: fmt::Debug + Send + Sync {
     /// Name, for the log.
     fn name(&self) -> &'static str;
 
+    /// Maximum length of a call, in bytes.
     fn call_bytes_max(&self) -> usize;
 
     /// Returns whether an export names the peer as a client. Called once for each connection, which is closed
@@ -120,6 +121,7 @@ impl TcpServer {
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
+    /// Local address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -36,7 +36,7 @@ pub(crate) struct Node {
     pub(crate) config: Config,
     /// As a server it keeps its replies.
     pub(crate) keeps_replies: bool,
-    /// As a server it listens at so many.
+    /// Addresses at which it listens as a server.
     pub(crate) addresses: usize,
     pub(crate) device: DevicePlan,
 }

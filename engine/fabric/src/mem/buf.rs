@@ -56,11 +56,13 @@ impl Buf {
         unsafe { self.slot.as_ref() }
     }
 
+    /// Bytes the whole buffer has.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.slot().capacity as usize
     }
 
+    /// Bytes of the current range.
     #[inline]
     pub fn len(&self) -> usize {
         (self.slot().end.get() - self.slot().start.get()) as usize
@@ -89,6 +91,7 @@ impl Buf {
         self.slot().end.set(range.end as u32);
     }
 
+    /// The current range.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the current range is within this buffer, which is initialised and has no other
@@ -120,6 +123,7 @@ impl Buf {
         unsafe { self.slot().first.add(self.slot().start.get() as usize) }
     }
 
+    /// The region it lies in, by which a driver finds its registration.
     pub fn region_id(&self) -> RegionId {
         self.pool().region().id()
     }

@@ -300,6 +300,7 @@ impl Lease {
         Self { block: block.clone(), writable, is_witness: false, start, len }
     }
 
+    /// Bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -319,6 +320,7 @@ impl Lease {
         unsafe { self.block.first_byte().add(self.start) }
     }
 
+    /// The region it lies in, by which a driver finds its registration.
     #[inline]
     pub fn region_id(&self) -> RegionId {
         self.block.region_id()

@@ -69,11 +69,13 @@ impl BufPool {
         Some(Buf::new(&self.0, index))
     }
 
+    /// Number of buffers in the pool now.
     #[inline]
     pub fn available(&self) -> usize {
         self.0.available.get() as usize
     }
 
+    /// Total number of buffers.
     pub fn capacity(&self) -> usize {
         self.0.free.len()
     }

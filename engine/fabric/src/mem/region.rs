@@ -104,6 +104,7 @@ impl Region {
         Some(front)
     }
 
+    /// The name, within the process, of the whole that was registered.
     #[inline]
     pub fn id(&self) -> RegionId {
         self.memory.id
@@ -163,6 +164,7 @@ impl RegionHold {
         self.memory.base
     }
 
+    /// Bytes of the whole.
     pub fn len(&self) -> usize {
         self.memory.len
     }

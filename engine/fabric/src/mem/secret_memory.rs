@@ -27,6 +27,7 @@ pub struct Undumped<T: 'static> {
 }
 
 impl<T> UndumpedPool<T> {
+    /// A pool without places.
     #[allow(clippy::new_without_default, reason = "it is for statics")]
     pub const fn new() -> Self {
         Self { free: Mutex::new(Vec::new()), values: PhantomData }

@@ -11,7 +11,6 @@
 //! protocol. It works from several threads, too, but then the order is theirs.
 //!
 //! May use `mem`, `sync` and `sys`; tests and the `sim` example make worlds.
-#![allow(missing_docs, reason = "where a name says it")]
 
 mod config;
 mod connector;

@@ -12,6 +12,7 @@ impl Rng {
         Self(Random::seeded(seed))
     }
 
+    /// Any number.
     #[inline]
     pub fn any(&mut self) -> u64 {
         self.0.next_u64()

@@ -31,17 +31,22 @@ impl fmt::Display for SideId {
 /// Something that happened on the wire or at a device.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// Time, in virtual nanoseconds.
     pub at_ns: u64,
+    /// The end.
     pub side: SideId,
+    /// The event.
     pub what: What,
 }
 
+/// See [`Observed`].
 #[derive(Clone, Debug, Hash)]
 pub enum What {
     /// A connection was created; recorded for both ends.
     Connected,
     /// This end's message left.
     Sent {
+        /// All of it.
         message: Arc<[u8]>,
         /// The peer's key that dies with it.
         invalidate: Option<u32>,
@@ -49,33 +54,67 @@ pub enum What {
         receives: usize,
     },
     /// The owner of this end polled a message.
-    Received { message: Arc<[u8]> },
+    Received {
+        /// All of it.
+        message: Arc<[u8]>,
+    },
     /// A message arrived at this end, where no receive was posted for it.
     NotReady,
     /// The peer placed bytes in this end's memory.
-    Written { handle: u32, length: u32 },
+    Written {
+        /// Handle of the key.
+        handle: u32,
+        /// Number of bytes.
+        length: u32,
+    },
     /// The peer fetched bytes of this end's memory.
-    Fetched { handle: u32, length: u32 },
+    Fetched {
+        /// Handle of the key.
+        handle: u32,
+        /// Number of bytes.
+        length: u32,
+    },
     /// The peer tried to reach memory of this end that it must not reach.
-    Refused { handle: u32, length: u32 },
+    Refused {
+        /// Handle of the key.
+        handle: u32,
+        /// Number of bytes.
+        length: u32,
+    },
     /// This end began an RDMA Read.
     Reading {
         /// Number of its RDMA Reads in progress, including this one.
         outstanding: usize,
     },
     /// This end exposed memory.
-    Exposed { handle: u32, length: u32, access: Access },
+    Exposed {
+        /// Handle of the key.
+        handle: u32,
+        /// Number of bytes.
+        length: u32,
+        /// The right.
+        access: Access,
+    },
     /// A key of this end died.
-    Revoked { handle: u32 },
+    Revoked {
+        /// Handle of the key.
+        handle: u32,
+    },
     /// This end went down.
-    Down { cause: DownCause },
+    Down {
+        /// Cause of the end.
+        cause: DownCause,
+    },
 }
 
 /// A rule that two nodes which keep the rules broke all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
+    /// Time, in virtual nanoseconds.
     pub at_ns: u64,
+    /// The end at which it showed.
     pub side: SideId,
+    /// Description.
     pub what: &'static str,
 }
 

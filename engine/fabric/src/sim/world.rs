@@ -36,27 +36,33 @@ impl Shared {
 /// Resources that one end of a connection still holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
+    /// The end.
     pub side: SideId,
+    /// The end went down.
     pub is_down: bool,
     /// Receives posted and not used, ...
     pub receives: usize,
     /// ... of this number, which its owner posted at first.
     pub first_receives: usize,
+    /// Keys alive.
     pub keys: usize,
     /// Blocks of the connection's memory that are lent out.
     pub blocks: usize,
     /// Work requests of it on their way.
     pub flying: usize,
+    /// Messages that wait for a receive of it.
     pub stalled: usize,
 }
 
 impl World {
+    /// A world without nodes, at time zero.
     pub fn new(network: Network) -> Self {
         let clock = Arc::new(AtomicU64::new(0));
         let state = Mutex::new(State::new(network, Arc::clone(&clock)));
         Self(Arc::new(Shared { clock, state }))
     }
 
+    /// A node with this device.
     pub fn connector(&self, device: Device) -> SimConnector {
         SimConnector::new(Arc::clone(&self.0), device)
     }
@@ -104,6 +110,7 @@ impl World {
         std::mem::take(&mut state.violations)
     }
 
+    /// A digest of everything that happened so far.
     pub fn digest(&self) -> u64 {
         self.0.state().digest()
     }

@@ -121,7 +121,7 @@ impl<A, B> BoxQueue<A, B> {
     /// The first position, and how many. `None` if the queue is full.
     #[inline]
     fn claim(&self, most: usize) -> Option<(u64, usize)> {
-        // Acquire pairs with the Release of the exchange: whoever sees a tail sees a head, too, behind which it had room. With an
+        // Acquire pairs with the Release of the exchange: a thread that sees a tail sees a head, too, behind which it had room. With an
         // older one the queue would look full.
         let mut tail = self.tail.load(Ordering::Acquire);
         loop {

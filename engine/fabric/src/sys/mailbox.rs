@@ -48,7 +48,7 @@ impl<S> Mailbox<S> {
         self.drop_jobs();
     }
 
-    /// Whoever waits for them hears that by the other end of a channel.
+    /// Threads that wait for them notice by the other end of a channel.
     fn drop_jobs(&self) {
         while self.jobs.pop().is_some() {}
     }

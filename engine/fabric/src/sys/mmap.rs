@@ -21,6 +21,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Use of huge pages, which save TLB misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
+    /// Small pages only.
     #[default]
     Off,
     /// Reserved huge pages if there are enough and at least one would be filled; otherwise small
@@ -53,6 +54,7 @@ pub enum PageKind {
 /// allocated when they are first touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageRequest {
+    /// Page size.
     pub huge: HugePages,
     /// Allocate every page before the first use, so that the data path takes no page fault.
     pub prefault: bool,

@@ -38,6 +38,7 @@ impl Topology {
         Ok(Self { online, isolated, nodes, siblings })
     }
 
+    /// CPUs that run.
     pub fn online(&self) -> &CpuSet {
         &self.online
     }

@@ -40,7 +40,7 @@ impl Silence {
         self.has_heard
     }
 
-    /// A look at a connection that was posted so many requests in all. Returns true if the peer is to be asked.
+    /// A look at a connection, with the number of requests posted in all. Returns true if the peer is to be asked.
     pub(super) fn look(&mut self, posted: u64) -> bool {
         let posted = posted.wrapping_sub(self.asked);
         let was_posted = std::mem::replace(&mut self.posted, posted) != posted;

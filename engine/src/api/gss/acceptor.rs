@@ -121,11 +121,11 @@ struct Halves {
 impl Halves {
     /// The oldest are first.
     fn push(&mut self, half: Half) {
-        let of = |host| self.all.iter().filter(|half| half.host == host).count();
-        let hosts = self.all.iter().map(|half| half.host).enumerate();
-        let first = hosts.max_by_key(|(at, host)| (of(*host), Reverse(*at)));
-        if let Some((at, _)) = first.filter(|_| self.all.len() >= HALVES_MAX) {
-            self.all.remove(at);
+        if self.all.len() >= HALVES_MAX {
+            let of = |host| self.all.iter().filter(|half| half.host == host).count();
+            let hosts = self.all.iter().map(|half| half.host).enumerate();
+            let first = hosts.max_by_key(|(at, host)| (of(*host), Reverse(*at)));
+            first.into_iter().for_each(|(at, _)| drop(self.all.remove(at)));
         }
         self.all.push(half);
     }

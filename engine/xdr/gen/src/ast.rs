@@ -103,18 +103,28 @@ pub(crate) enum Spec {
 
 /// The types that need no definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as in the language")]
 pub enum Basic {
+    /// `int`.
     Int,
+    /// `unsigned int`.
     UnsignedInt,
+    /// `hyper`.
     Hyper,
+    /// `unsigned hyper`.
     UnsignedHyper,
+    /// `float`.
     Float,
+    /// `double`.
     Double,
+    /// `bool`.
     Bool,
+    /// `char`.
     Char,
+    /// `unsigned char`.
     UnsignedChar,
+    /// `short`.
     Short,
+    /// `unsigned short`.
     UnsignedShort,
 }
 

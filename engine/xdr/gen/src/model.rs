@@ -1,8 +1,6 @@
 //! A description with all names resolved: constants have values, lists are told from other optional
 //! data, and every type has its Rust name. Made by the resolver, read by the emitter and by programs that
-//! want more from a description than its Rust types. Of each item, `name` is the name in the description,
-//! and `rust` that in Rust.
-#![allow(missing_docs, reason = "where a name says it")]
+//! want more from a description than its Rust types.
 
 pub use crate::ast::Basic;
 use std::collections::BTreeSet;
@@ -11,19 +9,26 @@ use std::collections::BTreeSet;
 /// type they stand in.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
+    /// `const` definitions.
     pub constants: Vec<Constant>,
+    /// Types.
     pub types: Vec<Type>,
+    /// Programs.
     pub programs: Vec<Program>,
 }
 
 /// `const NAME = VALUE;`.
 #[derive(Clone, Debug)]
 pub struct Constant {
+    /// Name in the description.
     pub name: String,
+    /// Name in Rust.
     pub rust: String,
+    /// Value.
     pub value: Literal,
 }
 
+/// The value of a constant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Literal {
     /// A number of at most 64 bits.
@@ -35,9 +40,11 @@ pub enum Literal {
 /// A type with a name.
 #[derive(Clone, Debug)]
 pub struct Type {
+    /// Name in the description.
     pub name: String,
     /// Name in Rust, without its lifetime.
     pub rust: String,
+    /// Definition.
     pub kind: Kind,
     /// It borrows from the message: its Rust type has a lifetime.
     pub borrows: bool,
@@ -47,6 +54,7 @@ pub struct Type {
     pub decoded_bytes: u64,
 }
 
+/// The definition of a type.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// `enum`. Of several enumerators with one value the first is the Rust variant; the others are constants.
@@ -54,17 +62,21 @@ pub enum Kind {
     /// `struct`. With `is_node` its last field, which is not among `fields`, is the link to the next
     /// node of a list of the same type.
     Struct {
+        /// The fields.
         fields: Vec<Field>,
+        /// It is a node of a list.
         is_node: bool,
     },
     /// `union`.
     Union {
+        /// Type of the discriminant.
         discriminant: Ty,
         /// Arms, one for each case.
         arms: Vec<Arm>,
         /// The default arm, if there is one; its inner `None` is void.
         default: Option<Option<Field>>,
     },
+    /// `typedef`.
     Alias(Ty),
 }
 
@@ -84,18 +96,25 @@ impl Kind {
     }
 }
 
+/// An enumerator.
 #[derive(Clone, Debug)]
 pub struct Enumerator {
+    /// Name in the description.
     pub name: String,
+    /// Name of the Rust variant or constant.
     pub rust: String,
+    /// Value.
     pub value: i32,
 }
 
 /// A field of a struct, or the declaration in the arm of a union.
 #[derive(Clone, Debug)]
 pub struct Field {
+    /// Name in the description.
     pub name: String,
+    /// Name in Rust.
     pub rust: String,
+    /// Type.
     pub ty: Ty,
 }
 
@@ -106,6 +125,7 @@ pub struct Arm {
     pub rust: String,
     /// The case as a Rust pattern and expression.
     pub pattern: String,
+    /// Value of the discriminant.
     pub value: i64,
     /// Declaration; `None` is void.
     pub body: Option<Field>,
@@ -123,6 +143,7 @@ pub struct Bound {
 /// A use of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ty {
+    /// A type that needs no definition.
     Basic(Basic),
     /// A type of the model, by its index.
     Named(usize),
@@ -136,8 +157,11 @@ pub enum Ty {
     Text(Bound),
     /// `string<n>` of any bytes.
     ByteText(Bound),
+    /// An array of fixed length.
     Fixed(Box<Self>, Bound),
+    /// An array of variable length.
     Counted(Box<Self>, Bound),
+    /// Optional data.
     Optional(Box<Self>),
     /// A list of nodes of this type, by its index; may be empty.
     List(usize),
@@ -147,26 +171,40 @@ pub enum Ty {
     Branch(usize),
 }
 
+/// `program`.
 #[derive(Clone, Debug)]
 pub struct Program {
+    /// Name in the description.
     pub name: String,
+    /// Number.
     pub number: u32,
+    /// Versions.
     pub versions: Vec<Version>,
 }
 
+/// `version`.
 #[derive(Clone, Debug)]
 pub struct Version {
+    /// Name in the description.
     pub name: String,
+    /// Name of its Rust module.
     pub rust: String,
+    /// Number.
     pub number: u32,
+    /// Procedures.
     pub procedures: Vec<Procedure>,
 }
 
+/// A procedure.
 #[derive(Clone, Debug)]
 pub struct Procedure {
+    /// Name in the description.
     pub name: String,
+    /// Name of its marker type in Rust.
     pub rust: String,
+    /// Name of its Rust method.
     pub method: String,
+    /// Number.
     pub number: u32,
     /// Arguments; none is void.
     pub arguments: Vec<Ty>,

@@ -50,6 +50,7 @@ const NAME_BYTES_MAX: u32 = 255;
 const LINKS_MAX: u32 = i32::MAX as u32;
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
+/// Options of a directory of CephFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CephfsOptions {
     /// Distinguishes the file systems of a server (`fsid` of RFC 1813 section 2.6).
@@ -69,6 +70,7 @@ impl Default for CephfsOptions {
     }
 }
 
+/// An exported directory of CephFS.
 pub struct Cephfs {
     gateway: Arc<Gateway>,
     workers: Workers,

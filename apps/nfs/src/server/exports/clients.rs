@@ -7,13 +7,17 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
+    /// A host.
     Host(IpAddr),
     /// A process of this host, over shared memory or a Unix socket.
     Local {
+        /// Its user.
         uid: u32,
     },
+    /// Unidentified.
     Unknown,
 }
 
@@ -52,15 +56,19 @@ impl fmt::Display for Peer {
 pub enum Client {
     /// Hosts whose address begins with this many bits of this one.
     Network {
+        /// The address.
         address: IpAddr,
+        /// Number of significant bits.
         bits: u8,
     },
     /// Processes of this host and user, over shared memory.
     Local {
+        /// The user.
         uid: u32,
     },
     /// A host by its DNS name. Its addresses are looked up elsewhere: see [`NamedHosts`].
     Name(String),
+    /// Everyone.
     Any,
 }
 
@@ -70,6 +78,7 @@ pub enum Client {
 pub struct NamedHosts(Arc<[IpAddr]>);
 
 impl NamedHosts {
+    /// Hosts with these addresses.
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let mut all: Vec<IpAddr> =
             addresses.into_iter().map(|address| address.to_canonical()).collect();
@@ -78,6 +87,7 @@ impl NamedHosts {
         Self(all.into())
     }
 
+    /// Returns whether the peer has one of the addresses.
     #[must_use]
     pub fn has(&self, peer: &Peer) -> bool {
         match peer {

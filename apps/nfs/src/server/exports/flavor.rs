@@ -6,7 +6,9 @@ use std::fmt;
 /// Security flavor of calls. Those of Kerberos have a pseudo flavor for each service (RFC 2623 section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavor {
+    /// AUTH_NONE.
     None,
+    /// AUTH_SYS.
     Sys,
     /// Kerberos: headers are protected.
     Krb5,
@@ -17,6 +19,7 @@ pub enum Flavor {
 }
 
 impl Flavor {
+    /// Every flavor.
     pub const ALL: [Self; 5] = [Self::None, Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p];
 
     /// Flavor with this name, as in exports(5).

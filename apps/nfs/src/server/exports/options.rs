@@ -9,6 +9,7 @@ use crate::server::errors::Problem;
 use spinrpc_tuning::did_you_mean;
 use std::fmt;
 
+/// Maximum number of clients of an export.
 pub const CLIENTS_MAX: usize = 256;
 
 const NOBODY: u32 = 65_534;
@@ -17,6 +18,7 @@ const NOBODY: u32 = 65_534;
 /// AUTH_SYS, and admits no clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
+    /// True if changes are rejected.
     pub read_only: bool,
     /// Callers that act as [`ExportOptions::anonymous`].
     pub squash: Squash,
@@ -44,6 +46,7 @@ impl Default for ExportOptions {
 }
 
 impl ExportOptions {
+    /// Returns whether a flavor of Kerberos is accepted.
     #[must_use]
     pub fn accepts_kerberos(&self) -> bool {
         let is_its =
@@ -58,7 +61,9 @@ pub enum Squash {
     /// User 0 and group 0.
     #[default]
     Root,
+    /// All callers.
     All,
+    /// No caller.
     None,
 }
 
@@ -72,8 +77,10 @@ impl fmt::Display for Squash {
     }
 }
 
+/// All settings of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
+    /// Access options.
     pub options: ExportOptions,
     /// The path that clients mount, if it is not that of the directory.
     pub path: Option<String>,

@@ -9,11 +9,16 @@ use crate::server::caller::CallerGroups;
 use spinrpc::{GROUPS_MAX, Groups};
 use std::fmt;
 
+/// User of a principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Principal {
+    /// A user of this host.
     User {
+        /// The user.
         uid: u32,
+        /// Primary group.
         gid: u32,
+        /// Further groups.
         groups: CallerGroups,
     },
     /// A host or service of the server's realm, such as `host/client`.

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// Exports that can be replaced as a whole.
 #[derive(Debug)]
 pub struct ExportTable {
     version: AtomicU64,
@@ -24,6 +25,7 @@ struct State {
 }
 
 impl ExportTable {
+    /// A table with these exports in force.
     pub fn new(exports: Exports) -> Arc<Self> {
         let current = Arc::new(exports);
         let state = State { current, replaced: Vec::new(), closing: Vec::new() };

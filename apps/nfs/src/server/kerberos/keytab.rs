@@ -12,6 +12,7 @@ const VERSION: [u8; 2] = [5, 2];
 /// Permissions of users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o007;
 
+/// Principals of a keytab.
 #[derive(Debug)]
 pub struct Keytab {
     names: Vec<KeyName>,

@@ -21,6 +21,7 @@ const NO_ID: u32 = u32::MAX;
 /// Services whose keys machines have.
 const SERVICES: [&str; 3] = ["nfs", "host", "root"];
 
+/// Users of principals.
 #[derive(Debug)]
 pub struct Users {
     realm: Option<String>,
@@ -34,6 +35,7 @@ impl Users {
         Self { realm, named: HashMap::new(), host: Cached::new(Host::default()) }
     }
 
+    /// Number of principals of the map.
     pub fn mapped(&self) -> usize {
         self.named.len()
     }

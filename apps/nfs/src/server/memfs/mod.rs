@@ -32,8 +32,11 @@ pub struct MemoryOptions {
     pub bytes_max: u64,
     /// Maximum number of files, including directories; beyond it, NFS3ERR_NOSPC.
     pub files_max: u64,
+    /// Owner of the root.
     pub uid: u32,
+    /// Group of the root.
     pub gid: u32,
+    /// Mode of the root.
     pub mode: u32,
 }
 
@@ -43,6 +46,7 @@ impl Default for MemoryOptions {
     }
 }
 
+/// See the module.
 #[derive(Debug)]
 pub struct Memory {
     tree: RwLock<Tree>,

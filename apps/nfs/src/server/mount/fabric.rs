@@ -14,6 +14,7 @@ pub struct MountService {
 }
 
 impl MountService {
+    /// For one core.
     pub fn new(registry: Arc<Registry>) -> Self {
         Self { registry, peers: HashMap::new() }
     }

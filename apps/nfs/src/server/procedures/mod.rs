@@ -65,6 +65,7 @@ macro_rules! arguments {
     ({$($name:ident = $operation:ident($type:ty):
         $($handle:ident).+, $run:ident, $failed:ty, $changes:literal;)+}
     {$($data:ident = $data_operation:ident($data_type:ty): $data_failed:ty;)+}) => {
+        /// The arguments of a procedure.
         #[derive(Debug)]
         pub enum Arguments<'a> {
             $(

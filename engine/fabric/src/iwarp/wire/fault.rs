@@ -50,7 +50,9 @@ impl Fault {
 pub struct TerminateCode {
     /// 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
+    /// Error type within the layer.
     pub kind: u8,
+    /// Error code within the type.
     pub code: u8,
 }
 

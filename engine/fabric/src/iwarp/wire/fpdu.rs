@@ -38,15 +38,18 @@ pub struct Readable<'a> {
 }
 
 impl<'a> Readable<'a> {
+    /// These bytes.
     pub const fn new(first: &'a [u8], second: &'a [u8]) -> Self {
         Self { first, second }
     }
 
+    /// Number of bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.first.len() + self.second.len()
     }
 
+    /// True if there are none.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -93,6 +96,7 @@ impl Crc {
         Self(0)
     }
 
+    /// Adds bytes.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = crc32c::crc32c_append(self.0, bytes);
@@ -123,6 +127,7 @@ impl Trailer {
         trailer
     }
 
+    /// The bytes to send.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.pad + CRC_BYTES]
     }
