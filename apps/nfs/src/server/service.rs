@@ -128,7 +128,7 @@ impl Server {
         &self.site.table
     }
 
-    /// Makes the handles that MOUNT gives, as [`Server::root_handle`].
+    /// Makes the handles that MOUNT gives, one for the root directory of an export.
     pub fn root_handles(&self) -> impl Fn(&Export) -> FileHandle + Send + Sync + use<> {
         let seal = self.site.seal.clone();
         move |export| {
