@@ -46,7 +46,9 @@ pub use any::AnyFabric;
 pub use limit_scope::LimitScope;
 pub use peer::Peer;
 pub use short::{Head, LINE_PAIRS, LineHead, LongHead, SHORT_BYTES_MAX, Short};
-pub use short_endpoint::{Ends, NextShort, ShortEnds, ShortMessages, SingleConnPoll};
+pub use short_endpoint::{
+    NextShort, ShortEndpoint, ShortEndpointOps, ShortMessages, SingleConnPoll,
+};
 pub use wr::{
     Completion, CompletionKind, Completions, ConnId, Full, QpId, Received, RemoteSlice, SendWr,
     WrError, WrId,
@@ -74,7 +76,7 @@ pub struct Caps {
     pub recv_queue_depth: u16,
     /// Send With Invalidate is understood by this driver.
     pub remote_invalidate: bool,
-    /// Short messages are sent by value ([`Ends`]).
+    /// Short messages are sent by value ([`ShortEndpoint`]).
     pub sends_shorts: bool,
     /// Short messages come by value if the core wants it ([`Fabric::begin`], [`ShortMessages::next_short`]).
     pub takes_shorts: bool,

@@ -1,12 +1,12 @@
-//! The short lane of a driver, and its ends of one connection, by which the core takes and sends short messages: without a
-//! look at the driver, which need not be borrowed meanwhile. Ends are a choice of drivers, as
+//! A driver's part in short messages, and the short endpoint of one connection, by which the core takes and sends them
+//! without a look at the driver, which need not be borrowed meanwhile. A short endpoint is a choice of drivers, as
 //! [`AnyFabric`](super::AnyFabric) is, made once for each message.
 
-use super::shm::ShmEnds;
+use super::shm::ShmShortEndpoint;
 #[cfg(feature = "sim")]
-use super::sim::SimEnds;
+use super::sim::SimShortEndpoint;
 #[cfg(feature = "verbs")]
-use super::verbs::VerbsEnds;
+use super::verbs::VerbsShortEndpoint;
 use super::{Head, QpId, Short};
 use crate::mem::Buf;
 use std::rc::Rc;
@@ -17,12 +17,12 @@ use std::rc::Rc;
 /// may then collect the events of the poll. A driver that leaves all of this alone has no lane.
 #[doc(hidden)]
 pub trait ShortMessages {
-    /// The ends of a connection; `None` where messages do not go by value.
-    fn ends(&self, _qp: QpId) -> Option<Ends> {
+    /// The short endpoint of a connection; `None` where messages do not go by value.
+    fn short_endpoint(&self, _qp: QpId) -> Option<ShortEndpoint> {
         None
     }
 
-    /// Takes a short message of the next connection on which one waits; its [`Ends`] take those behind it. `None` ends
+    /// Takes a short message of the next connection on which one waits; its [`ShortEndpoint`] take those behind it. `None` ends
     /// the scan of this turn. Messages that arrive later, follow a long message, or end a silence are delivered by the
     /// next poll or a later turn.
     #[inline(always)]
@@ -49,7 +49,7 @@ pub trait ShortMessages {
         None
     }
 
-    /// As [`Ends::send`], of a message of any length the driver takes, which it copies now.
+    /// As [`ShortEndpoint::send`], of a message of any length the driver takes, which it copies now.
     fn send_copied(&mut self, _qp: QpId, _message: &[u8]) -> bool {
         false
     }
@@ -82,22 +82,22 @@ pub enum SingleConnPoll {
     Unknown,
 }
 
-/// See the module. Clones are the same ends. Those of a connection that is down take and send nothing.
+/// See the module. Clones are the same endpoint. That of a connection that is down takes and sends nothing.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 #[non_exhaustive]
-pub enum Ends {
-    /// Ends of a connection over shared memory.
-    Shm(Rc<ShmEnds>),
-    /// Ends of a connection over a device, which only send.
+pub enum ShortEndpoint {
+    /// Of a connection over shared memory.
+    Shm(Rc<ShmShortEndpoint>),
+    /// Of a connection over a device, which only sends.
     #[cfg(feature = "verbs")]
-    Verbs(Rc<VerbsEnds>),
-    /// Ends of a simulated connection.
+    Verbs(Rc<VerbsShortEndpoint>),
+    /// Of a simulated connection.
     #[cfg(feature = "sim")]
-    Sim(Rc<SimEnds>),
+    Sim(Rc<SimShortEndpoint>),
 }
 
-impl Ends {
+impl ShortEndpoint {
     /// True if a message that is sent here takes a place in the send queue: over shared memory only one that is posted
     /// does.
     #[inline(always)]
@@ -107,20 +107,20 @@ impl Ends {
 }
 
 macro_rules! each {
-    ($it:expr, $ends:ident => $do:expr) => {
+    ($it:expr, $endpoint:ident => $do:expr) => {
         match $it {
-            Ends::Shm($ends) => $do,
+            ShortEndpoint::Shm($endpoint) => $do,
             #[cfg(feature = "verbs")]
-            Ends::Verbs($ends) => $do,
+            ShortEndpoint::Verbs($endpoint) => $do,
             #[cfg(feature = "sim")]
-            Ends::Sim($ends) => $do,
+            ShortEndpoint::Sim($endpoint) => $do,
         }
     };
 }
 
-/// Operations of the ends of every driver. A loop over many messages is made for those of one driver.
+/// Operations of the short endpoints of every driver. A loop over many messages is made for those of one driver.
 #[doc(hidden)]
-pub trait ShortEnds {
+pub trait ShortEndpointOps {
     /// Takes the short message behind the one that was taken last, if it waits, as if its receive were posted again at
     /// once. To be asked only while there may be more. Returns whether there may be more.
     fn take(&self, message: &mut Short) -> Option<bool>;
@@ -146,10 +146,10 @@ pub trait ShortEnds {
     }
 }
 
-impl ShortEnds for Ends {
+impl ShortEndpointOps for ShortEndpoint {
     #[inline(always)]
     fn take(&self, message: &mut Short) -> Option<bool> {
-        each!(self, ends => ends.take(message))
+        each!(self, endpoint => endpoint.take(message))
     }
 
     #[inline(always)]
@@ -160,22 +160,22 @@ impl ShortEnds for Ends {
         bytes: usize,
     ) -> bool {
         match self {
-            Self::Shm(ends) => ends.send(head, message, bytes),
+            Self::Shm(endpoint) => endpoint.send(head, message, bytes),
             #[cfg(feature = "verbs")]
-            Self::Verbs(ends) => ends.send::<HEAD>(head.into(), message, bytes),
+            Self::Verbs(endpoint) => endpoint.send::<HEAD>(head.into(), message, bytes),
             // As one value, so that nothing that a head is made of needs a place in memory.
             #[cfg(feature = "sim")]
-            Self::Sim(ends) => ends.send::<HEAD>(head.into(), message, bytes),
+            Self::Sim(endpoint) => endpoint.send::<HEAD>(head.into(), message, bytes),
         }
     }
 
     #[inline(always)]
     fn room(&self) -> usize {
-        each!(self, ends => ends.room())
+        each!(self, endpoint => endpoint.room())
     }
 
     #[inline(always)]
     fn give_back(&self, receive: Buf) -> Option<Buf> {
-        each!(self, ends => ends.give_back(receive))
+        each!(self, endpoint => endpoint.give_back(receive))
     }
 }

@@ -6,7 +6,7 @@ use super::group::Group;
 use super::service::ConnectionEvent;
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::{Bulk, ExposedBulk};
-use crate::reactor::state::conn_fast_path::ConnFastPath;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallId, CallTarget, Deadline, HeaderTemplate};
 use crate::reactor::types::header_bytes::NESTED;
@@ -68,7 +68,7 @@ impl LinkState {
 struct Route {
     header: HeaderTemplate,
     /// Lane of the connection, while that is up.
-    lane: Option<Rc<ConnFastPath>>,
+    lane: Option<Rc<ConnLane>>,
 }
 
 /// State that the clones of a client share with the core's dispatch. Fields that short calls need come first.

@@ -11,7 +11,7 @@
 //! 3. `state`: a connection, and a core;
 //! 4. `common`: code shared by both halves;
 //! 5. `server` and `client`: the halves;
-//! 6. `fast_path`, `start_call`, `retry_queue`, `mail`, `turn`, `gss_resume` and `operations`: short messages, starting
+//! 6. `lane`, `start_call`, `retry_queue`, `mail`, `turn`, `gss_resume` and `operations`: short messages, starting
 //!    calls, what waits and completed RDMA Reads, letters, one turn of a core, bodies that threads have sealed or
 //!    opened, and the operations of the api.
 
@@ -38,10 +38,10 @@ macro_rules! getters {
 
 mod client;
 mod common;
-mod fast_path;
 #[cfg(feature = "gss")]
 mod gss_resume;
 pub(crate) mod in_flight;
+mod lane;
 mod mail;
 mod operations;
 mod retry_queue;

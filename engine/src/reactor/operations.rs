@@ -8,7 +8,7 @@ use crate::mem::BulkPool;
 use crate::reactor::in_flight::deferred::Deferred;
 use crate::reactor::in_flight::roles::NoReverse;
 use crate::reactor::in_flight::serving::Serving;
-use crate::reactor::state::conn_fast_path::ConnFastPath;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallId, ReplyTarget, RpcRefusal};
 use crate::reactor::types::negotiate::Settled;
@@ -57,7 +57,7 @@ impl CoreCell {
     }
 
     /// The lane of a connection, which short messages use; `None` when it is down.
-    pub(crate) fn lane_of(&self, conn: ConnId) -> Option<Rc<ConnFastPath>> {
+    pub(crate) fn lane_of(&self, conn: ConnId) -> Option<Rc<ConnLane>> {
         self.reactor().lane_of(conn).map(|(lane, _)| lane)
     }
 

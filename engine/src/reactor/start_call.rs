@@ -3,17 +3,17 @@
 //!
 //! A call that the lane cannot send, or not now, takes the general path with the encoded arguments.
 
-use crate::fabric::{ConnId, Head, LINE_PAIRS, LineHead, LongHead, Short, ShortEnds};
-use crate::reactor::fast_path::put_head;
-use crate::reactor::state::conn_fast_path::ConnFastPath;
+use crate::fabric::{ConnId, Head, LINE_PAIRS, LineHead, LongHead, Short, ShortEndpointOps};
+use crate::reactor::lane::put_head;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{
     Backpressure, CallId, CallSpec, CallTarget, Deadline, HeaderTemplate,
 };
 use crate::reactor::types::encode_buffer::{EncodeError, MessageMemory};
 use crate::reactor::types::encoded_stream::{EncodeOnce, EncodedStream, once};
-use crate::reactor::types::fast_path_flags::FastPath;
 use crate::reactor::types::header_bytes::{ITEMS_DIFFER, NESTED};
+use crate::reactor::types::lane_gate::LaneWay;
 use spinrpc_proto::chunking::StreamWriter;
 use spinrpc_proto::ids::{Instant, Procedure, Xid};
 use spinrpc_proto::plain::{CALL_BYTES, PlainCall, call_head};
@@ -26,7 +26,7 @@ impl CoreCell {
     #[inline(always)]
     fn emit_without_credential(
         &self,
-        lane: &ConnFastPath,
+        lane: &ConnLane,
         header: &HeaderTemplate,
         (procedure, token): (Procedure, u64),
         spec: &CallSpec,
@@ -42,7 +42,7 @@ impl CoreCell {
     /// The same for a call whose RPC header is in the message.
     fn emit_with_credential(
         &self,
-        lane: &ConnFastPath,
+        lane: &ConnLane,
         target: &CallTarget<'_>,
         spec: &CallSpec,
         (message, bytes): (&Short, usize),
@@ -59,16 +59,16 @@ impl CoreCell {
     #[inline(always)]
     fn emit_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
         &self,
-        lane: &ConnFastPath,
+        lane: &ConnLane,
         token: u64,
         spec: &CallSpec,
         (message, bytes): (&Short, usize),
         head: impl FnOnce(Xid, u32, &Short) -> H,
     ) -> Option<CallId> {
-        let ends = lane.ends().filter(|_| self.may_use(lane, FastPath::SendCalls))?;
+        let endpoint = lane.short_endpoint().filter(|_| self.may_use(lane, LaneWay::SendCalls))?;
         let mut proto = lane.proto();
         let next = proto.requester.next_call().ok()?;
-        if !ends.send(head(next.xid, next.requested(), message), message, bytes) {
+        if !endpoint.send(head(next.xid, next.requested(), message), message, bytes) {
             return None;
         }
         // After the message, so that it does not wait for the clock.
@@ -114,7 +114,7 @@ impl Reactor {
         let deadline = self.deadline(spec);
         let bytes = message.len();
         let (c, core) = self.conn_for_lane(conn)?;
-        if !c.may_use(FastPath::SendCalls)
+        if !c.may_use(LaneWay::SendCalls)
             || bytes > c.negotiated.plain_bytes_max(TransportVersion::One)
         {
             return None;
@@ -147,7 +147,7 @@ impl CoreCell {
     #[inline]
     pub(crate) fn start_call(
         &self,
-        (conn, lane): (ConnId, &Option<Rc<ConnFastPath>>),
+        (conn, lane): (ConnId, &Option<Rc<ConnLane>>),
         CallTarget { header, procedure, token }: CallTarget<'_>,
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut StreamWriter<'_>),
@@ -208,7 +208,7 @@ impl CoreCell {
     #[inline(never)]
     fn place_other_call(
         &self,
-        (conn, lane): (ConnId, Option<&ConnFastPath>),
+        (conn, lane): (ConnId, Option<&ConnLane>),
         target: &CallTarget<'_>,
         spec: &mut CallSpec,
         memory: &mut MessageMemory,

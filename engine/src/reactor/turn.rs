@@ -5,11 +5,12 @@
 //! runs, so that handlers may start calls and answer others.
 
 use crate::fabric::{
-    CompletionKind, Completions, ConnId, DownCause, Ends, QpId, Received, Short, SingleConnPoll,
+    CompletionKind, Completions, ConnId, DownCause, QpId, Received, Short, ShortEndpoint,
+    SingleConnPoll,
 };
 use crate::mem::Buf;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
-use crate::reactor::state::conn_fast_path::ConnFastPath;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, Progress, RpcRefusal, SlotToken};
 use crate::sys::journal::event;
@@ -38,7 +39,7 @@ pub(crate) struct ArrivedMessages {
     busy_turns: u32,
     /// The lane of the connection that the last short message arrived on: usually the next one arrives there, too.
     /// Dropped when a connection ends, because it keeps that connection's memory.
-    lane: Option<Rc<ConnFastPath>>,
+    lane: Option<Rc<ConnLane>>,
 }
 
 impl ArrivedMessages {
@@ -103,21 +104,21 @@ impl CoreCell {
     #[inline(always)]
     fn take_alone(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Option<TurnEnd> {
         let lane = arrived.lane.as_deref()?;
-        let Some(Ends::Shm(ends)) = lane.ends() else { return None };
-        let goes_on = match ends.take_alone(&mut arrived.short) {
+        let Some(ShortEndpoint::Shm(endpoint)) = lane.short_endpoint() else { return None };
+        let goes_on = match endpoint.take_alone(&mut arrived.short) {
             SingleConnPoll::Taken { goes_on } => goes_on,
             SingleConnPoll::Silent => return Some(TurnEnd::GoesOn(0)),
             SingleConnPoll::Unknown => return None,
         };
         let at_most = if goes_on { arrived.shorts_left } else { 1 };
-        let shorts = self.handle_shorts(lane, &**ends, &mut arrived.short, at_most, up);
+        let shorts = self.handle_shorts(lane, &**endpoint, &mut arrived.short, at_most, up);
         if up.polls() {
             return Some(TurnEnd::GoesOn(shorts));
         }
         if arrived.busy_turns >= LOOK_EVERY || arrived.shorts_left == shorts {
             return Some(self.look_around_alone(shorts, arrived));
         }
-        if !self.inbox().is_empty() || !ends.end_turn_alone() {
+        if !self.inbox().is_empty() || !endpoint.end_turn_alone() {
             return Some(TurnEnd::GoesOn(shorts));
         }
         arrived.shorts_left -= shorts;
@@ -131,9 +132,9 @@ impl CoreCell {
         if !self.look_around(&mut self.reactor(), arrived, false) {
             return TurnEnd::IsWhole(shorts);
         }
-        let ends = arrived.lane.as_ref().and_then(|lane| lane.ends());
-        let Some(Ends::Shm(ends)) = ends else { return TurnEnd::GoesOn(shorts) };
-        if !self.inbox().is_empty() || !ends.end_turn_alone() {
+        let endpoint = arrived.lane.as_ref().and_then(|lane| lane.short_endpoint());
+        let Some(ShortEndpoint::Shm(endpoint)) = endpoint else { return TurnEnd::GoesOn(shorts) };
+        if !self.inbox().is_empty() || !endpoint.end_turn_alone() {
             return TurnEnd::GoesOn(shorts);
         }
         self.end_busy_turn(arrived);
@@ -477,7 +478,7 @@ impl CoreCell {
 impl Reactor {
     /// The lane of the connection that a short message arrived on.
     #[inline]
-    pub(super) fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnFastPath>> {
+    pub(super) fn short_lane(&mut self, conn: ConnId) -> Option<Rc<ConnLane>> {
         self.conns().lane(conn).cloned()
     }
 

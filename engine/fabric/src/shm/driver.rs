@@ -12,9 +12,9 @@ mod hot_poll;
 mod sending;
 
 use super::super::{
-    Access, Caps, CompletionKind, Completions, ConnMemory, DownCause, Endpoint, Ends, ExposeError,
+    Access, Caps, CompletionKind, Completions, ConnMemory, DownCause, Endpoint, ExposeError,
     Fabric, FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short,
-    ShortEnds, ShortMessages, Wake, WrError, WrId, link_of,
+    ShortEndpoint, ShortEndpointOps, ShortMessages, Wake, WrError, WrId, link_of,
 };
 use super::cold_poll::{Round, idle_polls, round_time};
 use super::config::{CONNS_MAX, ShmConfig};
@@ -24,7 +24,7 @@ use super::core::CoreShared;
 use super::endpoint::Link;
 use super::layout::Layout;
 use super::queue_pair::{Progress, QueuePair, Seen};
-use super::short_endpoint::{PendingConns, ShmEnds};
+use super::short_endpoint::{PendingConns, ShmShortEndpoint};
 use crate::mem::{Buf, Bulk, BulkPool, Lease};
 use crate::sync::atomic::Ordering;
 use crate::sync::doorbell::BELL_BITS;
@@ -50,7 +50,7 @@ pub struct ShmFabric {
     control: Arc<Control>,
     places: Vec<Place>,
     /// Looked at in every poll.
-    hot: Vec<Rc<ShmEnds>>,
+    hot: Vec<Rc<ShmShortEndpoint>>,
     /// Polls without a message after which one of them goes cold.
     idle_polls: u32,
     /// Index in `hot` of the next look: turns go round, so that one connection cannot starve others.
@@ -68,7 +68,7 @@ pub struct ShmFabric {
     lending: Vec<u32>,
     /// Went down, and have completions to give back.
     ending: VecDeque<QpId>,
-    /// Gave back everything. In the next poll nothing refers to their ends: the control thread unmaps, as it takes long.
+    /// Gave back everything. In the next poll nothing refers to their short endpoints: the control thread unmaps, as it takes long.
     over: Vec<QpId>,
     done: VecDeque<(QpId, WrId, Result<(), WrError>)>,
     polls: u32,
@@ -84,8 +84,8 @@ struct Place {
     generation: u32,
     live_at: usize,
     pair: Option<Box<QueuePair>>,
-    /// Its ends: with many connections, a look at the pair costs as much as the rest of a flush.
-    ends: Option<Rc<ShmEnds>>,
+    /// Of short messages: with many connections, a look at the pair costs as much as the rest of a flush.
+    short_endpoint: Option<Rc<ShmShortEndpoint>>,
 }
 
 impl ShmFabric {
@@ -150,8 +150,8 @@ impl ShmFabric {
     }
 
     #[inline]
-    fn ends_at(&self, place: u32) -> Option<&ShmEnds> {
-        self.places.get(place as usize)?.ends.as_deref()
+    fn ends_at(&self, place: u32) -> Option<&ShmShortEndpoint> {
+        self.places.get(place as usize)?.short_endpoint.as_deref()
     }
 
     #[inline]
@@ -189,14 +189,14 @@ impl ShmFabric {
     /// The first one last: they are taken from the end.
     fn list_hot(&mut self) {
         self.look_quickly();
-        self.longs.extend(self.hot.iter().map(|ends| ends.id.index()));
+        self.longs.extend(self.hot.iter().map(|endpoint| endpoint.id.index()));
         self.longs.rotate_left(self.hot_at.min(self.hot.len()));
         self.longs.reverse();
     }
 
     fn list_long(&mut self) {
         while let Some(place) = self.listed.long.pop() {
-            if self.pair_at(place).is_some_and(|pair| pair.ends.take_long() && pair.hot) {
+            if self.pair_at(place).is_some_and(|pair| pair.short_endpoint.take_long() && pair.hot) {
                 self.longs.push(place);
             }
         }
@@ -228,22 +228,24 @@ impl ShmFabric {
         self.copied += fetch_bytes - left;
         match seen {
             Ok(Seen::Nothing) => {
-                let looks = pair.ends.empty_looks.get() + 1;
-                pair.ends.empty_looks.set(looks);
+                let looks = pair.short_endpoint.empty_looks.get() + 1;
+                pair.short_endpoint.empty_looks.set(looks);
                 if looks > idle_polls
                     && let Some(at) = self.place_in_hot(place)
                 {
                     self.cool(at);
                 }
             }
-            Ok(Seen::Messages | Seen::More) => pair.ends.empty_looks.set(0),
+            Ok(Seen::Messages | Seen::More) => pair.short_endpoint.empty_looks.set(0),
             Err(cause) => self.take_down(place, cause),
         }
     }
 
     #[cold]
     fn cool(&mut self, at: usize) -> bool {
-        let Some(place) = self.hot.get(at).map(|ends| ends.id.index()) else { return false };
+        let Some(place) = self.hot.get(at).map(|endpoint| endpoint.id.index()) else {
+            return false;
+        };
         let Some(pair) = self.pair_at(place) else { return false };
         if !pair.go_idle() {
             return false;
@@ -257,7 +259,7 @@ impl ShmFabric {
     }
 
     fn place_in_hot(&self, place: u32) -> Option<usize> {
-        self.hot.iter().position(|ends| ends.id.index() == place)
+        self.hot.iter().position(|endpoint| endpoint.id.index() == place)
     }
 
     #[cold]
@@ -335,7 +337,7 @@ impl ShmFabric {
         let place = &mut self.places[qp.index() as usize];
         place.generation = place.generation.wrapping_add(1);
         let at = place.live_at;
-        place.ends = None;
+        place.short_endpoint = None;
         if let Some(pair) = place.pair.take() {
             self.control.retire(pair.into_link());
         }
@@ -366,12 +368,12 @@ impl ShmFabric {
         let takes_shorts = self.takes_shorts;
         let Some(pair) = self.pair_at(place).filter(|pair| pair.cause.is_none()) else { return };
         if pair.hot {
-            return match pair.ends.rx.has_arrival() {
+            return match pair.short_endpoint.rx.has_arrival() {
                 true => self.core.notify_self(place),
                 false => self.look_for_end(place),
             };
         }
-        if takes_shorts && pair.ends.rx.has_short() {
+        if takes_shorts && pair.short_endpoint.rx.has_short() {
             // The next turn takes it by value: no receive and no buffer for the reply is touched, as each of a connection
             // that is seldom used would be a page.
             return self.settle(place, Seen::Messages);
@@ -392,8 +394,8 @@ impl ShmFabric {
         if seen != Seen::Nothing {
             pair.hot = true;
             pair.go_busy();
-            let ends = Rc::clone(&pair.ends);
-            self.hot.push(ends);
+            let endpoint = Rc::clone(&pair.short_endpoint);
+            self.hot.push(endpoint);
             self.on_hot_changed();
         } else if !pair.go_idle() {
             self.core.notify_self(place);
@@ -427,7 +429,9 @@ impl ShmFabric {
         let mut found = false;
         for place in &self.live {
             let pair = self.places[*place as usize].pair.as_deref();
-            if pair.is_some_and(|pair| pair.ends.rx.has_arrival() || pair.check_end().is_err()) {
+            if pair.is_some_and(|pair| {
+                pair.short_endpoint.rx.has_arrival() || pair.check_end().is_err()
+            }) {
                 self.core.notify_self(*place);
                 found = true;
             }
@@ -472,8 +476,8 @@ impl ShmFabric {
 }
 
 impl ShortMessages for ShmFabric {
-    fn ends(&self, qp: QpId) -> Option<Ends> {
-        self.pair_ref(qp).map(|pair| Ends::Shm(Rc::clone(&pair.ends)))
+    fn short_endpoint(&self, qp: QpId) -> Option<ShortEndpoint> {
+        self.pair_ref(qp).map(|pair| ShortEndpoint::Shm(Rc::clone(&pair.short_endpoint)))
     }
 
     #[inline(always)]
@@ -510,7 +514,7 @@ impl ShortMessages for ShmFabric {
         let place = place.filter(|place| place.generation == qp.generation());
         let Some(pair) = place.and_then(|place| place.pair.as_deref_mut()) else { return false };
         match pair.send_copied(message, &mut self.short) {
-            Ok(true) => pair.ends.note_sent(),
+            Ok(true) => pair.short_endpoint.note_sent(),
             Ok(false) => return false,
             Err(cause) => self.take_down(qp.index(), cause),
         }
@@ -554,7 +558,7 @@ impl Fabric for ShmFabric {
             return Err(Full(wr));
         };
         match pair.post(wr)? {
-            Ok(Progress::Empty) => pair.ends.note_sent(),
+            Ok(Progress::Empty) => pair.short_endpoint.note_sent(),
             Ok(Progress::Waiting) if pair.waiting => {}
             Ok(Progress::Waiting) => {
                 pair.waiting = true;
@@ -577,7 +581,7 @@ impl Fabric for ShmFabric {
     }
 
     fn room(&self, qp: QpId) -> usize {
-        self.pair_ref(qp).map_or(0, |pair| pair.ends.room())
+        self.pair_ref(qp).map_or(0, |pair| pair.short_endpoint.room())
     }
 
     fn outstanding(&self, qp: QpId) -> InFlight {
@@ -596,7 +600,7 @@ impl Fabric for ShmFabric {
         let pair = QueuePair::new(id, *link, &self.config, Rc::clone(&self.listed))
             .map_err(|error| failed("its queue pair could not be made", Some(error)))?;
         let place = &mut self.places[index as usize];
-        place.ends = Some(Rc::clone(&pair.ends));
+        place.short_endpoint = Some(Rc::clone(&pair.short_endpoint));
         (place.pair, place.live_at) = (Some(Box::new(pair)), self.live.len());
         self.live.push(index);
         // It starts out cold; what came before now has rung no bell.

@@ -37,4 +37,4 @@ pub use connector::ShmConnector;
 pub use driver::ShmFabric;
 #[doc(hidden)]
 pub use handshake::fuzz as fuzz_handshake;
-pub use short_endpoint::ShmEnds;
+pub use short_endpoint::ShmShortEndpoint;

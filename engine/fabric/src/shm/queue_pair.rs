@@ -5,14 +5,14 @@
 
 use super::super::{
     Access, CompletionKind, Completions, DownCause, ExposeError, Full, InFlight, LineHead, QpId,
-    RemoteSlice, SendWr, Short, ShortEnds, WrError, WrId,
+    RemoteSlice, SendWr, Short, ShortEndpointOps, WrError, WrId,
 };
 use super::config::ShmConfig;
 use super::copy_order::{FETCH_COST_BYTES, FETCHES_MAX, Fetch, Fetching};
 use super::endpoint::Link;
 use super::exposure::{Exposures, PeerTable};
 use super::layout::OPENING_SLOTS;
-use super::short_endpoint::{PendingConns, ShmEnds};
+use super::short_endpoint::{PendingConns, ShmShortEndpoint};
 use super::window::copy_bytes;
 use crate::mem::{Buf, Lease, Slab};
 use crate::sync::atomic::{Ordering, fence};
@@ -47,7 +47,7 @@ pub(super) enum Progress {
 #[derive(Debug)]
 pub(super) struct QueuePair {
     pub(super) id: QpId,
-    pub(super) ends: Rc<ShmEnds>,
+    pub(super) short_endpoint: Rc<ShmShortEndpoint>,
     /// The peer rings for every message.
     idle: bool,
     pub(super) hot: bool,
@@ -83,9 +83,10 @@ impl QueuePair {
         listed: Rc<PendingConns>,
     ) -> io::Result<Self> {
         let Link { side, layout, ref window, ref lent, .. } = link;
-        let ends = ShmEnds::new(id, &link, layout, listed).ok_or(io::ErrorKind::InvalidInput)?;
-        ends.tx.hold_back(OPENING_SLOTS);
-        ends.allow(config.send_queue_depth.into(), true);
+        let endpoint =
+            ShmShortEndpoint::new(id, &link, layout, listed).ok_or(io::ErrorKind::InvalidInput)?;
+        endpoint.tx.hold_back(OPENING_SLOTS);
+        endpoint.allow(config.send_queue_depth.into(), true);
         let arena = link.bulk.region_id();
         let slabs = lent.iter().map(Slab::region_id).collect();
         let exposures = Exposures::new(window.clone(), layout.table(side), arena, slabs)?;
@@ -95,7 +96,7 @@ impl QueuePair {
         let recv_queue_depth = config.recv_queue_depth.into();
         Ok(Self {
             id,
-            ends: Rc::new(ends),
+            short_endpoint: Rc::new(endpoint),
             ring_open: false,
             recv_queue: Vec::with_capacity(recv_queue_depth),
             send_queue: VecDeque::new(),
@@ -124,7 +125,7 @@ impl QueuePair {
         fetch_bytes: &mut usize,
     ) -> Result<Seen, DownCause> {
         let mut seen = Seen::Nothing;
-        while let Some(arrival) = self.ends.rx.arrival()? {
+        while let Some(arrival) = self.short_endpoint.rx.arrival()? {
             if arrival.is_order {
                 if *fetch_bytes == 0 || !self.fetch(fetch_bytes)? {
                     return Ok(Seen::More);
@@ -135,8 +136,8 @@ impl QueuePair {
             if out.room() == 0 {
                 return Ok(Seen::More);
             }
-            if self.ends.is_burst() {
-                self.ends.rx.fetch_ahead();
+            if self.short_endpoint.is_burst() {
+                self.short_endpoint.rx.fetch_ahead();
             }
             if self.recv_queue.is_empty() {
                 self.wait_for_receive();
@@ -144,11 +145,11 @@ impl QueuePair {
             }
             self.take_posted(arrival, out)?;
             seen = Seen::Messages;
-            if !self.ends.is_burst() {
+            if !self.short_endpoint.is_burst() {
                 break;
             }
         }
-        self.ends.set_burst(seen == Seen::Messages);
+        self.short_endpoint.set_burst(seen == Seen::Messages);
         Ok(seen)
     }
 
@@ -164,7 +165,7 @@ impl QueuePair {
         let Link { side, layout, ref window, .. } = self.link;
         self.ring_open = window.memory.prefault(layout.ring_bytes(side)).is_ok();
         if self.ring_open {
-            self.ends.tx.release();
+            self.short_endpoint.tx.release();
         }
         self.ring_open
     }
@@ -178,8 +179,9 @@ impl QueuePair {
 
     #[cold]
     fn fetch(&mut self, budget: &mut usize) -> Result<bool, DownCause> {
-        let begin =
-            || Fetch::decode(&self.ends.rx.order()).map(|order| Fetching { order, done: 0 });
+        let begin = || {
+            Fetch::decode(&self.short_endpoint.rx.order()).map(|order| Fetching { order, done: 0 })
+        };
         let fetching = self.fetching.take().or_else(begin);
         let wrong =
             DownCause::PeerMisbehaved("an order that has nothing to fetch, or nowhere to put it");
@@ -201,7 +203,7 @@ impl QueuePair {
             self.fetching = Some(Fetching { order, done });
             return Ok(false);
         }
-        self.ends.rx.finish_order();
+        self.short_endpoint.rx.finish_order();
         Ok(true)
     }
 
@@ -210,7 +212,7 @@ impl QueuePair {
         // Pairs with the fence of `go_down`: a thread that has read what the peer wrote after it gave up a lease sees that it
         // has ended the connection.
         fence(Ordering::Acquire);
-        match self.ends.rx.closed() {
+        match self.short_endpoint.rx.closed() {
             0 => Ok(()),
             reason => Err(cause_of(reason)),
         }
@@ -231,20 +233,20 @@ impl QueuePair {
     }
 
     pub(super) fn receive_of_short(&mut self) -> Option<Buf> {
-        self.ends.lend_receive().then(|| self.pop_receive())?
+        self.short_endpoint.lend_receive().then(|| self.pop_receive())?
     }
 
     #[inline]
     fn pop_receive(&mut self) -> Option<Buf> {
         let receive = self.recv_queue.pop();
-        self.ends.note_receive_taken();
+        self.short_endpoint.note_receive_taken();
         receive
     }
 
     #[inline]
     fn push_receive(&mut self, receive: Buf) {
         self.recv_queue.push(receive);
-        self.ends.note_receive();
+        self.short_endpoint.note_receive();
     }
 
     #[cold]
@@ -258,7 +260,7 @@ impl QueuePair {
         if !into.set_received(arrival.length) {
             return Err(DownCause::WorkRequest(WrError::Length));
         }
-        Ok(self.ends.rx.take(arrival, into.bytes_mut())?)
+        Ok(self.short_endpoint.rx.take(arrival, into.bytes_mut())?)
     }
 
     /// Receiver not ready: the message stays in the ring.
@@ -275,10 +277,11 @@ impl QueuePair {
     pub(super) fn outstanding(&self) -> InFlight {
         let is_unsent =
             self.cause.is_none() && !(self.send_queue.is_empty() && self.lent.is_empty());
-        let unsent = |consumed| consumed..self.ends.tx.produced() + self.send_queue.len() as u64;
+        let unsent =
+            |consumed| consumed..self.short_endpoint.tx.produced() + self.send_queue.len() as u64;
         let number = ARRIVED | self.waits;
         let numbers = match is_unsent {
-            true => self.ends.tx.consumed().ok().map(unsent),
+            true => self.short_endpoint.tx.consumed().ok().map(unsent),
             false => (self.is_not_ready && self.cause.is_none()).then_some(number..number + 1),
         };
         InFlight { numbers, is_unsent }
@@ -288,26 +291,26 @@ impl QueuePair {
     pub(super) fn check_end(&self) -> Result<(), DownCause> {
         // Gone first: a peer that closes and then goes has closed by the time we look.
         let gone = self.link.peer_is_gone.load(Ordering::Acquire);
-        match self.ends.rx.closed() {
+        match self.short_endpoint.rx.closed() {
             0 if gone => Err(DownCause::PeerDied),
             0 => Ok(()),
             // Something may have been sent between our look at the ring and the close.
-            _ if !matches!(self.ends.rx.arrival(), Ok(None)) => Ok(()),
+            _ if !matches!(self.short_endpoint.rx.arrival(), Ok(None)) => Ok(()),
             reason => Err(cause_of(reason)),
         }
     }
 
     /// Returns whether the peer must ring from now on; false if it has just sent something.
     pub(super) fn go_idle(&mut self) -> bool {
-        self.ends.empty_looks.set(0);
-        self.idle = self.idle || self.ends.rx.go_idle();
+        self.short_endpoint.empty_looks.set(0);
+        self.idle = self.idle || self.short_endpoint.rx.go_idle();
         self.idle
     }
 
     pub(super) fn go_busy(&mut self) {
-        self.ends.empty_looks.set(0);
+        self.short_endpoint.empty_looks.set(0);
         self.idle = false;
-        self.ends.rx.go_busy();
+        self.short_endpoint.rx.go_busy();
     }
 
     #[inline]
@@ -337,7 +340,7 @@ impl QueuePair {
         }
     }
 
-    /// As [`ShmEnds::send`], of a message of any length; one that the ring never takes is not sent either.
+    /// As [`ShmShortEndpoint::send`], of a message of any length; one that the ring never takes is not sent either.
     /// `short` is memory for one that is short.
     #[inline]
     pub(super) fn send_copied(
@@ -347,12 +350,12 @@ impl QueuePair {
     ) -> Result<bool, DownCause> {
         if short.copy_from(message) {
             let head = LineHead::new(short.first_word(), short.pairs());
-            return Ok(self.ends.send(head, short, short.length()));
+            return Ok(self.short_endpoint.send(head, short, short.length()));
         }
-        if !self.ends.sends_at_once.get() {
+        if !self.short_endpoint.sends_at_once.get() {
             return Ok(false);
         }
-        match self.ends.tx.push(None, message) {
+        match self.short_endpoint.tx.push(None, message) {
             Ok(()) => Ok(true),
             Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
             Err(PushError::Full | PushError::TooLong) => Ok(false),
@@ -361,7 +364,7 @@ impl QueuePair {
 
     #[cold]
     fn queue(&mut self, wr: SendWr) -> Result<Result<Progress, DownCause>, Full<SendWr>> {
-        if self.ends.room() == 0 {
+        if self.short_endpoint.room() == 0 {
             return Err(Full(wr));
         }
         self.reads += usize::from(matches!(wr, SendWr::Read { .. }));
@@ -378,12 +381,12 @@ impl QueuePair {
         let is_up = self.cause.is_none();
         let taken = self.send_queue.len().max(self.reads);
         let room = if is_up { self.send_queue_depth - taken } else { 0 };
-        self.ends.allow(room, is_up && self.send_queue.is_empty());
+        self.short_endpoint.allow(room, is_up && self.send_queue.is_empty());
     }
 
     #[inline]
     fn push(&mut self, lead: Option<u32>, message: &Buf) -> Result<bool, DownCause> {
-        match self.ends.tx.push(lead, message.bytes()) {
+        match self.short_endpoint.tx.push(lead, message.bytes()) {
             Ok(()) => Ok(true),
             Err(PushError::Full) if self.open_ring() => self.push(lead, message),
             Err(PushError::Full) => Ok(false),
@@ -463,7 +466,7 @@ impl QueuePair {
         }
         let RemoteSlice { handle, length, offset } = to;
         let order = Fetch { handle, slab, length, to: offset, from: from.region_offset() as u64 };
-        match self.ends.tx.push_order(&order.encode()) {
+        match self.short_endpoint.tx.push_order(&order.encode()) {
             Ok(until) => {
                 // The first time takes memory for as many as there may be.
                 self.lent.reserve_exact(FETCHES_MAX - self.lent.len());
@@ -479,7 +482,7 @@ impl QueuePair {
     /// True if there is more that the peer has not fetched.
     pub(super) fn release_fetched(&mut self) -> Result<bool, DownCause> {
         if !self.lent.is_empty() {
-            let consumed = self.ends.tx.consumed()?;
+            let consumed = self.short_endpoint.tx.consumed()?;
             while self.lent.pop_front_if(|(until, _)| *until <= consumed).is_some() {}
         }
         Ok(!self.lent.is_empty())
@@ -561,7 +564,7 @@ impl QueuePair {
         self.exposures.kill_all();
         self.cause.get_or_insert(cause);
         self.count_room();
-        self.ends.end_receiving();
+        self.short_endpoint.end_receiving();
     }
 
     /// True when the last one, `Down`, is out.

@@ -1,11 +1,11 @@
-//! The ends of one connection's two rings, shared by its queue pair and by the code that sends and takes its short
+//! One connection's ends of its two rings, shared by its queue pair and by the code that sends and takes its short
 //! messages: all that a short message needs, in as few cache lines as possible. With many connections they are
 //! what a call costs.
 //!
-//! Touches the rings, and the list of connections that sent something. The queue pair sets what the ends may do
-//! ([`ShmEnds::allow`], [`ShmEnds::note_receive`]).
+//! Touches the rings, and the list of connections that sent something. The queue pair sets what they may do
+//! ([`ShmShortEndpoint::allow`], [`ShmShortEndpoint::note_receive`]).
 
-use super::super::{Head, QpId, Short, ShortEnds, SingleConnPoll};
+use super::super::{Head, QpId, Short, ShortEndpointOps, SingleConnPoll};
 use super::endpoint::Link;
 use super::layout::Layout;
 use super::window::Window;
@@ -95,7 +95,7 @@ pub(super) enum Found {
 /// See the module.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct ShmEnds {
+pub struct ShmShortEndpoint {
     pub(super) id: QpId,
     /// In a row.
     pub(super) empty_looks: Cell<u32>,
@@ -121,7 +121,7 @@ pub struct ShmEnds {
     broken: Cell<Option<Corrupt>>,
 }
 
-impl ShmEnds {
+impl ShmShortEndpoint {
     /// `None` when its rings do not fit the window.
     pub(super) fn new(
         id: QpId,
@@ -205,7 +205,7 @@ impl ShmEnds {
         SingleConnPoll::Taken { goes_on }
     }
 
-    /// Ends a turn whose messages came by [`ShmEnds::take_alone`], if the driver has nothing to do in it but to see
+    /// Ends a turn whose messages came by [`ShmShortEndpoint::take_alone`], if the driver has nothing to do in it but to see
     /// that no bell has to be rung. `false`, and nothing has happened, if it has.
     #[inline(always)]
     #[doc(hidden)]
@@ -328,7 +328,7 @@ impl ShmEnds {
     }
 
     /// The flush has its look, behind its fence. `false` if the peer has to be rung, or has broken a ring
-    /// ([`ShmEnds::take_broken`]).
+    /// ([`ShmShortEndpoint::take_broken`]).
     #[inline(always)]
     pub(super) fn take_sent(&self) -> bool {
         self.sent.set(false);
@@ -349,7 +349,7 @@ impl ShmEnds {
     }
 }
 
-impl ShortEnds for ShmEnds {
+impl ShortEndpointOps for ShmShortEndpoint {
     #[inline(always)]
     fn take(&self, message: &mut Short) -> Option<bool> {
         // The one before it was taken in a burst.

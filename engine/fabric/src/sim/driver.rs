@@ -1,15 +1,15 @@
 //! The data plane of one core of a node: the buffers it holds, and its calls into the world.
 
 use super::super::{
-    Access, Caps, CompletionKind, Completions, DownCause, Endpoint, Ends, ExposeError, Fabric,
-    FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short, ShortEnds,
-    ShortMessages, Wake, WrError, link_of,
+    Access, Caps, CompletionKind, Completions, DownCause, Endpoint, ExposeError, Fabric,
+    FabricError, Full, InFlight, NextShort, QpId, RemoteSlice, Revoked, SendWr, Short,
+    ShortEndpoint, ShortEndpointOps, ShortMessages, Wake, WrError, link_of,
 };
 use super::config::Device;
 use super::connector::{SimLink, Waker};
 use super::endpoint::{Flying, Side};
 use super::rng::Rng;
-use super::short_endpoint::SimEnds;
+use super::short_endpoint::SimShortEndpoint;
 use super::state::State;
 use super::trace::{SideId, What};
 use super::world::Shared;
@@ -255,11 +255,18 @@ impl Place {
 }
 
 impl ShortMessages for SimFabric {
-    fn ends(&self, qp: QpId) -> Option<Ends> {
+    fn short_endpoint(&self, qp: QpId) -> Option<ShortEndpoint> {
         let (world, waker) = (Arc::clone(&self.world), Arc::clone(&self.waker));
         let place = Rc::clone(self.places.get(qp.index() as usize)?);
         let (side, send_queue_depth) = (self.side_of(qp)?, self.caps.send_queue_depth);
-        Some(Ends::Sim(Rc::new(SimEnds { place, qp, side, world, waker, send_queue_depth })))
+        Some(ShortEndpoint::Sim(Rc::new(SimShortEndpoint {
+            place,
+            qp,
+            side,
+            world,
+            waker,
+            send_queue_depth,
+        })))
     }
 
     fn next_short(&mut self, message: &mut Short) -> Option<NextShort> {
@@ -271,7 +278,7 @@ impl ShortMessages for SimFabric {
         // The next turn begins behind the last place that was served, unless all were.
         self.left_out = qp.map(|qp| qp.index() as usize + 1);
         let qp = qp?;
-        let goes_on = self.ends(qp)?.take(message)?;
+        let goes_on = self.short_endpoint(qp)?.take(message)?;
         Some(NextShort { qp, goes_on, is_last: false })
     }
 

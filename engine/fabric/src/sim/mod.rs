@@ -30,6 +30,6 @@ pub use config::{Device, EarlyCompletion, Network};
 pub use connector::{SimConnector, Waker};
 pub use driver::SimFabric;
 pub use rng::Rng;
-pub use short_endpoint::SimEnds;
+pub use short_endpoint::SimShortEndpoint;
 pub use trace::{NO_RECEIVE, Observed, SideId, Violation, What};
 pub use world::{Holding, World};

@@ -1,7 +1,7 @@
-//! The ends of a simulated connection, by which short messages go by value. Shared by its place in
+//! The short endpoint of a simulated connection, by which short messages go by value. Shared by its place in
 //! the driver and by the code that takes and sends messages.
 
-use super::super::{Head, QpId, Short, ShortEnds};
+use super::super::{Head, QpId, Short, ShortEndpointOps};
 use super::connector::Waker;
 use super::driver::{Place, Queued};
 use super::trace::SideId;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug)]
-pub struct SimEnds {
+pub struct SimShortEndpoint {
     pub(super) place: Rc<RefCell<Place>>,
     pub(super) qp: QpId,
     pub(super) side: SideId,
@@ -21,14 +21,14 @@ pub struct SimEnds {
     pub(super) send_queue_depth: u16,
 }
 
-impl SimEnds {
+impl SimShortEndpoint {
     fn is_there(&self) -> bool {
         let place = self.place.borrow();
         place.side == Some(self.side) && place.generation == self.qp.generation()
     }
 }
 
-impl ShortEnds for SimEnds {
+impl ShortEndpointOps for SimShortEndpoint {
     /// Now and then the message is the last, as where the next one comes a moment later.
     #[inline(never)]
     fn take(&self, message: &mut Short) -> Option<bool> {

@@ -5,9 +5,9 @@
 //! Connections that end make progress in the poll, too, as the control thread reports.
 
 use super::super::{
-    Access, Caps, Completion, Completions, ConnMemory, DownCause, Endpoint, Ends, ExposeError,
-    Fabric, FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortEnds,
-    ShortMessages, Wake, link_of,
+    Access, Caps, Completion, Completions, ConnMemory, DownCause, Endpoint, ExposeError, Fabric,
+    FabricError, Full, InFlight, QpId, RemoteSlice, Revoked, SendWr, ShortEndpoint,
+    ShortEndpointOps, ShortMessages, Wake, link_of,
 };
 use super::config::VerbsConfig;
 use super::core::{CHANGED, CoreShared, LOOK};
@@ -275,7 +275,7 @@ impl Table {
         }
         let result = pair.on_arrived(completion, &mut outbox);
         if pair.has_waiting() {
-            pair.ends.mark();
+            pair.short_endpoint.mark();
         }
         if let Err(cause) = result {
             self.end(id.index() as u32, Some(cause));
@@ -285,7 +285,7 @@ impl Table {
     #[inline]
     fn settle(&mut self, place: u32, outcome: Outcome) {
         if let Some(pair) = self.pair_at(place).filter(|pair| pair.has_waiting()) {
-            pair.ends.mark();
+            pair.short_endpoint.mark();
         }
         match outcome {
             Outcome::Done => {}
@@ -309,7 +309,7 @@ impl Table {
         if pair.link.state.over().is_some() || pair.link.state.is_destroyed() {
             self.end(place, None);
         } else if pair.has_waiting() {
-            pair.ends.mark();
+            pair.short_endpoint.mark();
         }
     }
 
@@ -357,14 +357,14 @@ impl Table {
         loop {
             let Some(place) = self.dirty.borrow().get(at).copied() else { return };
             let pair = self.pair_at(place);
-            let (result, ends) =
-                pair.map_or((Ok(false), None), |pair| (pair.flush(), Some(&pair.ends)));
+            let (result, endpoint) =
+                pair.map_or((Ok(false), None), |pair| (pair.flush(), Some(&pair.short_endpoint)));
             if let Ok(true) = result {
                 at += 1;
                 continue;
             }
-            if let Some(ends) = ends {
-                ends.unmark();
+            if let Some(endpoint) = endpoint {
+                endpoint.unmark();
             }
             self.dirty.borrow_mut().swap_remove(at);
             if let Err(cause) = result {
@@ -383,9 +383,9 @@ impl Table {
 }
 
 impl ShortMessages for VerbsFabric {
-    fn ends(&self, qp: QpId) -> Option<Ends> {
-        let ends = &self.table.pair_ref(qp)?.ends;
-        ends.has_lane().then(|| Ends::Verbs(Rc::clone(ends)))
+    fn short_endpoint(&self, qp: QpId) -> Option<ShortEndpoint> {
+        let endpoint = &self.table.pair_ref(qp)?.short_endpoint;
+        endpoint.has_lane().then(|| ShortEndpoint::Verbs(Rc::clone(endpoint)))
     }
 }
 
@@ -416,7 +416,7 @@ impl Fabric for VerbsFabric {
     fn post_recv(&mut self, qp: QpId, buf: Buf) -> Result<(), Full<Buf>> {
         let Some(pair) = self.table.pair(qp) else { return Err(Full(buf)) };
         let result = pair.post_recv(buf)?;
-        pair.ends.mark();
+        pair.short_endpoint.mark();
         if let Err(cause) = result {
             self.table.end(qp.index(), Some(cause));
         }
@@ -440,7 +440,7 @@ impl Fabric for VerbsFabric {
     }
 
     fn room(&self, qp: QpId) -> usize {
-        self.table.pair_ref(qp).map_or(0, |pair| pair.ends.room())
+        self.table.pair_ref(qp).map_or(0, |pair| pair.short_endpoint.room())
     }
 
     fn outstanding(&self, qp: QpId) -> InFlight {
@@ -458,7 +458,7 @@ impl Fabric for VerbsFabric {
         let pair = QueuePair::new(id, *link, (asked_max, signal_every), &table.dirty)
             .ok_or_else(|| failed("its device cannot be posted to"))?;
         // Even with nothing posted: the flush answers the peer's request.
-        pair.ends.mark();
+        pair.short_endpoint.mark();
         if pair.is_unanswered() {
             table.unanswered.push(Reminder::new(id, Instant::now()));
         }

@@ -33,7 +33,7 @@ pub use connector::VerbsConnector;
 pub(crate) use connector::leads_to;
 pub use device::{DeviceCaps, DeviceInfo, devices};
 pub use driver::VerbsFabric;
-pub use short_endpoint::VerbsEnds;
+pub use short_endpoint::VerbsShortEndpoint;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

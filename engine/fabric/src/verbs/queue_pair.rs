@@ -7,7 +7,7 @@
 
 mod flush;
 
-use super::super::ShortEnds;
+use super::super::ShortEndpointOps;
 use super::super::send_queue::SendQueue;
 use super::super::{
     Access, CompletionKind, ConnMemory, DownCause, ExposeError, FabricError, Full, InFlight, QpId,
@@ -19,7 +19,7 @@ use super::link::{Link, Side};
 use super::poll::{Outbox, Outcome, invalidated_key};
 use super::post::{Binding, Operation, Piece, RecvChain, SendChain};
 use super::recv_queue::RecvQueue;
-use super::short_endpoint::{DirtyPairs, VerbsEnds};
+use super::short_endpoint::{DirtyPairs, VerbsShortEndpoint};
 use super::silence::Silence;
 use super::work_id::{Queue, WorkId};
 use crate::mem::{Buf, Lease};
@@ -43,7 +43,7 @@ enum Sent {
     /// The message, until it has left; none if it was copied.
     Message(#[expect(dead_code, reason = "held to be dropped")] Option<Buf>),
     Inline(Option<Buf>),
-    /// A message in a slot of the ends, which is copied when it is posted.
+    /// A message in a slot of the short endpoint, which is copied when it is posted.
     Short,
     Read {
         id: WrId,
@@ -70,13 +70,13 @@ impl Sent {
     }
 
     #[inline]
-    fn uncount(&self, ends: &VerbsEnds, own: &mut u32) {
+    fn uncount(&self, endpoint: &VerbsShortEndpoint, own: &mut u32) {
         match self {
             Self::Message(_)
             | Self::Inline(_)
             | Self::Short
             | Self::Read { .. }
-            | Self::Write(_) => ends.uncount(),
+            | Self::Write(_) => endpoint.uncount(),
             Self::Bind { .. } | Self::Invalidate { .. } => *own -= 1,
             Self::Mark | Self::Reminder => {}
         }
@@ -114,7 +114,7 @@ pub(super) struct QueuePair {
     sends: SendQueue<Sent>,
     send_chain: SendChain,
     /// Has the number of requests of the reactor.
-    pub(super) ends: Rc<VerbsEnds>,
+    pub(super) short_endpoint: Rc<VerbsShortEndpoint>,
     /// Number of requests in the send queue that are the driver's.
     own: u32,
     asked_max: u32,
@@ -152,14 +152,14 @@ impl QueuePair {
         // SAFETY: as above.
         let recv_chain = unsafe { RecvChain::new(link.qp, limits.recv_depth as usize) }?;
         let places = asked_max.min(limits.send_depth.saturating_sub(MARKS));
-        let ends = VerbsEnds::new(id.index(), dirty, places, limits.inline_bytes);
+        let endpoint = VerbsShortEndpoint::new(id.index(), dirty, places, limits.inline_bytes);
         Some(Self {
             id,
             recvs: RecvQueue::new(limits.recv_depth),
             recv_chain,
             sends,
             send_chain,
-            ends: Rc::new(ends),
+            short_endpoint: Rc::new(endpoint),
             own: 0,
             asked_max: places,
             own_max: limits.send_depth.saturating_sub(asked_max + MARKS),
@@ -185,10 +185,10 @@ impl QueuePair {
     /// Queues a receive, or keeps it for the end of the next flush.
     #[inline]
     pub(super) fn post_recv(&mut self, buf: Buf) -> Result<Result<(), DownCause>, Full<Buf>> {
-        if !self.is_live() || self.recvs.room() <= usize::from(self.ends.has_late()) {
+        if !self.is_live() || self.recvs.room() <= usize::from(self.short_endpoint.has_late()) {
             return Err(Full(buf));
         }
-        match self.ends.give_back(buf) {
+        match self.short_endpoint.give_back(buf) {
             Some(buf) => self.queue_recv(buf),
             None => Ok(Ok(())),
         }
@@ -213,7 +213,7 @@ impl QueuePair {
     /// An inner error is the end of the connection, which the caller begins.
     #[inline]
     pub(super) fn post(&mut self, wr: SendWr) -> Result<Result<(), DownCause>, Full<SendWr>> {
-        if self.ends.room() == 0 {
+        if self.short_endpoint.room() == 0 {
             return Err(Full(wr));
         }
         self.queue_shorts();
@@ -242,10 +242,10 @@ impl QueuePair {
                 (Sent::Write(from), piece.map(|from| Operation::Write { from, to }), false)
             }
         };
-        self.ends.count();
+        self.short_endpoint.count();
         // One that failed is queued like others, so that its memory comes back like theirs. It is never posted.
         self.queue(sent, prepared.as_ref().unwrap_or(&Operation::Mark), signal);
-        self.ends.mark();
+        self.short_endpoint.mark();
         Ok(prepared.map(drop))
     }
 
@@ -295,11 +295,11 @@ impl QueuePair {
     /// Nothing to do while the first message, or another one, is still on its way. So it is the first of its chain: behind another
     /// request bnxt_re, before rdma-core 50, gives it the length of that.
     pub(super) fn remind(&mut self) {
-        if self.ends.is_open() && !self.is_reminding && self.sends.waiting() == 0 {
+        if self.short_endpoint.is_open() && !self.is_reminding && self.sends.waiting() == 0 {
             self.is_reminding = true;
             self.queue(Sent::Reminder, &Operation::Mark, true);
         }
-        self.ends.mark();
+        self.short_endpoint.mark();
     }
 
     /// Asks a peer for a sign of life of which nothing was heard for a while.
@@ -390,7 +390,7 @@ impl QueuePair {
 
     #[inline]
     fn finish(&mut self, sent: Sent, out: &mut Outbox<'_>) {
-        sent.uncount(&self.ends, &mut self.own);
+        sent.uncount(&self.short_endpoint, &mut self.own);
         match sent {
             Sent::Read { .. } => {
                 self.reads -= 1;
@@ -414,7 +414,7 @@ impl QueuePair {
     /// True if waiting requests can go on: a Read is done, or the peer has spoken.
     #[inline]
     pub(super) fn has_waiting(&self) -> bool {
-        (self.sends.waiting() > 0 || self.ends.has_written()) && self.is_live()
+        (self.sends.waiting() > 0 || self.short_endpoint.has_written()) && self.is_live()
     }
 
     pub(super) fn memory(&self) -> ConnMemory<'_> {
@@ -465,7 +465,7 @@ impl QueuePair {
         // Room for others comes back by reports only.
         let signal = self.own * 2 >= self.own_max;
         self.queue(Sent::Bind { window: at, key: slice.handle }, &Operation::Bind(binding), signal);
-        self.ends.mark();
+        self.short_endpoint.mark();
     }
 
     pub(super) fn revoke(&mut self, key: u32) -> Revoked {
@@ -480,7 +480,7 @@ impl QueuePair {
                 self.own += 1;
                 let sent = Sent::Invalidate { window, has_failed: false };
                 self.queue(sent, &Operation::Invalidate { key }, true);
-                self.ends.mark();
+                self.short_endpoint.mark();
                 Revoked::Soon
             }
         }
@@ -557,12 +557,12 @@ impl QueuePair {
 
     fn give_back_waiting(&mut self, out: &mut Outbox<'_>) {
         let id = self.id;
-        self.ends.end();
+        self.short_endpoint.end();
         for sent in self.sends.take_waiting() {
-            sent.uncount(&self.ends, &mut self.own);
+            sent.uncount(&self.short_endpoint, &mut self.own);
             end_read(id, sent, out);
         }
-        for buf in self.ends.take_late().into_iter().chain(self.recvs.take_waiting()) {
+        for buf in self.short_endpoint.take_late().into_iter().chain(self.recvs.take_waiting()) {
             out.push(id, CompletionKind::RecvFlushed { buf });
         }
     }

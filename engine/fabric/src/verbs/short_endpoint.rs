@@ -1,10 +1,10 @@
-//! The ends of a connection, by which the lane sends short messages: each is copied into a slot, and posted with the next
-//! flush. The lane gives the receives of short messages back here, one for each flush. What is in both the queue pair and
-//! its ends is kept here.
+//! The short endpoint of a connection, by which the lane sends short messages: each is copied into a slot, and posted
+//! with the next flush. The lane gives the receives of short messages back here, one for each flush. What is in both the
+//! queue pair and its short endpoint is kept here.
 //!
 //! Messages that arrive come from the completion queue of all connections: nothing can be taken here.
 
-use super::super::{Head, LongHead, Short, ShortEnds};
+use super::super::{Head, LongHead, Short, ShortEndpointOps};
 use super::post::Piece;
 use crate::mem::Buf;
 use crate::mem::budget::RECVS_BEHIND_MAX;
@@ -22,7 +22,7 @@ const _: () = assert!(RECVS_BEHIND_MAX == 1, "the late receive");
 pub(super) type DirtyPairs = RefCell<Vec<u32>>;
 
 /// See the module.
-pub struct VerbsEnds {
+pub struct VerbsShortEndpoint {
     place: u32,
     dirty: Rc<DirtyPairs>,
     is_dirty: Cell<bool>,
@@ -45,13 +45,13 @@ pub struct VerbsEnds {
     copied: Cell<u32>,
 }
 
-impl fmt::Debug for VerbsEnds {
+impl fmt::Debug for VerbsShortEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerbsEnds").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("VerbsShortEndpoint").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
-impl VerbsEnds {
+impl VerbsShortEndpoint {
     pub(super) fn new(
         place: u32,
         dirty: &Rc<DirtyPairs>,
@@ -129,7 +129,7 @@ impl VerbsEnds {
         self.written != self.queued
     }
 
-    /// The next message for the send queue, where it stays until [`VerbsEnds::free_slot`].
+    /// The next message for the send queue, where it stays until [`VerbsShortEndpoint::free_slot`].
     #[inline]
     pub(super) fn take_written(&self) -> Option<Piece> {
         if !self.has_written() {
@@ -167,7 +167,7 @@ impl VerbsEnds {
     }
 }
 
-impl ShortEnds for VerbsEnds {
+impl ShortEndpointOps for VerbsShortEndpoint {
     #[inline]
     fn take(&self, _: &mut Short) -> Option<bool> {
         None
@@ -221,10 +221,10 @@ mod tests {
     const INLINE_BYTES: u32 = 100;
     const HEAD: LineHead = LineHead::new([1, 2, 3, 4], [0; 6]);
 
-    fn ends() -> (Rc<DirtyPairs>, VerbsEnds) {
+    fn short_endpoint() -> (Rc<DirtyPairs>, VerbsShortEndpoint) {
         let dirty = Rc::new(DirtyPairs::default());
-        let ends = VerbsEnds::new(7, &dirty, ASKED_MAX, INLINE_BYTES);
-        (dirty, ends)
+        let endpoint = VerbsShortEndpoint::new(7, &dirty, ASKED_MAX, INLINE_BYTES);
+        (dirty, endpoint)
     }
 
     /// A message of `bytes` bytes, all but the head of which are `number`.
@@ -234,13 +234,13 @@ mod tests {
         short
     }
 
-    fn send(ends: &VerbsEnds, number: u8, bytes: usize) -> bool {
-        ends.send(HEAD, &message(number, bytes), bytes)
+    fn send(endpoint: &VerbsShortEndpoint, number: u8, bytes: usize) -> bool {
+        endpoint.send(HEAD, &message(number, bytes), bytes)
     }
 
     /// The bytes that the device would copy.
-    fn taken(ends: &VerbsEnds) -> Option<Vec<u8>> {
-        let piece = ends.take_written()?;
+    fn taken(endpoint: &VerbsShortEndpoint) -> Option<Vec<u8>> {
+        let piece = endpoint.take_written()?;
         // SAFETY: the slot is not free, so that nothing changes it.
         let bytes =
             unsafe { std::slice::from_raw_parts(piece.first.as_ptr(), piece.bytes as usize) };
@@ -249,79 +249,84 @@ mod tests {
 
     #[test]
     fn messages_are_taken_in_order_with_their_heads() {
-        let (dirty, ends) = ends();
-        assert!(send(&ends, 1, 60) && send(&ends, 2, 100));
+        let (dirty, endpoint) = short_endpoint();
+        assert!(send(&endpoint, 1, 60) && send(&endpoint, 2, 100));
         assert_eq!(*dirty.borrow(), [7], "marked once");
         for (number, bytes) in [(1, 60), (2, 100)] {
-            let message = taken(&ends).unwrap();
+            let message = taken(&endpoint).unwrap();
             assert_eq!((message.len(), message[..4].to_vec()), (bytes, vec![1, 2, 3, 4]));
             assert_eq!(message[4..52], [0; 48], "the head");
             assert_eq!(message[52..], vec![number; bytes - 52]);
         }
-        assert!(taken(&ends).is_none() && !ends.has_written());
+        assert!(taken(&endpoint).is_none() && !endpoint.has_written());
     }
 
     #[test]
     fn a_slot_is_used_again_when_the_device_has_copied_it() {
-        let (_, ends) = ends();
+        let (_, endpoint) = short_endpoint();
         for number in 0..SLOTS as u8 {
-            assert!(send(&ends, number, 60));
+            assert!(send(&endpoint, number, 60));
         }
-        assert!(!send(&ends, 99, 60), "no slot");
-        assert!(taken(&ends).is_some() && !send(&ends, 99, 60), "not copied yet");
-        ends.free_slot();
-        assert!(send(&ends, 99, 60) && !send(&ends, 99, 60));
-        let rest: Vec<u8> = std::iter::from_fn(|| taken(&ends)).map(|bytes| bytes[59]).collect();
+        assert!(!send(&endpoint, 99, 60), "no slot");
+        assert!(taken(&endpoint).is_some() && !send(&endpoint, 99, 60), "not copied yet");
+        endpoint.free_slot();
+        assert!(send(&endpoint, 99, 60) && !send(&endpoint, 99, 60));
+        let rest: Vec<u8> =
+            std::iter::from_fn(|| taken(&endpoint)).map(|bytes| bytes[59]).collect();
         let expected: Vec<u8> = (1..SLOTS as u8).chain([99]).collect();
         assert_eq!(rest, expected);
     }
 
     #[test]
     fn a_message_is_refused_that_the_device_does_not_copy_or_has_no_room_for() {
-        let (_, ends) = ends();
-        assert!(!send(&ends, 1, INLINE_BYTES as usize + 1));
-        (0..ASKED_MAX - 1).for_each(|_| ends.count());
-        assert_eq!(ends.room(), 1);
-        assert!(send(&ends, 1, 60) && !send(&ends, 2, 60));
-        ends.uncount();
-        assert!(send(&ends, 2, 60));
+        let (_, endpoint) = short_endpoint();
+        assert!(!send(&endpoint, 1, INLINE_BYTES as usize + 1));
+        (0..ASKED_MAX - 1).for_each(|_| endpoint.count());
+        assert_eq!(endpoint.room(), 1);
+        assert!(send(&endpoint, 1, 60) && !send(&endpoint, 2, 60));
+        endpoint.uncount();
+        assert!(send(&endpoint, 2, 60));
     }
 
     #[test]
     fn the_end_discards_what_was_not_queued_and_leaves_no_room() {
-        let (_, ends) = ends();
-        assert!(send(&ends, 1, 60) && send(&ends, 2, 60) && send(&ends, 3, 60));
-        assert!(ends.take_written().is_some());
-        ends.end();
-        assert_eq!((ends.asked.get(), ends.has_written()), (1, false), "one is in the send queue");
-        assert!(ends.room() == 0 && !send(&ends, 4, 60));
+        let (_, endpoint) = short_endpoint();
+        assert!(send(&endpoint, 1, 60) && send(&endpoint, 2, 60) && send(&endpoint, 3, 60));
+        assert!(endpoint.take_written().is_some());
+        endpoint.end();
+        assert_eq!(
+            (endpoint.asked.get(), endpoint.has_written()),
+            (1, false),
+            "one is in the send queue"
+        );
+        assert!(endpoint.room() == 0 && !send(&endpoint, 4, 60));
     }
 
     #[test]
     fn only_a_single_message_is_taken_alone() {
-        let (_, ends) = ends();
-        assert!(ends.take_only_written().is_none());
-        assert!(send(&ends, 1, 60) && send(&ends, 2, 60));
-        assert!(ends.take_only_written().is_none(), "two");
-        assert!(ends.take_written().is_some());
-        assert!(ends.take_only_written().is_some() && !ends.has_written());
+        let (_, endpoint) = short_endpoint();
+        assert!(endpoint.take_only_written().is_none());
+        assert!(send(&endpoint, 1, 60) && send(&endpoint, 2, 60));
+        assert!(endpoint.take_only_written().is_none(), "two");
+        assert!(endpoint.take_written().is_some());
+        assert!(endpoint.take_only_written().is_some() && !endpoint.has_written());
     }
 
     /// Give back receives before and after messages can be sent. Expect one to be kept, and none after the end.
     #[test]
     fn one_receive_is_kept_for_the_next_flush_once_messages_can_be_sent() {
-        let (dirty, ends) = ends();
+        let (dirty, endpoint) = short_endpoint();
         let region =
             Region::from_mapping(Mapping::anonymous(4096, PageRequest::default()).unwrap());
         let pool = BufPool::new(region, 256, 5).unwrap();
         let receive = || pool.take().unwrap();
-        assert!(ends.give_back(receive()).is_some() && dirty.borrow().is_empty(), "not open");
-        ends.open();
-        assert!(ends.give_back(receive()).is_none());
-        assert!(ends.has_late() && *dirty.borrow() == [7]);
-        assert!(ends.give_back(receive()).is_some() && ends.has_late(), "the second");
-        assert!(ends.take_late().is_some() && ends.take_late().is_none());
-        ends.end();
-        assert!(ends.give_back(receive()).is_some() && !ends.has_late());
+        assert!(endpoint.give_back(receive()).is_some() && dirty.borrow().is_empty(), "not open");
+        endpoint.open();
+        assert!(endpoint.give_back(receive()).is_none());
+        assert!(endpoint.has_late() && *dirty.borrow() == [7]);
+        assert!(endpoint.give_back(receive()).is_some() && endpoint.has_late(), "the second");
+        assert!(endpoint.take_late().is_some() && endpoint.take_late().is_none());
+        endpoint.end();
+        assert!(endpoint.give_back(receive()).is_some() && !endpoint.has_late());
     }
 }

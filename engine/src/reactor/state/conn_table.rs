@@ -1,7 +1,7 @@
 //! The connections of a core, found by their queue pair.
 
 use crate::fabric::ConnId;
-use crate::reactor::state::conn_fast_path::ConnFastPath;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::connection::Conn;
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use std::rc::Rc;
 pub(crate) struct ConnTable {
     conns: Vec<Option<Box<Conn>>>,
     /// Their lanes, so that a short message needs nothing else of a connection.
-    lanes: Vec<Option<Rc<ConnFastPath>>>,
+    lanes: Vec<Option<Rc<ConnLane>>>,
 }
 
 impl ConnTable {
@@ -32,7 +32,7 @@ impl ConnTable {
 
     /// The lane of a connection, for a short message.
     #[inline(always)]
-    pub(in crate::reactor) fn lane(&self, id: ConnId) -> Option<&Rc<ConnFastPath>> {
+    pub(in crate::reactor) fn lane(&self, id: ConnId) -> Option<&Rc<ConnLane>> {
         self.lanes.get(id.index() as usize)?.as_ref().filter(|lane| lane.id() == id)
     }
 

@@ -2,7 +2,9 @@
 //! the memory of every call in progress.
 
 use crate::config::Config;
-use crate::fabric::{AnyFabric, ConnId, DownCause, Ends, FabricError, Peer, QpId, SHORT_BYTES_MAX};
+use crate::fabric::{
+    AnyFabric, ConnId, DownCause, FabricError, Peer, QpId, SHORT_BYTES_MAX, ShortEndpoint,
+};
 use crate::mem::{Buf, BufPool, Region, Share};
 use crate::reactor::in_flight::call_table::{CallTable, FencedReplies};
 use crate::reactor::in_flight::deadlines::MessageWait;
@@ -16,7 +18,7 @@ use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::roles::{NoReverse, ReverseClient, Roles};
 use crate::reactor::in_flight::stalls::Outstanding;
-use crate::reactor::state::conn_fast_path::ConnFastPath;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::rfc5666::Dialect;
 use crate::reactor::state::serve_table::ServeTable;
 use crate::reactor::types::memory::lazy_pool;
@@ -43,7 +45,7 @@ pub(in crate::reactor) type Fetched<'c> =
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
     /// State that short messages need.
-    pub(crate) lane: Rc<ConnFastPath>,
+    pub(crate) lane: Rc<ConnLane>,
     /// Peer at the other end, for observers.
     peer: Option<Peer>,
     /// Shared with threads that answer its calls later.
@@ -96,7 +98,7 @@ impl Conn {
         config: &Config,
         terms: Terms,
         first_xid: u32,
-        (ends, mut memory): (Option<Ends>, Option<Region>),
+        (endpoint, mut memory): (Option<ShortEndpoint>, Option<Region>),
     ) -> Result<Self, FabricError> {
         let ((calls, serves), credits) = (roles.slots(config), roles.credits(config));
         let sends = config.send_budget(credits, serves).total();
@@ -111,7 +113,7 @@ impl Conn {
         let protocol = protocol(roles, requester, responder, config);
         Ok(Self {
             id,
-            lane: Rc::new(ConnFastPath::new(id, ends, protocol)),
+            lane: Rc::new(ConnLane::new(id, endpoint, protocol)),
             peer: None,
             caller: None,
             calls: CallTable::new(calls),

@@ -6,7 +6,9 @@ mod memory_shares;
 mod time;
 
 use crate::config::Config;
-use crate::fabric::{AnyFabric, ConnId, DownCause, Endpoint, Ends, FabricError, ShortEnds};
+use crate::fabric::{
+    AnyFabric, ConnId, DownCause, Endpoint, FabricError, ShortEndpoint, ShortEndpointOps,
+};
 use crate::mem::{Buf, Bulk, BulkPool};
 use crate::reactor::in_flight::box_pool::BoxPool;
 use crate::reactor::in_flight::deadlines::{Overdue, Waiting};
@@ -24,7 +26,7 @@ use crate::reactor::in_flight::slow_calls::SlowCalls;
 use crate::reactor::in_flight::stalls::StallTimer;
 use crate::reactor::state::conn_table::ConnTable;
 use crate::reactor::state::connection::Conn;
-use crate::reactor::state::core_fast_path::CoreFastPath;
+use crate::reactor::state::core_lane::CoreLane;
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::latency::CallTimes;
@@ -45,7 +47,7 @@ use std::sync::Arc;
 // Short messages use the lane only, and it is next to what points here.
 #[repr(C)]
 pub(crate) struct CoreCell {
-    lane: CoreFastPath,
+    lane: CoreLane,
     state: RefCell<Reactor>,
     /// Mailbox of the state.
     inbox: Arc<Inbox>,
@@ -132,7 +134,7 @@ impl CoreCell {
         let shorts = (caps.sends_shorts, !caps.takes_shorts);
         let longest_bytes = longest_block_bytes(&core.config);
         let times = (clock, core.default_timeout_ticks);
-        let lane = CoreFastPath::new(shorts, core.config.msgp_alignment(), longest_bytes, times);
+        let lane = CoreLane::new(shorts, core.config.msgp_alignment(), longest_bytes, times);
         let inbox = Arc::clone(&core.inbox);
         #[cfg(feature = "gss")]
         let crypto = Arc::clone(core.gss_work.crypto());
@@ -157,7 +159,7 @@ impl CoreCell {
     }
 
     #[inline(always)]
-    pub(in crate::reactor) fn lane(&self) -> &CoreFastPath {
+    pub(in crate::reactor) fn lane(&self) -> &CoreLane {
         &self.lane
     }
 
@@ -266,8 +268,13 @@ impl Reactor {
 
     /// The same of a short message, whose connection may take its receive back without the driver.
     #[inline(always)]
-    pub(in crate::reactor) fn repost_short(&mut self, conn: ConnId, ends: &Ends, message: Buf) {
-        if let Some(message) = ends.give_back(message) {
+    pub(in crate::reactor) fn repost_short(
+        &mut self,
+        conn: ConnId,
+        endpoint: &ShortEndpoint,
+        message: Buf,
+    ) {
+        if let Some(message) = endpoint.give_back(message) {
             self.repost(conn, message);
         }
     }
@@ -488,7 +495,7 @@ impl Core {
         let id = self.fabric.adopt(endpoint)?;
         self.xid_seed = self.xid_seed.wrapping_mul(0x9e37_79b9).wrapping_add(0x7f4a_7c15);
         let memory = self.fabric.message_memory(id, message_bytes(&self.config));
-        let parts = (self.fabric.ends(id), memory);
+        let parts = (self.fabric.short_endpoint(id), memory);
         let opened = Conn::open(id, roles, &self.config, terms, self.xid_seed, parts);
         let mut conn = opened.inspect_err(|_| self.fabric.close(id))?;
         let (origin, share) = self.origins.admit(&peer);

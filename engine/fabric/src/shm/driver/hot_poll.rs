@@ -2,7 +2,7 @@
 //! which the next look begins.
 
 use super::super::super::{NextShort, Short};
-use super::super::short_endpoint::{Found, QUICK_LOOKS, ShmEnds};
+use super::super::short_endpoint::{Found, QUICK_LOOKS, ShmShortEndpoint};
 use super::{QUICK_HOT_MAX, ShmFabric};
 use std::rc::Rc;
 
@@ -12,19 +12,19 @@ impl ShmFabric {
     pub(super) fn next_of_hot(&mut self, message: &mut Short) -> Option<NextShort> {
         loop {
             while self.looks_left > 0 {
-                let Some(ends) = self.hot.get(self.hot_at) else { break };
-                match ends.look(message) {
+                let Some(endpoint) = self.hot.get(self.hot_at) else { break };
+                match endpoint.look(message) {
                     Found::Short { goes_on } => {
-                        ends.empty_looks.set(0);
-                        let qp = ends.id;
+                        endpoint.empty_looks.set(0);
+                        let qp = endpoint.id;
                         self.scan_is_over = true;
                         self.look_at_next();
                         return Some(NextShort { qp, goes_on, is_last: self.looks_left == 0 });
                     }
                     Found::Nothing => {
-                        ends.set_burst(false);
-                        let looks = ends.empty_looks.get() + 1;
-                        ends.empty_looks.set(looks);
+                        endpoint.set_burst(false);
+                        let looks = endpoint.empty_looks.get() + 1;
+                        endpoint.empty_looks.set(looks);
                         match looks > self.idle_polls {
                             true => self.pass_idle(),
                             false => self.look_at_next(),
@@ -66,8 +66,8 @@ impl ShmFabric {
     #[cold]
     fn pass_long(&mut self) {
         self.scan_is_over = true;
-        if let Some(ends) = self.hot.get(self.hot_at) {
-            ends.note_long();
+        if let Some(endpoint) = self.hot.get(self.hot_at) {
+            endpoint.note_long();
         }
         self.look_at_next();
     }
@@ -83,7 +83,7 @@ impl ShmFabric {
     }
 
     pub(super) fn look_quickly(&self) -> bool {
-        let is_here = |ends: &Rc<ShmEnds>| ends.rx.has_arrival();
+        let is_here = |endpoint: &Rc<ShmShortEndpoint>| endpoint.rx.has_arrival();
         self.hot.len() <= QUICK_HOT_MAX && (0..QUICK_LOOKS).any(|_| self.hot.iter().any(is_here))
     }
 }

@@ -45,7 +45,7 @@ impl ShmFabric {
     fn progress(&mut self, place: u32, budget: usize) -> Result<Progress, DownCause> {
         let pair = self.places.get_mut(place as usize).and_then(|place| place.pair.as_deref_mut());
         let Some(pair) = pair else { return Ok(Progress::Empty) };
-        pair.ends.note_sent();
+        pair.short_endpoint.note_sent();
         let mut left = budget;
         let progress = pair.progress(&mut self.done, &mut left);
         self.copied += budget - left;
@@ -111,7 +111,7 @@ impl ShmFabric {
     #[cold]
     fn ring_or_take_down(&mut self, place: u32) {
         let Some(pair) = self.pair_at(place) else { return };
-        match pair.ends.take_broken() {
+        match pair.short_endpoint.take_broken() {
             Some(broken) => self.take_down(place, broken.into()),
             None => pair.link.theirs.bell.ring(pair.link.peer_place),
         }

@@ -492,13 +492,13 @@ fn progress_that_cannot_be_ends_the_connection_of_who_sends_by_value() {
         // The next one asks how far the peer has read.
         (0..u64::from(SLOTS) + first).for_each(|_| victim.end.send_short(qp, &message));
         attacker.window.store(progress, then, Ordering::Relaxed);
-        let (ends, mut short) = (victim.end.fabric.ends(qp).unwrap(), Short::EMPTY);
+        let (endpoint, mut short) = (victim.end.fabric.short_endpoint(qp).unwrap(), Short::EMPTY);
         short.set_len(message.len());
         assert!(
-            ends.send(short.head(), &short, short.length()),
+            endpoint.send(short.head(), &short, short.length()),
             "what is lost with the connection is not posted"
         );
-        assert!(!ends.send(short.head(), &short, short.length()), "nothing more goes by value");
+        assert!(!endpoint.send(short.head(), &short, short.length()), "nothing more goes by value");
         victim.end.fabric.flush();
         victim.expect_misbehaved(qp);
         victim.expect_unharmed();

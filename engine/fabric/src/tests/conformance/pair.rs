@@ -201,17 +201,20 @@ impl<F: Fabric> End<F> {
         while room > 0
             && let Some(NextShort { qp, goes_on, .. }) = self.fabric.next_short(&mut short)
         {
-            let ends = self.fabric.ends(qp).expect("ends of a connection with a short message");
+            let endpoint = self
+                .fabric
+                .short_endpoint(qp)
+                .expect("endpoint of a connection with a short message");
             let mut taken = Some(goes_on);
             while let Some(goes_on) = taken {
-                assert_eq!(ends.room(), self.fabric.room(qp));
+                assert_eq!(endpoint.room(), self.fabric.room(qp));
                 room -= 1;
                 self.shorts += 1;
                 if self.keeps_shorts {
                     self.kept.extend(self.fabric.receive_of_short(qp));
                 }
                 self.events.push_back((qp, Event::Message(short.bytes().to_vec(), None)));
-                taken = if goes_on && room > 0 { ends.take(&mut short) } else { None };
+                taken = if goes_on && room > 0 { endpoint.take(&mut short) } else { None };
             }
         }
     }
@@ -234,8 +237,8 @@ impl<F: Fabric> End<F> {
             short.set_len(bytes.len());
             if self
                 .fabric
-                .ends(qp)
-                .is_some_and(|ends| ends.send(short.head(), &short, short.length()))
+                .short_endpoint(qp)
+                .is_some_and(|endpoint| endpoint.send(short.head(), &short, short.length()))
             {
                 return;
             }

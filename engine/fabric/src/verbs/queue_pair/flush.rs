@@ -11,7 +11,7 @@ use crate::mem::Buf;
 
 impl QueuePair {
     /// Posts waiting requests: receives first, then sends, one doorbell for each. If the only receive is the late one
-    /// (`give_back` of the ends), the sends do not wait for it. An error is the end of the connection. True when something
+    /// (`give_back` of the short endpoint), the sends do not wait for it. An error is the end of the connection. True when something
     /// is left that a later flush may post.
     #[inline]
     pub(in super::super) fn flush(&mut self) -> Result<bool, DownCause> {
@@ -27,7 +27,7 @@ impl QueuePair {
             Some(message) => self.flush_short(message)?,
             None => self.flush_queued()?,
         };
-        if let Some(receive) = self.ends.take_late() {
+        if let Some(receive) = self.short_endpoint.take_late() {
             is_left |= self.flush_late(receive)?;
         }
         Ok(is_left)
@@ -35,13 +35,13 @@ impl QueuePair {
 
     #[inline]
     fn only_short(&self) -> Option<Piece> {
-        let is_alone = self.ends.is_open() && self.sends.waiting() == 0;
-        if is_alone { self.ends.take_only_written() } else { None }
+        let is_alone = self.short_endpoint.is_open() && self.sends.waiting() == 0;
+        if is_alone { self.short_endpoint.take_only_written() } else { None }
     }
 
     fn flush_queued(&mut self) -> Result<bool, DownCause> {
         self.queue_shorts();
-        let may_send = self.sends.waiting() > 0 && (self.ends.is_open() || self.open());
+        let may_send = self.sends.waiting() > 0 && (self.short_endpoint.is_open() || self.open());
         if may_send { self.flush_sends() } else { Ok(false) }
     }
 
@@ -55,7 +55,7 @@ impl QueuePair {
         let is_established = self.link.state.is_established() || is_accepted;
         let is_open = is_established && (is_first || has_heard);
         if is_open {
-            self.ends.open();
+            self.short_endpoint.open();
         }
         is_open
     }
@@ -69,7 +69,7 @@ impl QueuePair {
         let Ok(queued) = queued else { return Ok(false) };
         let id = WorkId::new(self.id, Queue::Send, queued.number);
         let request = (id.0, queued.is_signalled, message);
-        // SAFETY: the queue pair is alive, as it is live, and the message is in a slot of the ends, which is not free
+        // SAFETY: the queue pair is alive, as it is live, and the message is in a slot of the short endpoint, which is not free
         // before the device has copied it.
         let result = unsafe { self.send_chain.post_short(self.link.qp, queued.place, request) };
         if let Err(refused) = result {
@@ -77,15 +77,15 @@ impl QueuePair {
             self.sends.advance(refused.posted);
             return refused.still_alive(self.sends.outstanding() > 0);
         }
-        self.ends.free_slot();
+        self.short_endpoint.free_slot();
         self.sends.advance(1);
         Ok(false)
     }
 
-    /// Queues the messages in the ends, which come before everything posted from now on.
+    /// Queues the messages in the short endpoint, which come before everything posted from now on.
     #[inline]
     pub(super) fn queue_shorts(&mut self) {
-        while let Some(message) = self.ends.take_written() {
+        while let Some(message) = self.short_endpoint.take_written() {
             let operation = Operation::Send { message, inline: true, invalidate: None };
             let signal = std::mem::take(&mut self.has_written);
             self.queue(Sent::Short, &operation, signal);
@@ -103,7 +103,7 @@ impl QueuePair {
     }
 
     fn flush_all_recvs(&mut self) -> Result<bool, DownCause> {
-        match self.ends.take_late() {
+        match self.short_endpoint.take_late() {
             Some(receive) => self.flush_late(receive),
             None => self.flush_recvs(),
         }
@@ -142,7 +142,7 @@ impl QueuePair {
             // Reads wait for others; their completions go on with it.
             return Ok(false);
         };
-        // SAFETY: as for receives; messages and leases are in `sends`, and short messages in slots of the ends, which
+        // SAFETY: as for receives; messages and leases are in `sends`, and short messages in slots of the short endpoint, which
         // are not free before `settle_posted`. The bytes copied into the request are a whole message that its buffer or
         // slot has.
         let result = unsafe { self.send_chain.post(self.link.qp, first, count) };
@@ -184,7 +184,7 @@ impl QueuePair {
         for ahead in 0..posted {
             match self.sends.waiting_at(ahead) {
                 Some((_, Sent::Inline(message))) => *message = None,
-                Some((_, Sent::Short)) => self.ends.free_slot(),
+                Some((_, Sent::Short)) => self.short_endpoint.free_slot(),
                 Some((_, Sent::Bind { window, key })) => {
                     self.link.memory.set_window_key(*window, *key);
                 }

@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::reactor::in_flight::slow_calls::SlowCall;
-use crate::reactor::state::core_fast_path::LaneCounts;
+use crate::reactor::state::core_lane::LaneCounts;
 use crate::sys::clock::{Clock, Ticks};
 use spinrpc_proto::ids::Instant;
 use std::time::Duration;

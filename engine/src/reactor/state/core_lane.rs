@@ -10,7 +10,7 @@ use spinrpc_proto::ids::Instant;
 use std::cell::{Cell, RefCell};
 
 /// Memory in which a core encodes its messages, and the call that is being served.
-pub(in crate::reactor) struct CoreFastPath {
+pub(in crate::reactor) struct CoreLane {
     /// The driver sends messages by value, and nothing in them is ever padded.
     takes_calls: bool,
     /// Nothing in replies is ever padded, so that they need not be drafted.
@@ -107,7 +107,7 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-impl CoreFastPath {
+impl CoreLane {
     /// `longest_bytes`: of a stream. The memory for it is not touched before it is used.
     pub(in crate::reactor) fn new(
         (has_shorts, polls_first): (bool, bool),
@@ -152,7 +152,7 @@ impl CoreFastPath {
 }
 
 /// The message that is being handled.
-impl CoreFastPath {
+impl CoreLane {
     pub(in crate::reactor) fn hold_receive(&self, receive: Buf) -> Held<'_, Buf> {
         self.receive.set(Some(receive));
         Held(&self.receive)
@@ -204,7 +204,7 @@ impl CoreFastPath {
 }
 
 /// The time of the turn.
-impl CoreFastPath {
+impl CoreLane {
     #[inline(always)]
     pub(in crate::reactor) fn begin_turn(&self) {
         // A turn that a panic has ended has not ended here.

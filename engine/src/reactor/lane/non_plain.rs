@@ -1,14 +1,14 @@
 //! Short messages that are neither plain calls nor plain replies.
 
 use super::Handled;
-use crate::fabric::{LINE_PAIRS, LongHead, Received, Short, ShortEnds};
+use crate::fabric::{LINE_PAIRS, LongHead, Received, Short, ShortEndpointOps};
 use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::Upcalls;
-use crate::reactor::state::conn_fast_path::ConnFastPath;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame};
-use crate::reactor::types::fast_path_flags::FastPath;
 use crate::reactor::types::header_bytes::{is_under_gss, plain_header_bytes};
+use crate::reactor::types::lane_gate::LaneWay;
 use spinrpc_proto::events::{Arrival, Event};
 use spinrpc_proto::ids::Xid;
 use spinrpc_proto::plain::{PlainReply, REPLY_BYTES};
@@ -22,13 +22,13 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn serve_other_call(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         short: &Short,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((way, xid, stream)) = other_call(short.bytes()) else { return false };
-        if !self.may_use(lane, way) || ends.room() <= lane.reserved() {
+        if !self.may_use(lane, way) || endpoint.room() <= lane.reserved() {
             return false;
         }
         debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
@@ -37,13 +37,13 @@ impl CoreCell {
         let serving = Serving::with_room(conn, None, short.bytes(), Some(self.lane().reply()));
         let outcome = self.serve_in_place(conn, || up.on_inline_call(&serving, stream));
         let sent = match (outcome, way) {
-            (CallOutcome::Replied, FastPath::TakeCallsTwo) => {
-                self.answer_in_version_two(lane, ends, (short, xid))
+            (CallOutcome::Replied, LaneWay::TakeCallsTwo) => {
+                self.answer_in_version_two(lane, endpoint, (short, xid))
             }
             (CallOutcome::Replied, _) => {
                 lane.unreserve(1);
                 let mut memory = self.lane().reply().borrow_mut();
-                self.emit_short_reply(lane, ends, xid, memory.short_mut())
+                self.emit_short_reply(lane, endpoint, xid, memory.short_mut())
             }
             (outcome, _) => {
                 self.end_plain_call(lane, serving.slot(), short, outcome);
@@ -61,8 +61,8 @@ impl CoreCell {
     #[inline(always)]
     fn answer_in_version_two(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         (call, xid): (&Short, Xid),
     ) -> Option<usize> {
         let mut memory = self.lane().reply().borrow_mut();
@@ -77,7 +77,7 @@ impl CoreCell {
         let (first, [a, b, c, d, e, f]) = reply.emit_two();
         let [.., g, h] = message.pairs::<{ LINE_PAIRS + 2 }>();
         let (head, bytes) = (LongHead::new(first, [a, b, c, d, e, f, g, h]), message.length());
-        if !ends.send(head, message, bytes) {
+        if !endpoint.send(head, message, bytes) {
             message.set_head(&head);
             self.reactor().queue_short_reply(lane.id(), message);
             return None;
@@ -90,12 +90,12 @@ impl CoreCell {
     #[inline(never)]
     pub(super) fn on_other_short(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         short: &Short,
         up: &mut impl Upcalls,
     ) {
-        if self.serve_other_call(lane, ends, short, up) {
+        if self.serve_other_call(lane, endpoint, short, up) {
             return;
         }
         let conn = lane.id();
@@ -107,7 +107,7 @@ impl CoreCell {
         match &arrival.event {
             Event::Call(slot) => {
                 if let Some(header_bytes) = plain_header_bytes(short.bytes())
-                    && reactor.reserve(conn, *slot, (1, 0), ends.room()).is_some()
+                    && reactor.reserve(conn, *slot, (1, 0), endpoint.room()).is_some()
                 {
                     drop(reactor);
                     let header_bytes = header_bytes as usize;
@@ -136,10 +136,10 @@ impl CoreCell {
 
 /// The way, the XID and the RPC message of a call without chunks that is not under RPCSEC_GSS, if both headers agree on
 /// the XID.
-fn other_call(message: &[u8]) -> Option<(FastPath, Xid, &[u8])> {
+fn other_call(message: &[u8]) -> Option<(LaneWay, Xid, &[u8])> {
     let (way, view) = match HeaderView::plain(message) {
-        Some(view) => (FastPath::TakeCalls, view),
-        None => (FastPath::TakeCallsTwo, HeaderView::plain_two(message)?),
+        Some(view) => (LaneWay::TakeCalls, view),
+        None => (LaneWay::TakeCallsTwo, HeaderView::plain_two(message)?),
     };
     let (xid, stream) = (view.xid(), view.payload());
     let is_call = opens_with(stream, xid, Direction::Call)

@@ -10,19 +10,19 @@
 //! and takes the general path.
 
 use crate::fabric::{
-    ConnId, DownCause, Ends, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEnds,
+    ConnId, DownCause, LineHead, Received, SHORT_BYTES_MAX, Short, ShortEndpoint, ShortEndpointOps,
 };
 use crate::mem::Buf;
 use crate::reactor::common::sends::Posted;
 use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::Upcalls;
-use crate::reactor::state::conn_fast_path::ConnFastPath;
+use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame, ReplyTarget};
 use crate::reactor::types::encoded_stream::EncodedStream;
-use crate::reactor::types::fast_path_flags::FastPath;
 use crate::reactor::types::header_bytes::{is_plain, version_of, xid_of};
+use crate::reactor::types::lane_gate::LaneWay;
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_proto::events::{DeliveredReply, ReplyStream, SlotId};
 use spinrpc_proto::ids::Xid;
@@ -38,12 +38,12 @@ impl CoreCell {
     /// Returns true if the lane of a connection may take this way, after a look at the connection if that is not
     /// known.
     #[inline(always)]
-    pub(super) fn may_use(&self, lane: &ConnFastPath, way: FastPath) -> bool {
+    pub(super) fn may_use(&self, lane: &ConnLane, way: LaneWay) -> bool {
         lane.is_open(way) || (lane.is_unknown() && self.look_at_gate(lane, way))
     }
 
     #[cold]
-    fn look_at_gate(&self, lane: &ConnFastPath, way: FastPath) -> bool {
+    fn look_at_gate(&self, lane: &ConnLane, way: LaneWay) -> bool {
         match self.reactor().conns().find_for_lane(lane.id()) {
             Some(c) => c.look_at_gate(),
             None => lane.set_gate(&[]),
@@ -53,7 +53,7 @@ impl CoreCell {
 }
 
 impl Conn {
-    pub(super) fn may_use(&self, way: FastPath) -> bool {
+    pub(super) fn may_use(&self, way: LaneWay) -> bool {
         if self.lane.is_unknown() {
             self.look_at_gate();
         }
@@ -77,7 +77,7 @@ impl Conn {
         let proto = self.lane.proto();
         // A call that a handler starts here must not take the place that is reserved for the reply to the handler's own
         // call; only the general path counts places.
-        let shares_places = self.lane.ends().is_some_and(Ends::use_queue_slots);
+        let shares_places = self.lane.short_endpoint().is_some_and(ShortEndpoint::use_queue_slots);
         let sends_calls = (self.goes_plain() && self.closing.is_none())
             && proto.requester.negotiation().version() == one
             && takes_any_short
@@ -91,10 +91,10 @@ impl Conn {
             && proto.takes_plain_calls_two()
             && self.takes_any_short(TransportVersion::Two);
         self.lane.set_gate(&[
-            (FastPath::SendCalls, sends_calls),
-            (FastPath::TakeCalls, takes_one),
-            (FastPath::TakeCallsTwo, takes_two),
-            (FastPath::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
+            (LaneWay::SendCalls, sends_calls),
+            (LaneWay::TakeCalls, takes_one),
+            (LaneWay::TakeCallsTwo, takes_two),
+            (LaneWay::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
         ]);
     }
 }
@@ -118,15 +118,19 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn handle_shorts_of(
         &self,
-        lane: &ConnFastPath,
+        lane: &ConnLane,
         short: &mut Short,
         at_most: usize,
         up: &mut impl Upcalls,
     ) -> Option<usize> {
-        Some(match lane.ends()? {
-            Ends::Shm(ends) => self.handle_shorts(lane, &**ends, short, at_most, up),
+        Some(match lane.short_endpoint()? {
+            ShortEndpoint::Shm(endpoint) => {
+                self.handle_shorts(lane, &**endpoint, short, at_most, up)
+            }
             #[cfg(feature = "sim")]
-            Ends::Sim(ends) => self.handle_simulated(lane, &**ends, short, at_most, up),
+            ShortEndpoint::Sim(endpoint) => {
+                self.handle_simulated(lane, &**endpoint, short, at_most, up)
+            }
             _ => return None,
         })
     }
@@ -136,13 +140,13 @@ impl CoreCell {
     #[inline(never)]
     fn handle_simulated(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         short: &mut Short,
         at_most: usize,
         up: &mut impl Upcalls,
     ) -> usize {
-        self.handle_shorts(lane, ends, short, at_most, up)
+        self.handle_shorts(lane, endpoint, short, at_most, up)
     }
 
     /// Handles a short message that was taken, and those behind it, `at_most` in all (not zero). Returns their
@@ -150,8 +154,8 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn handle_shorts(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         short: &mut Short,
         mut at_most: usize,
         up: &mut impl Upcalls,
@@ -160,11 +164,11 @@ impl CoreCell {
         let mut left = at_most;
         loop {
             left -= 1;
-            self.handle_short(lane, ends, short, &mut handled, up);
+            self.handle_short(lane, endpoint, short, &mut handled, up);
             if left == 0 {
                 break;
             }
-            match ends.take(short) {
+            match endpoint.take(short) {
                 Some(true) => {}
                 Some(false) => (at_most, left) = (at_most - left + 1, 1),
                 None => break,
@@ -181,7 +185,7 @@ impl CoreCell {
     pub(super) fn handle_received_short(
         &self,
         received: Received,
-        (last, short): (&mut Option<Rc<ConnFastPath>>, &mut Short),
+        (last, short): (&mut Option<Rc<ConnLane>>, &mut Short),
         up: &mut impl Upcalls,
     ) -> Option<Received> {
         let is_candidate = received.message.len() <= SHORT_BYTES_MAX
@@ -198,7 +202,7 @@ impl CoreCell {
     fn handle_candidate(
         &self,
         received: Received,
-        last: &mut Option<Rc<ConnFastPath>>,
+        last: &mut Option<Rc<ConnLane>>,
         short: &mut Short,
         up: &mut impl Upcalls,
     ) -> Option<Received> {
@@ -207,7 +211,8 @@ impl CoreCell {
             *last = self.reactor().short_lane(qp);
         }
         let lane = last.as_deref();
-        let Some((lane, ends)) = lane.and_then(|lane| Some((lane, lane.ends()?))) else {
+        let Some((lane, endpoint)) = lane.and_then(|lane| Some((lane, lane.short_endpoint()?)))
+        else {
             return Some(received);
         };
         if !short.copy_from(received.message.bytes()) {
@@ -216,15 +221,15 @@ impl CoreCell {
         // A call that is answered later keeps it.
         let receive = self.lane().hold_receive(received.message);
         let mut handled = Handled::default();
-        let is_plain = self.handle_plain(lane, ends, short, &mut handled, up);
+        let is_plain = self.handle_plain(lane, endpoint, short, &mut handled, up);
         if is_plain {
             self.count_handled(lane, 1, &handled);
         }
-        let is_served = is_plain || self.serve_other_call(lane, ends, short, up);
+        let is_served = is_plain || self.serve_other_call(lane, endpoint, short, up);
         let message = receive.take();
         if is_served {
             if let Some(message) = message {
-                self.reactor().repost_short(qp, ends, message);
+                self.reactor().repost_short(qp, endpoint, message);
             }
             return None;
         }
@@ -233,7 +238,7 @@ impl CoreCell {
 
     /// Counts messages of one connection together, so that the most common ones need not be counted one by one.
     #[inline(always)]
-    fn count_handled(&self, lane: &ConnFastPath, messages: usize, handled: &Handled) {
+    fn count_handled(&self, lane: &ConnLane, messages: usize, handled: &Handled) {
         let counts = self.lane().counts();
         counts.count_replies_received(handled.replies);
         let calls = messages.saturating_sub(handled.replies + handled.others);
@@ -248,15 +253,15 @@ impl CoreCell {
     #[inline(always)]
     fn handle_short(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         short: &Short,
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) {
-        if !self.handle_plain(lane, ends, short, handled, up) {
+        if !self.handle_plain(lane, endpoint, short, handled, up) {
             handled.others += 1;
-            self.on_other_short(lane, ends, short, up);
+            self.on_other_short(lane, endpoint, short, up);
         }
     }
 
@@ -264,15 +269,15 @@ impl CoreCell {
     #[inline(always)]
     fn handle_plain(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         short: &Short,
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         match says_reply(&short.pairs()) {
             true => self.deliver_plain_reply(lane, short, handled, up),
-            false => self.serve_plain_call(lane, ends, short, handled, up),
+            false => self.serve_plain_call(lane, endpoint, short, handled, up),
         }
     }
 
@@ -280,13 +285,13 @@ impl CoreCell {
     #[inline(always)]
     fn deliver_plain_reply(
         &self,
-        lane: &ConnFastPath,
+        lane: &ConnLane,
         short: &Short,
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((reply, results)) = plain_reply(short) else { return false };
-        let is_let = self.may_use(lane, FastPath::TakeReplies);
+        let is_let = self.may_use(lane, LaneWay::TakeReplies);
         let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply)).flatten();
         let Some(token) = token else { return false };
         handled.replies += 1;
@@ -300,15 +305,15 @@ impl CoreCell {
     #[inline(always)]
     fn serve_plain_call(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         short: &Short,
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((call, arguments)) = plain_call(short) else { return false };
         let message = short.bytes();
-        if !self.may_use(lane, FastPath::TakeCalls) || ends.room() <= lane.reserved() {
+        if !self.may_use(lane, LaneWay::TakeCalls) || endpoint.room() <= lane.reserved() {
             return false;
         }
         debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
@@ -324,7 +329,7 @@ impl CoreCell {
             CallOutcome::Replied => {
                 lane.unreserve(1);
                 let mut memory = self.lane().reply().borrow_mut();
-                match self.emit_short_reply(lane, ends, call.xid, memory.short_mut()) {
+                match self.emit_short_reply(lane, endpoint, call.xid, memory.short_mut()) {
                     Some(bytes) => handled.bytes_sent += bytes,
                     None => handled.unanswered += 1,
                 }
@@ -351,13 +356,13 @@ impl CoreCell {
     #[inline(never)]
     fn end_plain_call(
         &self,
-        lane: &ConnFastPath,
+        lane: &ConnLane,
         slot: Option<SlotId>,
         short: &Short,
         outcome: CallOutcome,
     ) {
         if outcome != CallOutcome::Deferred || slot.is_none() {
-            return self.end_served(lane, slot, short.bytes(), lane.ends(), outcome);
+            return self.end_served(lane, slot, short.bytes(), lane.short_endpoint(), outcome);
         }
         self.lane().with_receive(|receive| {
             self.reactor().keep_deferred(lane.id(), slot, short, receive);
@@ -367,22 +372,23 @@ impl CoreCell {
     /// Sends the answer of a call that was served, if it has one now.
     fn end_served(
         &self,
-        lane: &ConnFastPath,
+        lane: &ConnLane,
         slot: Option<SlotId>,
         message: &[u8],
-        ends: Option<&Ends>,
+        endpoint: Option<&ShortEndpoint>,
         outcome: CallOutcome,
     ) {
         let conn = lane.id();
         match outcome {
             CallOutcome::Replied
-                if let Some(ends) = ends
+                if let Some(endpoint) = endpoint
                     && let Some(xid) = message.first_chunk() =>
             {
                 let xid = Xid(u32::from_be_bytes(*xid));
                 self.reactor().end_plain_call(conn, slot);
                 let mut memory = self.lane().reply().borrow_mut();
-                if let Some(bytes) = self.emit_short_reply(lane, ends, xid, memory.short_mut()) {
+                if let Some(bytes) = self.emit_short_reply(lane, endpoint, xid, memory.short_mut())
+                {
                     self.lane().counts().count_replies_sent(1, bytes);
                 }
             }
@@ -454,7 +460,7 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn serve_plain(
         &self,
-        (lane, takes_any): (&ConnFastPath, bool),
+        (lane, takes_any): (&ConnLane, bool),
         slot: SlotId,
         message: &[u8],
         header_bytes: usize,
@@ -466,8 +472,8 @@ impl CoreCell {
         let serve = || up.on_inline_call(&call, &message[header_bytes..]);
         let outcome = self.serve_in_place(conn, serve);
         let takes_short = takes_any && version_of(message) == TransportVersion::One;
-        let ends = lane.ends().filter(|_| takes_short);
-        self.end_served(lane, Some(slot), message, ends, outcome);
+        let endpoint = lane.short_endpoint().filter(|_| takes_short);
+        self.end_served(lane, Some(slot), message, endpoint, outcome);
         outcome
     }
 
@@ -486,14 +492,14 @@ impl CoreCell {
     #[inline(always)]
     fn emit_short_reply(
         &self,
-        lane: &ConnFastPath,
-        ends: &impl ShortEnds,
+        lane: &ConnLane,
+        endpoint: &impl ShortEndpointOps,
         xid: Xid,
         message: &mut Short,
     ) -> Option<usize> {
         let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
         let bytes = message.length();
-        if !ends.send(ReplyHead(reply), message, bytes) {
+        if !endpoint.send(ReplyHead(reply), message, bytes) {
             self.queue_short_reply(lane.id(), reply, message);
             return None;
         }
@@ -522,7 +528,7 @@ impl From<ReplyHead> for LineHead {
 
 impl Reactor {
     /// The lane of a connection, and true if a short message on it may have the maximum length.
-    pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnFastPath>, bool)> {
+    pub(super) fn lane_of(&mut self, conn: ConnId) -> Option<(Rc<ConnLane>, bool)> {
         let c = self.conn(conn)?;
         Some((Rc::clone(&c.lane), c.takes_any_short(TransportVersion::One)))
     }

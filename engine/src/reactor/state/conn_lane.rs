@@ -4,32 +4,36 @@
 //! Everything else about a connection is in its [`Conn`](super::connection::Conn), which makes the gate unknown
 //! whenever it may have changed. A closed connection opens none of the gate's ways.
 
-use crate::fabric::{ConnId, Ends};
+use crate::fabric::{ConnId, ShortEndpoint};
 use crate::reactor::state::connection::Protocol;
-use crate::reactor::types::fast_path_flags::{FastPath, FastPathFlags};
+use crate::reactor::types::lane_gate::{LaneGate, LaneWay};
 use spinrpc_proto::requester::{CallSlot, Requester};
 use std::cell::{Cell, RefCell, RefMut};
 
 /// See the module. The fields are in the order in which a message needs them.
 #[repr(C)]
-pub(crate) struct ConnFastPath {
-    /// Ends for receiving and sending short messages, if these go by value.
-    ends: Option<Ends>,
+pub(crate) struct ConnLane {
+    /// Takes and sends short messages, if these go by value.
+    short_endpoint: Option<ShortEndpoint>,
     id: ConnId,
     /// Send-queue places kept for replies.
     send_reserved: Cell<usize>,
     /// The ways that the lane may take.
-    gate: Cell<FastPathFlags>,
+    gate: Cell<LaneGate>,
     protocol: RefCell<Protocol>,
 }
 
-impl ConnFastPath {
-    pub(in crate::reactor) fn new(id: ConnId, ends: Option<Ends>, protocol: Protocol) -> Self {
+impl ConnLane {
+    pub(in crate::reactor) fn new(
+        id: ConnId,
+        endpoint: Option<ShortEndpoint>,
+        protocol: Protocol,
+    ) -> Self {
         Self {
             id,
-            gate: Cell::new(FastPathFlags::UNKNOWN),
+            gate: Cell::new(LaneGate::UNKNOWN),
             send_reserved: Cell::new(0),
-            ends,
+            short_endpoint: endpoint,
             protocol: RefCell::new(protocol),
         }
     }
@@ -45,32 +49,32 @@ impl ConnFastPath {
         self.id
     }
 
-    /// Ends for short messages, if these go by value.
+    /// Takes and sends short messages, if these go by value.
     #[inline(always)]
-    pub(in crate::reactor) fn ends(&self) -> Option<&Ends> {
-        self.ends.as_ref()
+    pub(in crate::reactor) fn short_endpoint(&self) -> Option<&ShortEndpoint> {
+        self.short_endpoint.as_ref()
     }
 
     /// The connection may have changed: its gate is closed until the lane looks again.
     #[inline(always)]
     pub(in crate::reactor) fn forget_gate(&self) {
-        self.gate.set(FastPathFlags::UNKNOWN);
+        self.gate.set(LaneGate::UNKNOWN);
     }
 
     /// Returns true if the lane has to look before it takes a way.
     #[inline(always)]
     pub(in crate::reactor) fn is_unknown(&self) -> bool {
-        self.gate.get() == FastPathFlags::UNKNOWN
+        self.gate.get() == LaneGate::UNKNOWN
     }
 
     /// Sets which ways are open.
-    pub(in crate::reactor) fn set_gate(&self, ways: &[(FastPath, bool)]) {
-        self.gate.set(FastPathFlags::of(ways));
+    pub(in crate::reactor) fn set_gate(&self, ways: &[(LaneWay, bool)]) {
+        self.gate.set(LaneGate::of(ways));
     }
 
     /// Returns true if the gate is known to let a message through.
     #[inline(always)]
-    pub(in crate::reactor) fn is_open(&self, way: FastPath) -> bool {
+    pub(in crate::reactor) fn is_open(&self, way: LaneWay) -> bool {
         self.gate.get().is_open(way)
     }
 

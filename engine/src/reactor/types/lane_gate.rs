@@ -8,11 +8,11 @@
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::reactor) struct FastPathFlags(u8);
+pub(in crate::reactor) struct LaneGate(u8);
 
-/// A way through a [`FastPathFlags`].
+/// A way through a [`LaneGate`].
 #[derive(Clone, Copy, Debug)]
-pub(in crate::reactor) enum FastPath {
+pub(in crate::reactor) enum LaneWay {
     SendCalls = 1,
     TakeCalls = 2,
     TakeReplies = 4,
@@ -22,19 +22,19 @@ pub(in crate::reactor) enum FastPath {
 
 const KNOWN: u8 = 16;
 
-impl FastPathFlags {
+impl LaneGate {
     /// Something may have changed since the last look.
     pub(in crate::reactor) const UNKNOWN: Self = Self(0);
 
     /// A known gate with these ways, open or not.
-    pub(in crate::reactor) fn of(ways: &[(FastPath, bool)]) -> Self {
+    pub(in crate::reactor) fn of(ways: &[(LaneWay, bool)]) -> Self {
         let open = ways.iter().filter(|(_, is_open)| *is_open);
         Self(open.fold(KNOWN, |gate, (way, _)| gate | *way as u8))
     }
 
     /// It is known, and lets one through.
     #[inline(always)]
-    pub(in crate::reactor) const fn is_open(self, way: FastPath) -> bool {
+    pub(in crate::reactor) const fn is_open(self, way: LaneWay) -> bool {
         self.0 & way as u8 != 0
     }
 }
@@ -45,19 +45,15 @@ mod tests {
 
     #[test]
     fn a_gate_lets_through_what_it_knows_to_be_open() {
-        let all = [
-            FastPath::SendCalls,
-            FastPath::TakeCalls,
-            FastPath::TakeReplies,
-            FastPath::TakeCallsTwo,
-        ];
-        assert!(all.iter().all(|way| !FastPathFlags::UNKNOWN.is_open(*way)));
+        let all =
+            [LaneWay::SendCalls, LaneWay::TakeCalls, LaneWay::TakeReplies, LaneWay::TakeCallsTwo];
+        assert!(all.iter().all(|way| !LaneGate::UNKNOWN.is_open(*way)));
         for open in 0..all.len() {
             let ways: Vec<_> = all.iter().enumerate().map(|(at, way)| (*way, at == open)).collect();
-            let gate = FastPathFlags::of(&ways);
+            let gate = LaneGate::of(&ways);
             assert!(all.iter().enumerate().all(|(at, way)| gate.is_open(*way) == (at == open)));
         }
-        let closed = FastPathFlags::of(&[(FastPath::SendCalls, false)]);
-        assert!(closed != FastPathFlags::UNKNOWN && !closed.is_open(FastPath::SendCalls));
+        let closed = LaneGate::of(&[(LaneWay::SendCalls, false)]);
+        assert!(closed != LaneGate::UNKNOWN && !closed.is_open(LaneWay::SendCalls));
     }
 }
