@@ -302,9 +302,11 @@ impl QueuePair {
         self.short_endpoint.mark();
     }
 
-    /// Asks a peer for a sign of life of which nothing was heard for a while.
+    /// Asks a peer for a sign of life of which nothing was heard for a while, also one that has not begun. Over iWARP an end that
+    /// accepts may not ask before that.
     pub(super) fn look_for_silence(&mut self) {
-        if self.is_live() && self.silence.look(self.sends.pushed()) {
+        let may_send = self.is_live() && (self.short_endpoint.is_open() || self.open());
+        if may_send && self.silence.look(self.sends.pushed()) {
             let before = self.sends.pushed();
             self.remind();
             (before..self.sends.pushed()).for_each(|_| self.silence.asked());

@@ -48,7 +48,7 @@ impl QueuePair {
     /// True if messages may be sent. The first one of the peer stands for a confirmation that was lost. Over iWARP the side that connected sends the first one (RFC
     /// 6581 section 6).
     #[cold]
-    fn open(&mut self) -> bool {
+    pub(super) fn open(&mut self) -> bool {
         let is_first = self.link.side == Side::Connecting || !self.link.limits.is_iwarp;
         let has_heard = self.silence.has_heard();
         let is_accepted = self.link.side == Side::Accepting && has_heard;
