@@ -143,7 +143,7 @@ impl Load {
         loop {
             let ended = { self.heard.borrow().answered + self.heard.borrow().failed.len() as u64 };
             if self.started < ends_at && self.started - ended < IN_FLIGHT {
-                let mut spec = CallSpec::short().resend(Resend::AtMostOnce);
+                let mut spec = CallSpec::short().resend(Resend::AtMostOnce).no_deadline();
                 let number = self.started;
                 let write = |args: &mut spinrpc::Encoder<'_>| args.u64(number);
                 if self.client.call(NOTE, Token(number), &mut spec, write).is_ok() {
