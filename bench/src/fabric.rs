@@ -5,6 +5,7 @@ use spinrpc::config::Driver;
 use spinrpc::fabric::{Address, RdmaAddress};
 use spinrpc::{Config, driver_of};
 use spinrpc_tuning::host::{Process, Tree};
+use spinrpc_tuning::printable::to_stderr;
 use spinrpc_tuning::raise_descriptor_limit;
 use spinrpc_tuning::rdma::{self, Device, Memlock};
 use std::net::IpAddr;
@@ -62,11 +63,11 @@ pub(crate) fn warn_of_memlock(config: &Config) {
         && config.driver() == Driver::Verbs
     {
         let (limit_kib, needed) = (limit >> 10, needed_bytes.div_ceil(1 << 20));
-        eprintln!(
+        to_stderr(format_args!(
             "spinperf: {limit_kib} KiB may be locked, and a connection with this profile registers up to \
              {needed} MiB: {}",
             Memlock::REMEDY
-        );
+        ));
     }
 }
 

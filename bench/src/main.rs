@@ -4,6 +4,8 @@
 //! standard error.
 
 #![forbid(unsafe_code)]
+// Both panic where nothing can be written.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod child;
 mod cli;
@@ -42,7 +44,7 @@ use clap::CommandFactory;
 use cli::{Cli, Command};
 use failure::Failure;
 use signal_hook::consts::SIGXFSZ;
-use spinrpc_tuning::printable::printable;
+use spinrpc_tuning::printable::to_stderr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -62,7 +64,7 @@ fn main() -> ExitCode {
             console::say(&text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Err(failure) => {
-            eprintln!("spinperf: {}", printable(&failure.to_string()));
+            to_stderr(format_args!("spinperf: {failure}"));
             failure.exit_code()
         }
     }

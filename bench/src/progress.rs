@@ -1,5 +1,6 @@
 //! Progress lines on standard error for long operations.
 
+use spinrpc_tuning::printable::to_stderr;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,7 @@ impl Progress {
         self.done += 1;
         if self.pace.is_due() {
             let (done, steps, seconds) = (self.done, self.steps, self.started.elapsed().as_secs());
-            eprintln!("spinperf: {seconds:3} s, step {done} of {steps}: {what}");
+            to_stderr(format_args!("spinperf: {seconds:3} s, step {done} of {steps}: {what}"));
         }
     }
 }

@@ -19,6 +19,7 @@ use spinrpc::Engine;
 use spinrpc::config::{Driver, IdlePolicy};
 use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::sys::random::Random;
+use spinrpc_tuning::printable::to_stderr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -202,7 +203,7 @@ fn measure(
 fn announce(plan: &Plan) {
     let seconds = plan.total().as_secs_f64();
     if seconds > 2.0 {
-        eprintln!("spinperf: measuring for {seconds:.1} s");
+        to_stderr(format_args!("spinperf: measuring for {seconds:.1} s"));
     }
 }
 

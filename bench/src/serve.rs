@@ -10,6 +10,7 @@ use crate::output::Capture;
 use crate::profile;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use spinrpc::Engine;
+use spinrpc_tuning::printable::to_stderr;
 use std::io::Read;
 use std::thread;
 
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     say(&format!("spinperf: {LISTENING} {}\n", args.address))?;
     running.join().map_err(failed)?;
     if let Some(capture) = capture {
-        eprintln!("spinperf: {}", capture.outcome()?);
+        to_stderr(format_args!("spinperf: {}", capture.outcome()?));
     }
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Ended, spinperf, text};
+use common::{Ended, command, spinperf, text};
+use std::fs::File;
 
 #[test]
 fn a_wrong_command_line_is_one_line_and_exit_code_2() {
@@ -22,6 +23,9 @@ fn a_wrong_command_line_is_one_line_and_exit_code_2() {
         assert!(error.starts_with("spinperf: "), "{arguments:?}: {error}");
         assert!(error.contains(allowed), "{arguments:?}: {error}");
         assert!(output.stdout.is_empty(), "{arguments:?}");
+        let unread = File::options().write(true).open("/dev/full").unwrap();
+        let status = command(&arguments).stderr(unread).status().unwrap();
+        assert_eq!(status.code(), Some(2), "{arguments:?} with standard error on a full disk");
     }
 }
 

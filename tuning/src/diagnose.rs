@@ -4,7 +4,7 @@ use crate::report::to_json;
 use crate::{Answer, Outcome, at_root};
 use spinrpc_tuning::doctor::{CheckInput, Tried, examine, profile_for};
 use spinrpc_tuning::host::{HostFacts, Tree};
-use spinrpc_tuning::printable::printable;
+use spinrpc_tuning::printable::to_stderr;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn progress() -> impl FnMut(&str) {
     move |what| {
         if started.elapsed() >= Duration::from_secs(2) {
             let seconds = started.elapsed().as_secs_f64();
-            eprintln!("spintune: {seconds:.0} s: {}", printable(what));
+            to_stderr(format_args!("spintune: {seconds:.0} s: {what}"));
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 #![doc = include_str!("guide.md")]
 #![forbid(unsafe_code)]
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 #[doc(hidden)]
 #[allow(missing_docs, reason = "for the programs of this workspace")]

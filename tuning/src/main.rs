@@ -3,6 +3,8 @@
 //! Answers go to standard output, problems to standard error, one per line.
 
 #![forbid(unsafe_code)]
+// Both panic where nothing can be written.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod apply;
 mod diagnose;
@@ -12,7 +14,7 @@ mod show;
 use clap::{CommandFactory, Parser, Subcommand};
 use spinrpc::config::{CoreList, Host};
 use spinrpc_tuning::fit::FitError;
-use spinrpc_tuning::printable::{printable, printable_lines};
+use spinrpc_tuning::printable::{printable_lines, to_stderr};
 use spinrpc_tuning::{Loader, Profile, ProfileError, manual, usage_error};
 use std::io::{self, Write};
 use std::path::Path;
@@ -157,13 +159,13 @@ fn main() -> ExitCode {
         Err(error) => Ok(Outcome::usage(format!("{} (see spintune --help)", usage_error(&error)))),
     };
     for problem in &outcome.problems {
-        eprintln!("spintune: {}", printable(problem));
+        to_stderr(format_args!("spintune: {problem}"));
     }
     // A reader that closes the pipe early (`spintune explain | head`) is not a failure.
     let written = io::stdout().write_all(printable_lines(&outcome.answer).as_bytes());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("spintune: standard output: {error}");
+            to_stderr(format_args!("spintune: standard output: {error}"));
             ExitCode::from(INVALID)
         }
         _ => ExitCode::from(outcome.status),

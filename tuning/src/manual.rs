@@ -3,6 +3,7 @@
 //! Each program of this workspace answers `PROGRAM --write-manual DIR`, for packagers: `DIR/man` and the folders of completions
 //! are laid out as below `/usr/share`. The option is not in the help.
 
+use crate::printable::to_stderr;
 use crate::shipped::shipped;
 use clap::builder::PossibleValuesParser;
 use clap::{Command, ValueHint};
@@ -12,7 +13,7 @@ use spinrpc::config::KEYS;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,8 +29,7 @@ pub fn requested(command: impl FnOnce() -> Command, section: u8) -> Option<ExitC
     Some(match write(command, section, &folder) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without a reader, the exit code is all that remains.
-            drop(writeln!(io::stderr(), "{name}: {}: {error}", folder.display()));
+            to_stderr(format_args!("{name}: {}: {error}", folder.display()));
             ExitCode::FAILURE
         }
     })

@@ -6,8 +6,8 @@
 //! [`shell_comment`] in scripts.
 
 use std::ffi::OsStr;
-use std::fmt::Write;
-use std::io::{self, Read};
+use std::fmt::{Display, Write as _};
+use std::io::{self, Read, Write as _};
 use std::os::unix::ffi::OsStrExt;
 
 /// Text on one line, without characters that a terminal obeys or that change the order of others:
@@ -27,6 +27,11 @@ pub fn printable(text: &str) -> String {
 pub fn printable_lines(text: &str) -> String {
     let is_kept = |letter: char| matches!(letter, '\n' | '\t') || is_harmless(letter);
     escaped(text, is_kept, |letter| letter.escape_default().to_string())
+}
+
+/// Prints a line on standard error, made [`printable`]. If it cannot be written, the exit code is all that remains.
+pub fn to_stderr(line: impl Display) {
+    drop(writeln!(io::stderr(), "{}", printable(&line.to_string())));
 }
 
 /// JSON with the same meaning, in which characters that are not harmless to a terminal are escaped;

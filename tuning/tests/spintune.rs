@@ -8,6 +8,7 @@ mod program;
 use common::Folder;
 use program::{answer, problems, spintune};
 use serde_json::Value;
+use std::fs::File;
 
 #[test]
 fn list_names_the_shipped_profiles() {
@@ -87,6 +88,9 @@ fn a_wrong_command_line_gets_one_line_and_status_2() {
         let message = problems(arguments, 2);
         assert!(message.starts_with("spintune: ") && message.contains(words), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
+        let unread = File::options().write(true).open("/dev/full").unwrap();
+        let status = program::command(arguments).stderr(unread).status().unwrap();
+        assert_eq!(status.code(), Some(2), "{arguments:?} with standard error on a full disk");
     }
 }
 

@@ -13,6 +13,7 @@ mod text;
 use crate::cli::MetricsArgs;
 use crate::failure::Failure;
 use crate::top::{Detail, Found, Target, Watched};
+use spinrpc_tuning::printable::to_stderr;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Mutex, PoisonError};
@@ -58,7 +59,7 @@ fn serve(address: SocketAddr, wanted: Wanted) -> Result<(), Failure> {
     let failed = |error| Failure::system(format!("listening on {address}"), error);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    eprintln!("spinperf: metrics at http://{address}/metrics");
+    to_stderr(format_args!("spinperf: metrics at http://{address}/metrics"));
     thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| work(&listener, &wanted));

@@ -13,6 +13,7 @@ use crate::progress::Pace;
 use crate::report::{Soak, SoakWindow, Trend, TrendUnit};
 use crate::top::{Target, Watched};
 use crate::units::{show_count, show_us};
+use spinrpc_tuning::printable::to_stderr;
 use std::time::{Duration, Instant};
 
 pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
@@ -21,7 +22,7 @@ pub(super) fn run(fleet: &mut Fleet, plan: &Plan) -> Result<Outcome, Failure> {
     fleet.load(&plan.workloads[0])?;
     for (window, limits) in (0..windows).map(|window| (window, limits_of(plan, window))) {
         if window > 0 && interrupt::signal().is_some() {
-            eprintln!("spinperf: interrupted after {window} of {windows} windows");
+            to_stderr(format_args!("spinperf: interrupted after {window} of {windows} windows"));
             break;
         }
         let measured = fleet.measure(&limits)?;
@@ -101,7 +102,7 @@ impl Watch {
             };
             if self.pace.is_due() {
                 let (number, of) = (self.windows.len() + 1, self.planned);
-                eprintln!("spinperf: window {number} of {of}: {}", describe(&window));
+                to_stderr(format_args!("spinperf: window {number} of {of}: {}", describe(&window)));
             }
             self.windows.push(window);
         }

@@ -116,7 +116,7 @@ fn run_slow(args: &TopArgs, watched: &Watched) -> Result<(), Failure> {
 fn ended(watched: &Watched, shown: u32, count: Option<u32>) -> Result<(), Failure> {
     let who = watched.who();
     let Some(count) = count else {
-        eprintln!("spinperf: {who} has exited");
+        printable::to_stderr(format_args!("spinperf: {who} has exited"));
         return Ok(());
     };
     Err(Failure::Measurement(format!("{who} exited after {shown} of {count} intervals")))

@@ -11,7 +11,7 @@ use spinrpc::config::{Choice, IdlePolicy};
 use spinrpc::control::{LATENCY_SCHEMA, NAME_PREFIX, SCHEMA, SLOW_SCHEMA};
 use spinrpc::sys::credentials::Credentials;
 use spinrpc::sys::peer_socket::PeerSocket;
-use spinrpc_tuning::printable::printable;
+use spinrpc_tuning::printable::{printable, to_stderr};
 use spinrpc_tuning::slow_calls::SlowCalls;
 use std::collections::HashMap;
 use std::fs;
@@ -158,7 +158,9 @@ impl Silence {
 
     pub(crate) fn say(&self) -> bool {
         let broken = self.broken();
-        broken.iter().for_each(|(pid, what)| eprintln!("spinperf: process {pid}: {what}"));
+        broken
+            .iter()
+            .for_each(|(pid, what)| to_stderr(format_args!("spinperf: process {pid}: {what}")));
         broken.is_some()
     }
 }

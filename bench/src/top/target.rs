@@ -8,6 +8,7 @@ use crate::units::joined;
 use rustix::process::geteuid;
 use spinrpc::config::IdlePolicy;
 use spinrpc::fabric::check_address;
+use spinrpc_tuning::printable::to_stderr;
 use spinrpc_tuning::slow_calls::EngineCalls;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -206,7 +207,9 @@ fn in_turns(
     }
     if !names.is_empty() {
         let left = names.len();
-        eprintln!("spinperf: {left} control sockets were not queried: others took too long");
+        to_stderr(format_args!(
+            "spinperf: {left} control sockets were not queried: others took too long"
+        ));
     }
     silent
 }

@@ -3,7 +3,14 @@
 use std::process::{Command, Output};
 
 pub(crate) fn spintune(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_spintune")).args(arguments).output().unwrap()
+    command(arguments).output().unwrap()
+}
+
+/// A spintune command that has not started yet.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spintune"));
+    command.args(arguments);
+    command
 }
 
 /// Runs it successfully and returns standard output.
