@@ -109,7 +109,7 @@ impl Origin {
         if let Some(profile) = shipped::find(name) {
             return Ok(Self::shipped(profile));
         }
-        if name.contains('/') || name.ends_with(".toml") || Path::new(name).is_file() {
+        if is_path(name) || Path::new(name).is_file() {
             return Self::file(Path::new(name)).map_err(|error| format!("{name}: {error}"));
         }
         Err(no_such_profile(name))
@@ -133,7 +133,9 @@ impl Origin {
             }
             match Self::file(&path) {
                 Ok(file) => return Ok(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        && (!is_path(name) || shipped::find(name).is_some()) => {}
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             }
         }
@@ -158,6 +160,10 @@ impl Origin {
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const INCLUDE_DEPTH_MAX: usize = 16;
+
+fn is_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".toml")
+}
 
 fn no_such_profile(name: &str) -> String {
     let names: Vec<_> = shipped().iter().map(|profile| profile.name).collect();
