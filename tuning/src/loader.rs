@@ -121,7 +121,12 @@ impl Origin {
     }
 
     fn file(path: &Path) -> io::Result<Self> {
-        Ok(Self { shown: path.to_owned(), identity: path.canonicalize()?, shipped: None })
+        let identity = path.canonicalize()?;
+        // Opening a named pipe waits for its other end.
+        if !identity.metadata()?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        Ok(Self { shown: path.to_owned(), identity, shipped: None })
     }
 
     /// A file in the same folder, or else a shipped profile.

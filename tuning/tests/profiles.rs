@@ -6,6 +6,9 @@ mod common;
 use common::Folder;
 use spinrpc::config::{Driver, Host, Key, RawConfig, Value};
 use spinrpc_tuning::{Loader, Profile, load, reference, shipped};
+use std::fs::File;
+use std::process::Command;
+use std::thread;
 
 fn host() -> Host {
     Host { allowed: vec![0, 1, 2, 3], ..Host::default() }
@@ -148,7 +151,16 @@ fn what_is_no_file_of_text_is_refused() {
     assert_eq!(refusal(&folder, "large.toml"), "large.toml: longer than 1048576 bytes");
     assert!(refusal(&folder, "bytes.toml").starts_with("bytes.toml: "));
     assert!(refusal(&folder, "absent.toml").starts_with("absent.toml: No such file"));
-    assert!(refusal(&folder, "").contains("directory"));
+    assert!(refusal(&folder, "").contains("regular file"));
+    let pipe = folder.path("pipe.toml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    folder.write("over_pipe.toml", "schema = 1\ninclude = [\"pipe\"]\n");
+    for name in ["pipe.toml", "over_pipe.toml"] {
+        // The other end, which closes the pipe if something opens it.
+        let pipe = pipe.clone();
+        thread::spawn(|| File::options().write(true).open(pipe));
+        assert!(refusal(&folder, name).contains("regular file"), "{name}");
+    }
 }
 
 #[test]
