@@ -81,7 +81,8 @@ pub struct ProfileError {
 }
 
 impl ProfileError {
-    /// All problems in reading order; never empty.
+    /// All problems, never empty: those of single values in reading order, then values that do not suit the host or each
+    /// other.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }

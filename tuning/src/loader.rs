@@ -69,13 +69,18 @@ impl<'a> Loader<'a> {
         for assignment in &self.overrides {
             layers.overlay(assignment);
         }
-        let Layers { raw, sources, problems, .. } = layers;
+        let Layers { raw, sources, mut problems, .. } = layers;
+        let located = |error| Problem::new(place(&error, &sources).cloned(), error);
+        // Each by itself, as one hides the other. With a value left out, others may only seem not to go together.
+        let cores = RawConfig { cores: raw.cores.clone(), ..RawConfig::default() };
+        let others = RawConfig { cores: RawConfig::default().cores, ..raw.clone() };
+        let others = Some(others).filter(|_| problems.is_empty());
+        let refused = |part: RawConfig| part.validate_for(self.host).err().map(located);
+        problems.extend([Some(cores), others].into_iter().flatten().filter_map(refused));
         if !problems.is_empty() {
             return Err(ProfileError { problems });
         }
-        let config = raw
-            .validate_for(self.host)
-            .map_err(|error| Problem::new(place(&error, &sources).cloned(), error))?;
+        let config = raw.validate_for(self.host).map_err(located)?;
         Ok(Profile { name: name.to_owned(), description, config, sources })
     }
 }
