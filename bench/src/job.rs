@@ -11,7 +11,7 @@ use crate::ranks::RUN_BYTES_MAX;
 use crate::run::{self, InSuite};
 use serde::Deserialize;
 use spinrpc_tuning::did_you_mean;
-use spinrpc_tuning::printable::{read_bounded, to_stderr};
+use spinrpc_tuning::printable::read_bounded;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,9 +37,8 @@ pub(crate) fn run(args: &JobArgs) -> Result<(), Failure> {
     let mut failed: Vec<String> = Vec::new();
     let mut after_failure = false;
     for (number, one) in job.runs.iter().enumerate() {
-        let (number, runs) = (number + 1, job.runs.len());
-        to_stderr(format_args!("spinperf: run {number} of {runs}, {}: {}", one.name, one.line));
-        let done = run::run(&one.args, Some(InSuite { name: &one.name, after_failure }));
+        let place = [number + 1, job.runs.len()];
+        let done = run::run(&one.args, Some(InSuite { name: &one.name, place, after_failure }));
         after_failure = done.is_err();
         match done {
             Ok(()) => {}

@@ -20,6 +20,7 @@ use spinrpc::config::{Driver, IdlePolicy};
 use spinrpc::sys::clock::{Clock, Ticks};
 use spinrpc::sys::random::Random;
 use spinrpc_tuning::printable::to_stderr;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -36,6 +37,8 @@ struct Prepared {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InSuite<'a> {
     pub(crate) name: &'a str,
+    /// Its number, and the number of runs.
+    pub(crate) place: [usize; 2],
     /// The run before it failed: the other ranks may still wait for this one there.
     pub(crate) after_failure: bool,
 }
@@ -90,17 +93,15 @@ pub(crate) fn run(args: &RunArgs, suite: Option<InSuite<'_>>) -> Result<(), Fail
     let outputs = Outputs::open(&output)?;
     let steal = StealMeter::start(&cores);
     let clock = ClockCheck::start();
-    if rank.as_ref().is_none_or(|rank| rank.rank == 0) {
-        announce(&plan);
-    }
     if args.bidir {
         load::register(&engine, &profile.config)?;
     }
-    let (outcome, found) = measure(&engine, args, party, &plan)?;
+    let (outcome, found) = measure(&engine, args, party, &plan, suite)?;
     report.environment.note_version(&engine);
     engine.shutdown();
     report.interference = steal.stop();
     report.notes = notes(args, &plan, fabric.driver);
+    report.notes.extend(suite.map(|suite| format!("run {} of its job", suite.name)));
     report.notes.extend(poll_note(&plan.workloads, profile.config.idle_policy()));
     report.notes.extend(found);
     if rank.is_none() {
@@ -181,6 +182,7 @@ fn measure(
     args: &RunArgs,
     party: Option<Party>,
     plan: &Plan,
+    suite: Option<InSuite<'_>>,
 ) -> Result<(Outcome, Vec<String>), Failure> {
     load::with_fleet(engine, &args.callees(), None, |fleet| {
         fleet.party = party;
@@ -194,16 +196,23 @@ fn measure(
             true => path_notes(&plan.workloads, inline),
             false => Vec::new(),
         };
+        if fleet.party.as_ref().is_none_or(|party| party.rank.rank == 0) {
+            announce(plan, suite);
+        }
         let outcome = modes::measure(fleet, plan)?;
         found.extend(fleet.setup_note());
         Ok((outcome, found))
     })
 }
 
-fn announce(plan: &Plan) {
+fn announce(plan: &Plan, suite: Option<InSuite<'_>>) {
     let seconds = plan.total().as_secs_f64();
-    if seconds > 2.0 {
-        to_stderr(format_args!("spinperf: measuring for {seconds:.1} s"));
+    if io::stderr().is_terminal() && (suite.is_some() || seconds > 2.0) {
+        let run = suite.map(|InSuite { name, place: [number, of], .. }| {
+            format!("run {number} of {of}, {name}: ")
+        });
+        let run = run.unwrap_or_default();
+        to_stderr(format_args!("spinperf: {run}measuring for {seconds:.1} s"));
     }
 }
 

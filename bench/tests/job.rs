@@ -87,6 +87,10 @@ fn a_run_that_fails_does_not_keep_the_others_from_running() {
     let job = job.replace("write:75,read:25", "null").replace("size = \"write=8,read=16KiB\"", "");
     let (folder, file) = suite("fails", &job);
     let [_, error] = spinperf(&["job", &file]).with(1);
-    assert!(error.lines().last().unwrap().contains("1 of 2 runs failed: sizes: "), "{error}");
-    assert_eq!(report_in(&folder.file("out/paced.json"))["rows"][0]["median"]["calls"], 400);
+    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    assert!(error.contains("1 of 2 runs failed: sizes: "), "{error}");
+    let paced = report_in(&folder.file("out/paced.json"));
+    assert_eq!(paced["rows"][0]["median"]["calls"], 400);
+    let notes = paced["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note.as_str().unwrap().contains("paced")), "{notes:?}");
 }

@@ -6,7 +6,9 @@ mod common;
 
 use common::{
     Ended, Folder, Server, command, cores, report_in, spinperf, text, two_cores, wait_at_most,
+    wait_for_calls,
 };
+use rustix::process::Pid;
 use serde_json::Value;
 use spinrpc::config::Host;
 use spinrpc::{AcceptStatus, Call, Engine, Procedure, Program, Service, Version};
@@ -225,13 +227,9 @@ fn a_killed_server_ends_the_run_with_exit_code_1() {
     let (_cores, mut server) = Server::alone("killed");
     let mut client = server
         .client(&["--op", "echo", "--depth", "4", "--warmup", "0ms", "--duration", "600s"])
-        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut stderr = BufReader::new(client.stderr.take().unwrap());
-    let mut line = String::new();
-    stderr.read_line(&mut line).unwrap();
-    assert!(line.contains("measuring"), "{line:?}");
+    assert!(wait_for_calls(Pid::from_child(&server.child), &mut client));
     server.child.kill().unwrap();
     assert_eq!(wait_at_most(&mut client, Duration::from_secs(60)), Some(1));
 }
