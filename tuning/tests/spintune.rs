@@ -104,6 +104,8 @@ fn what_is_wrong_with_the_command_line_ends_with_2_whatever_the_command() {
         for (wrong, words) in [
             (&["nope"][..], "no profile \"nope\""),
             (&["./nope.toml"], "./nope.toml: No such file"),
+            (&["/proc"], "/proc: "),
+            (&["/proc/self/exe"], "/proc/self/exe: "),
             (&["base", "--set", "rpc.credits=0"], "rpc.credits = 0: expected an integer"),
             (&["base", "--set", "rpc.credit=1"], "did you mean \"rpc.credits\"?"),
             (&["base", "--set", "rpc.credits"], "expected KEY=VALUE"),
