@@ -7,7 +7,7 @@ use signal_hook::consts::SIGXFSZ;
 use spinrpc::config::Host;
 use spinrpc::fabric::check_address;
 use spinrpc::{Config, driver_of};
-use spinrpc_tuning::printable::printable;
+use spinrpc_tuning::printable::{abridged, printable};
 use spinrpc_tuning::{Loader, ProfileArgs, manual};
 use std::error::Error;
 use std::fmt::Display;
@@ -121,7 +121,7 @@ pub fn config(profile: &ProfileArgs, address: &str) -> Result<Config, Usage> {
 
 /// The problem and the allowed values. For an unknown command, clap only reports the problem.
 fn explain<C: Parser>(error: &clap::Error) -> String {
-    let wrong = one_line(&error.to_string());
+    let wrong = abridged(&one_line(&error.to_string()));
     if error.kind() != ErrorKind::InvalidSubcommand {
         return wrong;
     }
@@ -177,6 +177,12 @@ mod tests {
         for message in ["no such key", "error: no such key", &named] {
             assert_eq!(prefixed::<Sample>(message), named);
         }
+    }
+
+    #[test]
+    fn a_long_argument_is_not_repeated_whole() {
+        let error = Sample::try_parse_from(["sample", "call", "x", &"long".repeat(1000)]);
+        assert!(explain::<Sample>(&error.unwrap_err()).len() < 1000);
     }
 
     #[test]

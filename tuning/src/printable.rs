@@ -34,6 +34,20 @@ pub fn to_stderr(line: impl Display) {
     drop(writeln!(io::stderr(), "{}", printable(&line.to_string())));
 }
 
+/// Leaves out the middle of a long text, such as an error that quotes an argument.
+pub fn abridged(text: &str) -> String {
+    let letters = text.chars().count();
+    if letters <= 2 * ABRIDGED_CHARS {
+        return text.to_owned();
+    }
+    let (head, tail) =
+        (text.chars().take(ABRIDGED_CHARS), text.chars().skip(letters - ABRIDGED_CHARS));
+    head.chain(" ... ".chars()).chain(tail).collect()
+}
+
+/// At each end of a longer text.
+const ABRIDGED_CHARS: usize = 250;
+
 /// JSON with the same meaning, in which characters that are not harmless to a terminal are escaped;
 /// line feeds stay.
 pub fn json(document: &str) -> String {

@@ -2,6 +2,7 @@
 
 use crate::error::ProfileError;
 use crate::loader::Loader;
+use crate::printable::abridged;
 use crate::profile::Profile;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spinrpc::config::{Choice, Driver};
@@ -46,7 +47,7 @@ pub fn usage_error(error: &clap::Error) -> String {
     let kept = kept.filter(|line| !line.starts_with("For more"));
     let words: Vec<&str> = kept.flat_map(str::split_whitespace).collect();
     let message = words.join(" ");
-    message.strip_prefix("error: ").unwrap_or(&message).to_owned()
+    abridged(message.strip_prefix("error: ").unwrap_or(&message))
 }
 
 /// Profile of a program when none is given: the defaults of every key.
