@@ -25,7 +25,7 @@ pub(crate) fn say_to_people(is_output_taken: bool, text: &str) -> Result<(), Fai
 fn say_to(output: &mut impl Write, text: &str) -> Result<(), Failure> {
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::system("writing to standard output", error))
+            Err(Failure::system("standard output", error))
         }
         _ => Ok(()),
     }
@@ -117,6 +117,6 @@ mod tests {
     fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
         assert!(say_to(&mut Reader(ErrorKind::BrokenPipe), "text").is_ok());
         let full = say_to(&mut Reader(ErrorKind::StorageFull), "text").unwrap_err();
-        assert!(full.to_string().starts_with("writing to standard output"), "{full}");
+        assert!(full.to_string().starts_with("standard output"), "{full}");
     }
 }

@@ -11,6 +11,7 @@
 mod text;
 
 use crate::cli::MetricsArgs;
+use crate::console::Sink;
 use crate::failure::Failure;
 use crate::top::{Detail, Found, Target, Watched};
 use spinrpc_tuning::printable::to_stderr;
@@ -28,8 +29,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         return serve(address, wanted);
     }
     let found = wanted.look(&Watched::find(wanted.target.as_ref())?);
-    let text = text::render(found);
-    io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::system("printing", error))
+    Sink::StandardOutput.write(|| Ok(text::render(found)))
 }
 
 struct Wanted {

@@ -151,7 +151,7 @@ fn print(
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::system("writing to standard output", error)),
+        Err(error) => Err(Failure::system("standard output", error)),
         Ok(()) => Ok(true),
     }
 }
