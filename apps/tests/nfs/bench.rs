@@ -46,6 +46,9 @@ fn every_operation_is_counted_and_timed() {
     for operation in [NFS_PROGRAM::NFSPROC3_READ, NFS_PROGRAM::NFSPROC3_WRITE] {
         assert!((100..=104).contains(&server.calls(operation)), "{operation}");
     }
+    // A call that moves no data has no rate of bytes.
+    let said = text(&bench("getattr", &target, &[]));
+    assert!(!said.contains(" bytes") && !said.contains("MB/s"), "{said}");
 }
 
 #[test]

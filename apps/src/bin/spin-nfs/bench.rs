@@ -91,14 +91,16 @@ fn rates(load: &Load, loaded: &Loaded) -> (f64, f64) {
 
 fn text(path: &str, load: &Load, loaded: &Loaded) -> String {
     let (calls, bytes) = rates(load, loaded);
+    let (of_bytes, at_bytes) = match bytes_per_call(load) {
+        0 => Default::default(),
+        each => (format!(" of {each} bytes"), format!(", {:.1} MB/s", bytes / 1e6)),
+    };
     let mut text = format!(
-        "{path}: {} of {} bytes, {} in flight: {} calls in {:.3} s\nrate: {calls:.0} calls/s, {:.1} MB/s{}",
+        "{path}: {}{of_bytes}, {} in flight: {} calls in {:.3} s\nrate: {calls:.0} calls/s{at_bytes}{}",
         name(load.work),
-        bytes_per_call(load),
         load.depth,
         loaded.round_trips.len(),
         loaded.elapsed.as_secs_f64(),
-        bytes / 1e6,
         show::round_trips(&loaded.round_trips),
     );
     if let Some(commit) = loaded.commit {
