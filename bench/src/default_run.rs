@@ -166,12 +166,13 @@ impl MainJob<'_> {
     fn drive(&mut self, workload: &Workload, limits: &Limits) -> Result<Measurement, Failure> {
         self.fleet.load(workload)?;
         let server_waited_ns = || self.server.and_then(ServerProcess::waited_ns);
-        let before_ns = server_waited_ns();
+        let (before_ns, began) = (server_waited_ns(), Instant::now());
         let mut measured = self.fleet.measure_one(limits)?;
         if measured.server.is_none() {
             // It was not asked.
-            let waited_ns = server_waited_ns().zip(before_ns);
-            measured.add_wait(waited_ns.map(|(after, before)| after.saturating_sub(before)));
+            // With the warm-up, as those of cores.
+            let (waited_ns, time) = (server_waited_ns().zip(before_ns), began.elapsed());
+            measured.add_wait(waited_ns.map(|(after, before)| after.saturating_sub(before)), time);
         }
         self.fleet.unload()?;
         Ok(measured)

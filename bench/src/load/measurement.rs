@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::latency::LatencySummary;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::time::Duration;
 
 /// One repeat of one workload; `bench/schema` describes the fields. From a report, all but the percentiles, which are those
 /// of its samples. Figures without calls are NaN.
@@ -43,9 +44,9 @@ impl Measurement {
         sides.into_iter().flatten()
     }
 
-    /// Counts a wait of the other end, whose cores are not known, for the client.
-    pub(crate) fn add_wait(&mut self, waited_ns: Option<u64>) {
-        let percent = waited_ns.map(|ns| ns as f64 / 1e7 / self.elapsed_s);
+    /// Counts a wait of the other end within this time, whose cores are not known, for the client.
+    pub(crate) fn add_wait(&mut self, waited_ns: Option<u64>, time: Duration) {
+        let percent = waited_ns.map(|ns| ns as f64 / 1e7 / time.as_secs_f64());
         let own = self.client.waited_percent;
         self.client.waited_percent = own.into_iter().chain(percent).reduce(f64::max);
     }
@@ -219,10 +220,10 @@ mod tests {
     #[test]
     fn a_server_that_is_not_asked_disturbs_all_the_same() {
         let mut one = crate::report::tests::repeat(1, 1.0, &[]).measurement;
-        one.add_wait(None);
+        one.add_wait(None, Duration::from_secs(1));
         assert_eq!(one.client.waited_percent, None);
-        for (waited_ns, percent) in [(20_000_000, 2.0), (1_000_000, 2.0)] {
-            one.add_wait(Some(waited_ns));
+        for (waited_ns, percent) in [(40_000_000, 2.0), (1_000_000, 2.0)] {
+            one.add_wait(Some(waited_ns), Duration::from_secs(2));
             assert_eq!(one.client.waited_percent, Some(percent));
         }
     }
