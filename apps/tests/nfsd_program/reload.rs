@@ -1,6 +1,7 @@
 //! Exports that are replaced while clients use them, and the log of what clients do.
 
 use crate::clients::metrics;
+use crate::common::fails;
 use crate::server::{CLIENT, PROGRAM, Place, Server, answer, file, in_time, refused};
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -185,6 +186,31 @@ fn without_a_server_a_reload_says_so() {
         Command::new(PROGRAM).args(["reload", "--state", &place.path("state")]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("is the server running"), "{output:?}");
+}
+
+/// The file may name the directory of another server than the default one.
+#[test]
+fn commands_with_a_file_that_cannot_be_read_ask_no_other_server() {
+    let place = Place::new("reload-other");
+    let state = place.path("state");
+    let server = place.serve(&["--memory=a:client=local"]);
+    let broken = place.path("broken.toml");
+    fs::write(&broken, "state = ").unwrap();
+    for file in [&place.path("absent.toml"), &broken] {
+        for words in [&["reload"][..], &["clients"], &["slow"], &["disconnect", "local:7"]] {
+            let output = |more: &[&str]| {
+                let mut command = Command::new(PROGRAM);
+                command.args(words).args(["--config", file]).args(more);
+                command.env("STATE_DIRECTORY", &state).output().unwrap()
+            };
+            fails(&output(&[]), 2, &[file]);
+            let asked = output(&["--state", &state]);
+            // There is no such client.
+            let code = if words[0] == "disconnect" { 1 } else { 0 };
+            assert_eq!(asked.status.code(), Some(code), "{words:?}: {asked:?}");
+        }
+    }
+    assert_eq!(server.end_by(Signal::TERM).0, Some(0));
 }
 
 #[test]

@@ -36,11 +36,7 @@ pub(crate) fn run(server: &AtServer) -> Result<(), Vec<Failure>> {
 }
 
 pub(crate) fn ask(options: &AtServer, request: &str) -> Result<Vec<String>, Vec<Failure>> {
-    // The server itself reports what is wrong in the file.
-    let file = options.config.as_deref().and_then(|path| config_file::read(path).ok());
-    let state = options.state.clone().or(file.and_then(|(file, _)| file.state));
-    let state = state::directory(state).map_err(|problem| vec![Failure::Usage(problem)])?;
-    let path = socket(&state);
+    let path = socket(&state_of(options).map_err(|problem| vec![Failure::Usage(problem)])?);
     let answer = exchange(&path, request).map_err(|error| {
         let hint = "is the server running, with this state directory (--state)?";
         vec![Failure::failed(path.display(), format!("{error}: {hint}"))]
@@ -51,6 +47,16 @@ pub(crate) fn ask(options: &AtServer, request: &str) -> Result<Vec<String>, Vec<
         Some(REFUSED) => Err(lines.map(|line| Failure::Failed(line.to_owned())).collect()),
         _ => Err(vec![Failure::failed(path.display(), "the server has ended without an answer")]),
     }
+}
+
+/// A file that cannot be parsed may name another directory than the default one, where another server may be. Other errors in the
+/// file are for the server to report.
+fn state_of(options: &AtServer) -> Result<PathBuf, String> {
+    let state = match (&options.state, &options.config) {
+        (None, Some(path)) => config_file::read(path)?.0.state,
+        (state, _) => state.clone(),
+    };
+    state::directory(state)
 }
 
 fn exchange(path: &Path, request: &str) -> io::Result<String> {
