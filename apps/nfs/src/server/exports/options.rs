@@ -7,6 +7,7 @@ use super::clients::{Client, decimal};
 use super::flavor::Flavor;
 use crate::server::errors::Problem;
 use spinrpc_tuning::did_you_mean;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Maximum number of clients of an export.
@@ -90,9 +91,8 @@ pub struct Settings {
     pub bytes_max: Option<u64>,
     /// Maximum number of files in an in-memory tree.
     pub files_max: Option<u64>,
-    /// Flavors were given, so the default ones no longer apply.
-    has_flavors: bool,
-    access: Option<bool>,
+    /// Keys that were set.
+    set: BTreeSet<&'static str>,
 }
 
 /// Every option with its values, for help and errors.
@@ -133,28 +133,29 @@ impl Settings {
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
-    /// Sets one key; `client` and `sec` add to previous values.
+    /// Sets one key; `client` and `sec` add to previous values, and other values are set once.
     ///
     /// # Errors
     /// [`Problem`] has the allowed values.
     pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), Problem> {
-        if !KEYS.iter().any(|(known, _)| *known == key) {
-            return Err(unknown(key));
-        }
+        let known = KEYS.iter().find(|(known, _)| *known == key);
+        let (key, takes) = *known.ok_or_else(|| unknown(key))?;
+        let is_repeated = !self.set.insert(key);
         let set = match (key, value) {
             ("ro" | "rw", None) => self.set_access(key == "ro"),
             ("ro" | "rw", Some(_)) => Err("takes no value".to_owned()),
-            (_, None) => Err(format!("needs a value: {}", takes(key))),
+            (_, None) => Err(format!("needs a value: {takes}")),
+            ("client", Some(value)) => self.add_client(value),
+            ("sec", Some(value)) => self.add_flavors(value, is_repeated),
+            _ if is_repeated => Err("can only be set once".to_owned()),
             (_, Some(value)) => self.assign(key, value),
         };
         set.map_err(|problem| Problem(format!("{key}: {problem}")))
     }
 
     fn assign(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let refuse = || format!("{value:?} is not valid: {}", takes(key));
+        let refuse = || not_valid(key, value);
         match key {
-            "client" => self.add_client(value)?,
-            "sec" => self.add_flavors(value).ok_or_else(refuse)?,
             "machine" => self.options.machine_is_root = machine(value).ok_or_else(refuse)?,
             "squash" => self.options.squash = squash(value).ok_or_else(refuse)?,
             "anon" => self.options.anonymous = user_and_group(value).ok_or_else(refuse)?,
@@ -167,7 +168,7 @@ impl Settings {
     }
 
     fn set_access(&mut self, read_only: bool) -> Result<(), String> {
-        if self.access.replace(read_only).is_some_and(|before| before != read_only) {
+        if ["ro", "rw"].iter().all(|key| self.set.contains(key)) {
             return Err("ro and rw exclude each other".to_owned());
         }
         self.options.read_only = read_only;
@@ -185,9 +186,11 @@ impl Settings {
         Ok(())
     }
 
-    fn add_flavors(&mut self, text: &str) -> Option<()> {
-        let named: Vec<Flavor> = text.split(':').map(Flavor::named).collect::<Option<_>>()?;
-        if !std::mem::replace(&mut self.has_flavors, true) {
+    /// The first ones replace the default.
+    fn add_flavors(&mut self, text: &str, is_repeated: bool) -> Result<(), String> {
+        let named = text.split(':').map(Flavor::named).collect::<Option<Vec<Flavor>>>();
+        let named = named.ok_or_else(|| not_valid("sec", text))?;
+        if !is_repeated {
             self.options.flavors.clear();
         }
         for flavor in named {
@@ -195,12 +198,13 @@ impl Settings {
                 self.options.flavors.push(flavor);
             }
         }
-        Some(())
+        Ok(())
     }
 }
 
-fn takes(key: &str) -> &'static str {
-    KEYS.iter().find(|(known, _)| *known == key).map_or("", |(_, takes)| takes)
+fn not_valid(key: &str, value: &str) -> String {
+    let takes = KEYS.iter().find(|(known, _)| *known == key).map_or("", |(_, takes)| takes);
+    format!("{value:?} is not valid: {takes}")
 }
 
 fn unknown(key: &str) -> Problem {
@@ -303,6 +307,13 @@ mod tests {
             ("client=ho_st", "2001:db8::/32"),
             ("ro,rw", "rw: ro and rw exclude each other"),
             ("rw,client=any,ro", "ro: ro and rw exclude each other"),
+            ("machine=root,machine=nobody", "machine: "),
+            ("squash=all,squash=none", "squash: "),
+            ("anon=1:1,anon=1:2", "anon: "),
+            ("path=/a,path=/b", "path: "),
+            ("id=1,id=1", "id: "),
+            ("bytes=1,bytes=2", "bytes: "),
+            ("files=1,files=2", "files: "),
             ("squash=some", "root (the default), all, none"),
             ("sec=krb6", "sys (the default), krb5"),
             ("sec=krb5:", "separated by colons"),
