@@ -78,11 +78,15 @@ fn refuse<C: Parser>(message: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn complain<C: Parser>(message: &str) {
-    // The message may contain text from a server or a file. Without a reader, the exit code is all
-    // that remains.
+/// Prints a message on standard error, with the name of the program. It may contain text from a server or a file.
+pub fn complain<C: Parser>(message: &str) {
     let message = printable(&prefixed::<C>(message));
-    drop(writeln!(io::stderr(), "{}{message}", log::error_prefix()));
+    note(format_args!("{}{message}", log::error_prefix()));
+}
+
+/// Prints a line on standard error. Without a reader, the exit code is all that remains.
+pub fn note(line: impl Display) {
+    drop(writeln!(io::stderr(), "{line}"));
 }
 
 fn prefixed<C: Parser>(message: &str) -> String {

@@ -276,6 +276,18 @@ fn stats_are_one_line_that_agrees_with_the_server() {
 }
 
 #[test]
+fn a_standard_error_that_takes_nothing_changes_no_outcome() {
+    let server = Server::start("full");
+    file(&server, "file", 100);
+    let (there, missing) = (server.target("/file"), server.target("/missing"));
+    for (arguments, code) in [(["cat", &there, "--stats"], 0), (["cat", &missing, "--stats"], 4)] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let ended = Command::new(PROGRAM).args(arguments).stderr(full).output().unwrap();
+        assert_eq!(ended.status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
 fn what_is_wrong_here_is_said_in_one_line() {
     let server = Server::start("here");
     let target = server.target("/file");

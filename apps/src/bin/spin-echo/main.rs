@@ -4,6 +4,8 @@
 //! Definitions common to both are here.
 
 #![forbid(unsafe_code)]
+// Both panic where nothing can be written.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod call;
 mod rpcbind;

@@ -1,6 +1,8 @@
 //! spin-nfs: shows, reads and writes files of an NFS server over RPC-over-RDMA.
 
 #![forbid(unsafe_code)]
+// Both panic where nothing can be written.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod cli;
@@ -15,7 +17,6 @@ use files::Local;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use spinrpc_apps::command_line;
 use spinrpc_nfs::client::{Error, Mount, Nfs, Root, Target};
-use spinrpc_tuning::printable::printable;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ fn run(cli: Cli) -> Result<(), Error> {
     let nfs = Nfs::connect(&cli.command.target().server, options)?;
     let done = obey(&nfs, &cli, local.as_ref());
     if cli.stats {
-        eprintln!("{}", show::stats(&nfs));
+        command_line::note(show::stats(&nfs));
     }
     done
 }
@@ -97,8 +98,7 @@ impl<'a> Opened<'a> {
     /// An error is only a warning: the server forgets the mount in any case, and the work is done.
     fn close(self) {
         if let Some(Err(error)) = self.mount.map(Mount::end) {
-            let why = printable(&error.to_string());
-            eprintln!("spin-nfs: cannot unmount the directory: {why}");
+            command_line::complain::<Cli>(&format!("cannot unmount the directory: {error}"));
         }
     }
 }
