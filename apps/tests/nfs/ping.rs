@@ -64,3 +64,16 @@ fn calls_without_reply_are_counted() {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), &*complaint), (Some(0), ""));
 }
+
+/// While no call is in flight.
+#[test]
+fn a_connection_that_is_lost_between_two_calls_ends_it() {
+    let server = Server::start("ping-lost");
+    let mut command = Command::new(PROGRAM);
+    command.args(["ping", server.address(), "-i", "0.2"]).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut String::new()).unwrap();
+    drop(server);
+    fails(&child.wait_with_output().unwrap(), 5, &[]);
+}

@@ -4,7 +4,7 @@ use crate::mount3::Mountstat3;
 use crate::nfs3;
 use crate::protocol::{Nfsstat3, ProcedureId};
 use crate::status::{meaning, mount_meaning};
-use spinrpc::{CallError, DownCause};
+use spinrpc::{Backpressure, CallError, DownCause};
 use std::io;
 
 /// Failure of an operation.
@@ -111,6 +111,9 @@ fn code_of_call(error: &CallError) -> u8 {
         CallError::Accepted(_) | CallError::Rejected(_) | CallError::Rdma(_) => 4,
         CallError::TimedOut | CallError::Cancelled => 5,
         CallError::Disconnected(_) | CallError::NotExecuted(_) => 5,
+        CallError::NotStarted(
+            Backpressure::Down | Backpressure::Connecting | Backpressure::Reconnecting,
+        ) => 5,
         CallError::Decode(_) | CallError::PeerMisbehaved(_) => 6,
         _ => 1,
     }
