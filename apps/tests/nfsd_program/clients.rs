@@ -9,8 +9,10 @@ use spinrpc_nfs::nfs3;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::Output;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Asks the server of this place.
 fn ask(place: &Place, words: &[&str]) -> Output {
@@ -29,6 +31,23 @@ pub(crate) fn clients(place: &Place) -> Vec<Value> {
 
 fn me() -> String {
     format!("local:{}", geteuid().as_raw())
+}
+
+/// The socket is that of a server that is stopped: it has room for a connection, and does not answer.
+#[test]
+fn a_server_that_does_not_answer_is_not_waited_for_like_a_reload() {
+    /// Far shorter than a reload is waited for.
+    const SOON: Duration = Duration::from_secs(60);
+    let place = Place::new("no-answer");
+    fs::create_dir(place.path("state")).unwrap();
+    let _server = UnixListener::bind(place.path("state/control")).unwrap();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for words in [&["clients"][..], &["slow"], &["disconnect", "local:7"]] {
+            scope.spawn(|| common::fails(&ask(&place, words), 1, &[]));
+        }
+    });
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 
 #[test]

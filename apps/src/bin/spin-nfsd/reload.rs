@@ -16,7 +16,9 @@ const DONE: &str = "done";
 const REFUSED: &str = "refused";
 const NAME: &str = "control";
 /// Far longer than a reload takes: names are waited for 10 seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// Others are answered at once, unless a reload is before them.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 pub(crate) type Outcome = Result<Vec<String>, Vec<String>>;
@@ -38,8 +40,11 @@ pub(crate) fn run(server: &AtServer) -> Result<(), Vec<Failure>> {
 pub(crate) fn ask(options: &AtServer, request: &str) -> Result<Vec<String>, Vec<Failure>> {
     let path = socket(&state_of(options).map_err(|problem| vec![Failure::Usage(problem)])?);
     let answer = exchange(&path, request).map_err(|error| {
-        let hint = "is the server running, with this state directory (--state)?";
-        vec![Failure::failed(path.display(), format!("{error}: {hint}"))]
+        let problem = match error.kind() {
+            io::ErrorKind::WouldBlock => "the server does not answer; it may be stopped".to_owned(),
+            _ => format!("{error}: is the server running, with this state directory (--state)?"),
+        };
+        vec![Failure::failed(path.display(), problem)]
     })?;
     let mut lines = answer.lines();
     match lines.next() {
@@ -60,9 +65,10 @@ fn state_of(options: &AtServer) -> Result<PathBuf, String> {
 }
 
 fn exchange(path: &Path, request: &str) -> io::Result<String> {
+    let timeout = if request == REQUEST { RELOAD_TIMEOUT } else { ANSWER_TIMEOUT };
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     writeln!(stream, "{request}")?;
     let mut text = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
