@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -116,6 +117,12 @@ impl Server {
         let mut line = String::new();
         let bytes = self.out.read_line(&mut line).unwrap();
         (bytes > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// Leaves its standard output without a reader.
+    pub(crate) fn close_output(&mut self) {
+        let empty = fs::File::open("/dev/null").unwrap();
+        self.out = BufReader::new(OwnedFd::from(empty).into());
     }
 
     /// TCP address of MOUNT.

@@ -1,6 +1,6 @@
 //! The socket that commands ask, and statistics of the program.
 
-use crate::server::{Place, answer};
+use crate::server::{Place, Server, answer, in_time};
 use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger,
 };
@@ -99,4 +99,22 @@ fn a_table_is_printed_again_and_again() {
         while !server.line().starts_with(row) {}
     }
     assert_eq!(server.end_by(Signal::TERM).0, Some(0));
+}
+
+#[test]
+fn a_table_that_cannot_be_printed_is_logged_once_and_the_server_goes_on() {
+    let place = Place::new("table-unread");
+    let log = place.path("log");
+    let mut command = place.command(&[&place.export(""), "--stats=0.1"]);
+    command.stderr(fs::File::create(&log).unwrap()).env_remove("RUST_LOG");
+    let mut server = Server::start(&mut command);
+    server.close_output();
+    let warnings = || {
+        let log = fs::read_to_string(&log).unwrap();
+        log.lines().filter(|line| line.contains("statistics")).count()
+    };
+    in_time(|| (warnings() > 0).then_some(()));
+    answer(&["ls", &place.target("")]);
+    assert_eq!(server.end_by(Signal::TERM).0, Some(0));
+    assert_eq!(warnings(), 1);
 }

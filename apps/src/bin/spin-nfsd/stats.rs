@@ -1,5 +1,6 @@
 //! Server statistics, as a table.
 
+use spinrpc::sys::journal::event;
 use spinrpc::{Engine, StatsSnapshot};
 use spinrpc_nfs::nfs3;
 use spinrpc_nfs::protocol::ProcedureId;
@@ -93,7 +94,8 @@ impl LiveTable {
             let mut earlier = source.sample();
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 let now = source.sample();
-                if show(&now.table(&earlier)).is_err() {
+                if let Err(error) = show(&now.table(&earlier)) {
+                    event!(WARN, "statistics are no longer printed: standard output: {error}");
                     break;
                 }
                 earlier = now;
