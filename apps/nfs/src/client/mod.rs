@@ -162,7 +162,7 @@ fn add(cell: &Cell<u64>, more: u64) {
 pub(crate) type Outcome<T> = fn(&mut Decoder<'_>) -> Result<Result<T, Nfsstat3>, DecodeError>;
 
 impl Nfs {
-    /// Connects to `server`; blocks for at most the timeout. Pins the calling thread to the CPU of
+    /// Connects to `server`; blocks for at most the timeout, or 5 seconds if that is less. Pins the calling thread to the CPU of
     /// the engine's core.
     ///
     /// # Errors

@@ -203,7 +203,8 @@ pub(crate) struct Session {
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, global = true,
         value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     block: u32,
-    /// Seconds to wait for each reply, and for a server that asks for more time
+    /// Seconds to wait for each reply, for a server that asks for more time, and for a connection, which may take 5 seconds in any
+    /// case
     #[arg(long, value_name = "SECONDS", default_value = "30", global = true,
         value_parser = timeout)]
     timeout: Duration,
