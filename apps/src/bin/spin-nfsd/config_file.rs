@@ -26,8 +26,10 @@ use spinrpc_tuning::did_you_mean;
 use spinrpc_tuning::printable::read_bounded;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
-use toml::{Table, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// Maximum length of a file, in bytes, so that a wrong path, such as a device, causes an error.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -54,17 +56,21 @@ pub(crate) fn read(path: &Path) -> Result<(Options, Vec<String>), String> {
     Ok((options, problems.into_iter().map(in_file).collect()))
 }
 
+type Node<'a> = Spanned<DeValue<'a>>;
+
 fn parse(text: &str) -> Result<(Options, Vec<String>), String> {
-    let mut table: Table = text.parse().map_err(|error| place_and_problem(&error))?;
+    let table = DeTable::parse(text)
+        .map_err(|error| in_line(text, &error.span().unwrap_or_default(), error.message()))?;
+    let mut table = table.into_inner();
     let mut problems = Vec::new();
     let mut taken = |name, key| {
-        let tables = tables(&mut table, name);
+        let tables = tables(text, &mut table, name);
         let tables = tables.map_err(|problem| problems.push(problem)).unwrap_or_default();
-        tables.iter().map(|export| export_of(export, name, key)).collect::<Vec<_>>()
+        tables.iter().map(|export| export_of(text, export, name, key)).collect::<Vec<_>>()
     };
     let (exports, memories) = (taken("export", "directory"), taken("memory", "name"));
     let cephfs = taken("cephfs", "directory");
-    let mut options = parse_plain(&table, &mut problems);
+    let mut options = parse_plain(text, &table, &mut problems);
     // Errors of exports in plain keys are among the exports.
     options.export.extend(exports);
     options.cephfs.extend(cephfs);
@@ -72,48 +78,46 @@ fn parse(text: &str) -> Result<(Options, Vec<String>), String> {
     Ok((options, problems))
 }
 
-fn place_and_problem(error: &toml::de::Error) -> String {
-    let shown = error.to_string();
-    let place = shown.lines().next().unwrap_or_default();
-    format!("{}: {}", place.trim_start_matches("TOML parse "), error.message())
+fn in_line(text: &str, span: &Range<usize>, problem: &str) -> String {
+    let before = text.get(..span.start).unwrap_or(text);
+    format!("line {}: {problem}", before.matches('\n').count() + 1)
 }
 
 /// Removes and returns the tables `[[name]]`; another form stays, to be parsed as an option.
-fn tables(table: &mut Table, name: &str) -> Result<Vec<Table>, String> {
-    let is_tables = |value: &Value| {
-        value.as_array().is_some_and(|values| values.iter().any(Value::is_table))
-            || value.is_table()
+fn tables<'t>(text: &str, table: &mut DeTable<'t>, name: &str) -> Result<Vec<Node<'t>>, String> {
+    let is_table = |node: &Node<'_>| node.get_ref().is_table();
+    let is_tables = |node: &Node<'_>| {
+        is_table(node) || node.get_ref().as_array().is_some_and(|nodes| nodes.iter().any(is_table))
     };
-    if !table.get(name).is_some_and(is_tables) {
-        return Ok(Vec::new());
-    }
-    let wrong = || format!("{name}: expected a list of tables: [[{name}]]");
-    match table.remove(name) {
-        Some(Value::Array(values)) => values
-            .into_iter()
-            .map(|value| if let Value::Table(table) = value { Ok(table) } else { Err(wrong()) })
-            .collect(),
-        _ => Err(wrong()),
+    let Some(node) = table.get(name).filter(|node| is_tables(node)) else { return Ok(Vec::new()) };
+    let wrong = format!("{name}: expected a list of tables: [[{name}]]");
+    let wrong = in_line(text, &node.span(), &wrong);
+    match table.remove(name).map(Spanned::into_inner) {
+        Some(DeValue::Array(nodes)) if nodes.iter().all(is_table) => {
+            Ok(nodes.into_iter().collect())
+        }
+        _ => Err(wrong),
     }
 }
 
 /// Parses all other keys as command-line words, each by itself, so that every wrong one is found.
-fn parse_plain(table: &Table, problems: &mut Vec<String>) -> Options {
+fn parse_plain(text: &str, table: &DeTable<'_>, problems: &mut Vec<String>) -> Options {
     let (mut options, mut seen) = (Options::default(), BTreeSet::new());
     for (key, value) in table {
-        let name = key.replace('_', "-");
+        let name = key.get_ref().replace('_', "-");
+        let mut refuse = |problem: &str| problems.push(in_line(text, &key.span(), problem));
         if !seen.insert(name.clone()) {
-            problems.push(format!("{key} is there twice, once as {name}"));
+            refuse(&format!("{} is there twice, once as {name}", key.get_ref()));
         }
-        match parse_key(&name, value) {
+        match parse_key(&name, value.get_ref()) {
             Ok(parsed) => options = parsed.over(options),
-            Err(problem) => problems.push(problem),
+            Err(problem) => refuse(&problem),
         }
     }
     options
 }
 
-fn parse_key(key: &str, value: &Value) -> Result<Options, String> {
+fn parse_key(key: &str, value: &DeValue<'_>) -> Result<Options, String> {
     check_key(key)?;
     let words = values(key, value)?.into_iter().map(|value| format!("--{key}={value}"));
     let parsed = FileOptions::try_parse_from(words);
@@ -128,17 +132,20 @@ fn check_key(key: &str) -> Result<(), String> {
     if known.contains(&key) {
         return Ok(());
     }
-    let all = format!("known keys are {}", known.join(", "));
-    Err(format!("unknown key {key:?}{}", did_you_mean(key, known.iter().copied(), &all)))
+    let all = "the keys are the options of spin-nfsd --help, except config and check";
+    Err(format!("unknown key {key:?}{}", did_you_mean(key, known.into_iter(), all)))
 }
 
-fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
+fn values(key: &str, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     match value {
-        Value::String(text) => Ok(vec![text.clone()]),
-        Value::Integer(number) => Ok(vec![number.to_string()]),
-        Value::Float(number) => Ok(vec![number.to_string()]),
-        Value::Array(all) => {
-            let each = all.iter().map(|value| values(key, value));
+        DeValue::String(text) => Ok(vec![text.to_string()]),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Ok(vec![number.to_string()]),
+            Err(error) => Err(format!("{key}: {error}")),
+        },
+        DeValue::Float(number) => Ok(vec![number.to_string()]),
+        DeValue::Array(all) => {
+            let each = all.iter().map(|value| values(key, value.get_ref()));
             Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         }
         other => Err(format!("{key}: {} is not a valid type", other.type_str())),
@@ -146,12 +153,17 @@ fn values(key: &str, value: &Value) -> Result<Vec<String>, String> {
 }
 
 /// An export from a table; `name` is the key of the exported object.
-fn export_of(table: &Table, kind: &str, name: &str) -> Written {
-    let what = table.get(name).and_then(Value::as_str);
-    let what = what.ok_or_else(|| vec![format!("[[{kind}]] needs {name} = \"...\"")])?;
+fn export_of(text: &str, node: &Node<'_>, kind: &str, name: &str) -> Written {
+    let refuse = |span, problem: &str| in_line(text, &span, &format!("[[{kind}]] {problem}"));
+    let table = node.get_ref().as_table();
+    let find = |name: &str| table?.get(name)?.get_ref().as_str();
+    let needs = || vec![refuse(node.span(), &format!("needs {name} = \"...\""))];
+    let what = find(name).ok_or_else(needs)?;
+    let refuse = |span, problem: String| refuse(span, &format!("{what}: {problem}"));
     let (mut settings, mut problems) = (Settings::default(), Vec::new());
-    for (key, value) in table.iter().filter(|(key, _)| *key != name) {
-        problems.extend(set(&mut settings, key, value).err());
+    for (key, value) in table.into_iter().flatten().filter(|(key, _)| key.get_ref() != name) {
+        let set = set(&mut settings, key.get_ref(), value.get_ref());
+        problems.extend(set.err().map(|problem| refuse(key.span(), problem)));
     }
     let named = what.to_owned();
     let object = match kind {
@@ -162,21 +174,21 @@ fn export_of(table: &Table, kind: &str, name: &str) -> Written {
     match ExportSpec::new(object, settings) {
         Ok(spec) if problems.is_empty() => return Ok(spec),
         // It may follow from the others.
-        Err(problem) if problems.is_empty() => problems.push(problem),
+        Err(problem) if problems.is_empty() => problems.push(refuse(node.span(), problem)),
         _ => {}
     }
-    Err(problems.into_iter().map(|problem| format!("[[{kind}]] {what}: {problem}")).collect())
+    Err(problems)
 }
 
-fn set(settings: &mut Settings, key: &str, value: &Value) -> Result<(), String> {
+fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<(), String> {
     let set = |settings: &mut Settings, value: Option<&str>| {
         settings.set(key, value).map_err(|error| error.to_string())
     };
     match value {
-        Value::Boolean(true) => set(settings, None),
+        DeValue::Boolean(true) => set(settings, None),
         // "ro = false" is the default and has no effect, but an unknown key stays an error.
-        Value::Boolean(false) if KEYS.iter().any(|(known, _)| *known == key) => Ok(()),
-        Value::Boolean(false) => set(settings, None),
+        DeValue::Boolean(false) if KEYS.iter().any(|(known, _)| *known == key) => Ok(()),
+        DeValue::Boolean(false) => set(settings, None),
         value => values(key, value)?.iter().try_for_each(|value| set(settings, Some(value))),
     }
 }
@@ -219,17 +231,20 @@ mod tests {
                     [[memory]]\nclient = \"any\"\n";
         let problems = problems(text);
         let says = [
-            "1..=256",
-            "\"listen\"",
-            "boolean",
-            "\"client\"",
-            "id: ",
-            "ro and rw",
-            "[[memory]] needs",
+            (1, "1..=256"),
+            (2, "\"listen\""),
+            (3, "boolean"),
+            (6, "\"client\""),
+            (7, "id: "),
+            (11, "ro and rw"),
+            (12, "[[memory]] needs"),
         ];
         assert_eq!(problems.len(), says.len(), "{problems:#?}");
-        for says in says {
-            assert!(problems.iter().any(|problem| problem.contains(says)), "{says}: {problems:#?}");
+        for (line, says) in says {
+            let is_said = |problem: &String| {
+                problem.starts_with(&format!("line {line}: ")) && problem.contains(says)
+            };
+            assert!(problems.iter().any(is_said), "{line}: {says}: {problems:#?}");
         }
     }
 
@@ -299,7 +314,7 @@ mod tests {
     fn what_is_not_known_is_refused_with_the_nearest() {
         assert!(refused("lisen = \"shm:a\"").contains("did you mean \"listen\"?"));
         assert!(refused("gss_prt = \"/x\"").contains("did you mean \"gss-port\"?"));
-        assert!(refused("config = \"x\"").contains("known keys are"));
+        assert!(refused("config = \"x\"").contains("unknown key \"config\""));
         assert!(refused("[server]\nx = 1").contains("unknown key \"server\""));
         let export = refused("[[export]]\ndirectory = \"/srv\"\nclients = \"any\"");
         assert!(export.contains("/srv") && export.contains("did you mean \"client\"?"), "{export}");

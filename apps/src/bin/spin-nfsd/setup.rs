@@ -9,7 +9,7 @@ use crate::state;
 use spinrpc::config::{Driver, Host};
 use spinrpc::{Config, driver_of};
 use spinrpc_tuning::{DEFAULT_PROFILE, Loader, load_for_program};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Memory for cached replies, in MiB, if the profile has no reply cache: NFS has procedures that must not be executed
@@ -44,7 +44,7 @@ impl Setup {
         let (file, problems) =
             file.map_err(|problem| vec![Failure::Usage(problem)])?.unwrap_or_default();
         let options = cli.options.clone().over(file);
-        let exports = exports(&options, &mut failures);
+        let exports = exports(&options, cli.config.as_deref(), &mut failures);
         // Without an address because of another error, there is nothing to say about it.
         let has_address = problems.is_empty() || !options.listen.is_empty();
         let driver = has_address.then(|| driver(&options.listen));
@@ -69,12 +69,14 @@ impl Setup {
     }
 }
 
-fn exports(options: &Options, failures: &mut Failures) -> Vec<ExportSpec> {
+fn exports(options: &Options, file: Option<&Path>, failures: &mut Failures) -> Vec<ExportSpec> {
     let all: Vec<&Written> =
         options.export.iter().chain(&options.cephfs).chain(&options.memory).collect();
     if all.is_empty() {
-        let message = "nothing to serve: name a directory with --export DIR, or use --memory NAME";
-        failures.add_usage([message.to_owned()]);
+        let file = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
+        failures.add_usage([format!(
+            "{file}nothing to serve: name a directory with --export DIR, or use --memory NAME"
+        )]);
     }
     failures.add_usage(all.iter().filter_map(|written| written.as_ref().err()).flatten().cloned());
     all.into_iter().filter_map(|written| written.as_ref().ok()).cloned().collect()
