@@ -1,12 +1,15 @@
 use crate::export_spec::ExportSpec;
 use crate::names::Names;
+use crate::setup::Setup;
 use spinrpc_nfs::server::exports::{Client, ExportOptions, Squash};
 
-pub(crate) fn exports(specs: &[ExportSpec], names: &Names) -> Vec<String> {
-    specs.iter().map(|spec| export(spec, names)).collect()
+pub(crate) fn exports(setup: &Setup, names: &Names) -> Vec<String> {
+    // All addresses are on the same fabric.
+    let is_local = setup.listen.iter().all(|address| address.starts_with("shm:"));
+    setup.exports.iter().map(|spec| export(spec, names, is_local)).collect()
 }
 
-fn export(spec: &ExportSpec, names: &Names) -> String {
+fn export(spec: &ExportSpec, names: &Names, is_local: bool) -> String {
     let path = spec.path().unwrap_or_default();
     let what = &spec.what;
     let what = if what.to_string() == path { String::new() } else { format!(" ({what})") };
@@ -19,14 +22,24 @@ fn export(spec: &ExportSpec, names: &Names) -> String {
              client=NAME, client=local (for shm:) or client=any"
         );
     }
-    format!("export {path}{what} {access} to {}; {as_whom}", to_whom(clients, names))
+    format!("export {path}{what} {access} to {}; {as_whom}", to_whom(clients, names, is_local))
 }
 
-fn to_whom(clients: &[Client], names: &Names) -> String {
+fn to_whom(clients: &[Client], names: &Names, is_local: bool) -> String {
     if clients.contains(&Client::Any) {
         return "EVERYONE".to_owned();
     }
-    clients.iter().map(|client| names.show(client)).collect::<Vec<_>>().join(", ")
+    let show = |client: &Client| {
+        let why = match (is_local, client) {
+            (true, Client::Network { .. } | Client::Name(_)) => {
+                " (NO ACCESS: hosts cannot use shm:)"
+            }
+            (false, Client::Local { .. }) => " (NO ACCESS: users of this host can only use shm:)",
+            _ => "",
+        };
+        format!("{}{why}", names.show(client))
+    };
+    clients.iter().map(show).collect::<Vec<_>>().join(", ")
 }
 
 fn as_whom(options: &ExportOptions) -> String {
@@ -45,14 +58,34 @@ fn as_whom(options: &ExportOptions) -> String {
 mod tests {
     use super::*;
 
+    fn line_at(text: &str, is_local: bool) -> String {
+        export(&ExportSpec::directory(text).unwrap(), &Names::default(), is_local)
+    }
+
     fn line(text: &str) -> String {
-        export(&ExportSpec::directory(text).unwrap(), &Names::default())
+        line_at(text, false)
+    }
+
+    #[test]
+    fn clients_that_cannot_come_by_the_listener_are_marked() {
+        let count = |client: &str, is_local| {
+            line_at(&format!("/srv:client={client}"), is_local).matches("NO ACCESS").count()
+        };
+        for (client, by_shm, by_rdma) in [
+            ("192.0.2.7", 1, 0),
+            ("2001:db8::/32", 1, 0),
+            ("local:7", 0, 1),
+            ("any", 0, 0),
+            ("local:7,client=192.0.2.7", 1, 1),
+        ] {
+            assert_eq!((count(client, true), count(client, false)), (by_shm, by_rdma), "{client}");
+        }
     }
 
     #[test]
     fn it_is_said_plainly_who_may_come_in_and_as_whom() {
-        let shown = line("/srv:client=192.0.2.0/24,client=local:7,ro");
-        let expected = "export /srv read-only to 192.0.2.0/24, local:7; root acts as 65534:65534; \
+        let shown = line("/srv:client=192.0.2.0/24,client=2001:db8::/32,ro");
+        let expected = "export /srv read-only to 192.0.2.0/24, 2001:db8::/32; root acts as 65534:65534; \
                         sec sys";
         assert_eq!(shown, expected);
         let shown = line("/srv:client=any,squash=none,sec=sys,sec=none,path=/data");

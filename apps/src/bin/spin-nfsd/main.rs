@@ -65,7 +65,7 @@ fn run(cli: Cli) -> Result<(), Vec<Failure>> {
 
 fn check(setup: &Setup) -> Result<(), Vec<Failure>> {
     let (kerberos, names) = serve::check(setup)?;
-    let mut lines = announce::exports(&setup.exports, &names);
+    let mut lines = announce::exports(setup, &names);
     lines.extend(kerberos);
     lines.extend(setup.listen.iter().map(|address| format!("would listen on {address}")));
     let written = writeln!(io::stdout(), "{}", lines.join("\n"));

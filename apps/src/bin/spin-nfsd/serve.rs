@@ -57,7 +57,7 @@ pub(crate) fn run(read: (Cli, Host), setup: &Setup) -> Result<(), Vec<Failure>> 
     if let Some(kerberos) = kerberos {
         event!(INFO, "{kerberos}");
     }
-    let shown = announce::exports(&setup.exports, &names);
+    let shown = announce::exports(setup, &names);
     let live = Live::new(read, setup, &served.server, (opened, names));
     let live = Arc::new(Mutex::new(live));
     serve_until_the_end(setup, (served, live), shown).map_err(one)?;
