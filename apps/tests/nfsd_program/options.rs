@@ -69,6 +69,9 @@ fn a_check_names_every_error_at_once() {
         let of_program = |line: &String| line.starts_with("spin-nfsd: ") && line.contains(word);
         assert!(lines.iter().any(of_program), "{word}: {lines:#?}");
     }
+    let wrong = ["--memory=a:squash=x", "--memory=b:path=rel", "--listen=tcp:1", "--threads=7"];
+    let (code, lines) = said(&wrong).unwrap();
+    assert_eq!((code, lines.len()), (Some(2), 3), "{lines:#?}");
     // What only the host can tell.
     let missing = [place.path("missing"), place.path("absent")];
     let options = missing.clone().map(|path| format!("--export={path}"));

@@ -6,7 +6,6 @@
 use crate::export_spec::{self, Written};
 use clap::{Args, Parser, Subcommand};
 use spinrpc::rpcbind::Daemon;
-use spinrpc_apps::command_line;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -96,7 +95,7 @@ pub(crate) struct Options {
     pub(crate) memory: Vec<Written>,
     /// Address to listen at: rdma://HOST:PORT (devices), iwarp://HOST:PORT (TCP) or shm:NAME; may be
     /// repeated with the same kind
-    #[arg(long, value_name = "ADDRESS", value_parser = command_line::address)]
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Vec<String>,
     /// Address of MOUNT over TCP: a port, IP:PORT, or no [default: 20048; no with shm: only]
     #[arg(long, value_name = "WHERE")]

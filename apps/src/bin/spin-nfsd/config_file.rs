@@ -20,7 +20,7 @@
 use crate::cli::Options;
 use crate::export_spec::{ExportSpec, What, Written};
 use clap::{CommandFactory, Parser};
-use spinrpc_apps::command_line::one_line;
+use spinrpc_apps::command_line::{self, one_line};
 use spinrpc_nfs::server::exports::{KEYS, Settings};
 use spinrpc_tuning::did_you_mean;
 use spinrpc_tuning::printable::read_bounded;
@@ -119,7 +119,11 @@ fn parse_plain(text: &str, table: &DeTable<'_>, problems: &mut Vec<String>) -> O
 
 fn parse_key(key: &str, value: &DeValue<'_>) -> Result<Options, String> {
     check_key(key)?;
-    let words = values(key, value)?.into_iter().map(|value| format!("--{key}={value}"));
+    let values = values(key, value)?;
+    if key == "listen" {
+        values.iter().try_for_each(|address| command_line::address(address).map(drop))?;
+    }
+    let words = values.into_iter().map(|value| format!("--{key}={value}"));
     let parsed = FileOptions::try_parse_from(words);
     parsed
         .map(|parsed| parsed.options)
