@@ -118,5 +118,5 @@ fn print(line: &str) -> Result<(), Error> {
 }
 
 fn written(result: io::Result<()>) -> Result<(), Error> {
-    result.map_err(|error| Error::file("standard output", &error))
+    result.map_err(|error| Error::file("writing to standard output", &error))
 }

@@ -85,8 +85,7 @@ fn serve_until_the_end(setup: &Setup, parts: Parts, shown: Vec<String>) -> Resul
     let Served { engine, registry, .. } = &parts.0;
     let options = admitting_listed_hosts(registry);
     for address in &setup.listen {
-        let listening = engine.listen_with(address, &options);
-        listening.map_err(|error| Failure::failed(address, error))?;
+        engine.listen_with(address, &options).map_err(|error| failed(&error))?;
     }
     // Before any core runs, so that signals during setup are not lost.
     let (events, arriving) = channel();
@@ -245,7 +244,7 @@ impl Front {
         }
         lines.extend(setup.listen.iter().map(|address| format!("listening on {address}")));
         let written = writeln!(io::stdout(), "{}", lines.join("\n"));
-        written.map_err(|error| Failure::failed("standard output", error))
+        written.map_err(|error| Failure::failed("writing to standard output", error))
     }
 }
 

@@ -65,7 +65,10 @@ fn known_to_alone(user: Uid, directory: &Path) -> Result<Option<Key>, Failure> {
 }
 
 fn failed(directory: &Path, error: &io::Error) -> Failure {
-    let what_to_do = "let this user write there, or set another directory with --state DIR";
+    let what_to_do = match error.kind() {
+        io::ErrorKind::NotADirectory => "set another directory with --state DIR",
+        _ => "let this user write there, or set another directory with --state DIR",
+    };
     Failure::Failed(format!("{}: {error}: {what_to_do}", directory.display()))
 }
 
