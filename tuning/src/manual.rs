@@ -1,7 +1,7 @@
 //! Man pages and shell completions of a program, written from the definition of its command line.
 //!
 //! Each program of this workspace answers `PROGRAM --write-manual DIR`, for packagers: `DIR/man` and the folders of completions
-//! are laid out as below `/usr/share`. The option is not in the help.
+//! are laid out as below `/usr/share`. The option is not among those of the help.
 
 use crate::printable::to_stderr;
 use crate::shipped::shipped;
