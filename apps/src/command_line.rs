@@ -7,7 +7,7 @@ use signal_hook::consts::SIGXFSZ;
 use spinrpc::config::Host;
 use spinrpc::fabric::check_address;
 use spinrpc::{Config, driver_of};
-use spinrpc_tuning::printable::{abridged, printable};
+use spinrpc_tuning::printable::{abridged, to_stderr};
 use spinrpc_tuning::{Loader, ProfileArgs, manual};
 use std::error::Error;
 use std::fmt::Display;
@@ -80,13 +80,7 @@ fn refuse<C: Parser>(message: &str, code: u8) -> ExitCode {
 
 /// Prints a message on standard error, with the name of the program. It may contain text from a server or a file.
 pub fn complain<C: Parser>(message: &str) {
-    let message = printable(&prefixed::<C>(message));
-    note(format_args!("{}{message}", log::error_prefix()));
-}
-
-/// Prints a line on standard error. Without a reader, the exit code is all that remains.
-pub fn note(line: impl Display) {
-    drop(writeln!(io::stderr(), "{line}"));
+    to_stderr(format_args!("{}{}", log::error_prefix(), prefixed::<C>(message)));
 }
 
 fn prefixed<C: Parser>(message: &str) -> String {

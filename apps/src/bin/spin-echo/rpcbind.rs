@@ -7,7 +7,7 @@ use signal_hook::low_level::emulate_default_handler;
 use spinrpc::Engine;
 use spinrpc::fabric::Address;
 use spinrpc::rpcbind::{Daemon, Endpoint, How, Netid, Registration, RpcbindError, find_service};
-use spinrpc_apps::command_line::note;
+use spinrpc_tuning::printable::to_stderr;
 use std::error::Error;
 use std::io;
 use std::net::Ipv4Addr;
@@ -39,7 +39,7 @@ pub(crate) fn register(daemon: &Daemon, address: &str) -> Result<Registration, B
     let endpoint = Endpoint::resolve(&Address::parse(address)?)?;
     let registration = Registration::new(daemon, PROGRAM, VERSION, &endpoint)?;
     if let Some(before) = registration.replaced() {
-        note(format_args!(
+        to_stderr(format_args!(
             "rpcbind sent callers to {before:?} before; a server there can no longer be found"
         ));
     }

@@ -17,6 +17,7 @@ use files::Local;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use spinrpc_apps::command_line;
 use spinrpc_nfs::client::{Error, Mount, Nfs, Root, Target};
+use spinrpc_tuning::printable::to_stderr;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ fn run(cli: Cli) -> Result<(), Error> {
     let nfs = Nfs::connect(&cli.command.target().server, options)?;
     let done = obey(&nfs, &cli, local.as_ref());
     if cli.stats {
-        command_line::note(show::stats(&nfs));
+        to_stderr(show::stats(&nfs));
     }
     done
 }
@@ -118,5 +119,5 @@ fn print(line: &str) -> Result<(), Error> {
 }
 
 fn written(result: io::Result<()>) -> Result<(), Error> {
-    result.map_err(|error| Error::file("writing to standard output", &error))
+    result.map_err(|error| Error::file("standard output", &error))
 }

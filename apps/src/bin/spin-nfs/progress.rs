@@ -1,6 +1,6 @@
 //! Progress lines on standard error for long operations.
 
-use spinrpc_apps::command_line::note;
+use spinrpc_tuning::printable::to_stderr;
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -28,6 +28,6 @@ impl Progress {
         let (done, all) = (self.done_bytes >> 10, self.bytes >> 10);
         let seconds = self.began.elapsed().as_secs_f64();
         let rate = self.done_bytes as f64 / seconds / 1e6;
-        note(format_args!("spin-nfs: {seconds:.0} s, {done} of {all} KiB, {rate:.1} MB/s"));
+        to_stderr(format_args!("spin-nfs: {seconds:.0} s, {done} of {all} KiB, {rate:.1} MB/s"));
     }
 }

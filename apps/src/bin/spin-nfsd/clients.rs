@@ -38,7 +38,7 @@ pub(crate) fn disconnect(Disconnect { address, query }: &Disconnect) -> Result<(
 
 pub(crate) fn say(line: &str) -> Result<(), Vec<Failure>> {
     let said = command_line::say(line);
-    said.map_err(|error| vec![Failure::failed("writing to standard output", error)])
+    said.map_err(|error| vec![Failure::failed("standard output", error)])
 }
 
 pub(crate) fn ask(server: &AtServer, request: &str) -> Result<Value, Vec<Failure>> {

@@ -69,5 +69,5 @@ fn check(setup: &Setup) -> Result<(), Vec<Failure>> {
     lines.extend(kerberos);
     lines.extend(setup.listen.iter().map(|address| format!("would listen on {address}")));
     let written = writeln!(io::stdout(), "{}", lines.join("\n"));
-    written.map_err(|error| vec![Failure::failed("writing to standard output", error)])
+    written.map_err(|error| vec![Failure::failed("standard output", error)])
 }

@@ -32,8 +32,7 @@ pub(crate) fn socket(state: &Path) -> PathBuf {
 
 pub(crate) fn run(server: &AtServer) -> Result<(), Vec<Failure>> {
     for line in ask(server, REQUEST)? {
-        command_line::say(line)
-            .map_err(|error| vec![Failure::failed("writing to standard output", error)])?;
+        command_line::say(line).map_err(|error| vec![Failure::failed("standard output", error)])?;
     }
     Ok(())
 }

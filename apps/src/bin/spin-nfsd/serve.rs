@@ -244,7 +244,7 @@ impl Front {
         }
         lines.extend(setup.listen.iter().map(|address| format!("listening on {address}")));
         let written = writeln!(io::stdout(), "{}", lines.join("\n"));
-        written.map_err(|error| Failure::failed("writing to standard output", error))
+        written.map_err(|error| Failure::failed("standard output", error))
     }
 }
 

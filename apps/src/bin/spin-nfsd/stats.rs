@@ -95,10 +95,7 @@ impl LiveTable {
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 let now = source.sample();
                 if let Err(error) = show(&now.table(&earlier)) {
-                    event!(
-                        WARN,
-                        "statistics are no longer printed: writing to standard output: {error}"
-                    );
+                    event!(WARN, "statistics are no longer printed: standard output: {error}");
                     break;
                 }
                 earlier = now;
