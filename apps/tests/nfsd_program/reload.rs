@@ -196,7 +196,9 @@ fn commands_with_a_file_that_cannot_be_read_ask_no_other_server() {
     let server = place.serve(&["--memory=a:client=local"]);
     let broken = place.path("broken.toml");
     fs::write(&broken, "state = ").unwrap();
-    for file in [&place.path("absent.toml"), &broken] {
+    let misspelt = place.path("misspelt.toml");
+    fs::write(&misspelt, "sate = '/srv/other'").unwrap();
+    for file in [&place.path("absent.toml"), &broken, &misspelt] {
         for words in [&["reload"][..], &["clients"], &["slow"], &["disconnect", "local:7"]] {
             let output = |more: &[&str]| {
                 let mut command = Command::new(PROGRAM);

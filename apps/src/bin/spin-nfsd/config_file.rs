@@ -147,7 +147,11 @@ fn values(key: &str, value: &DeValue<'_>) -> Result<Vec<String>, String> {
             Ok(number) => Ok(vec![number.to_string()]),
             Err(error) => Err(format!("{key}: {error}")),
         },
-        DeValue::Float(number) => Ok(vec![number.to_string()]),
+        // 1e6 is a number of files.
+        DeValue::Float(number) => match number.as_str().parse::<f64>() {
+            Ok(number) => Ok(vec![number.to_string()]),
+            Err(error) => Err(format!("{key}: {error}")),
+        },
         DeValue::Array(all) => {
             let each = all.iter().map(|value| values(key, value.get_ref()));
             Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())

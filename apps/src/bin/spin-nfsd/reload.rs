@@ -17,8 +17,8 @@ const REFUSED: &str = "refused";
 const NAME: &str = "control";
 /// Far longer than a reload takes: names are waited for 10 seconds.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(120);
-/// Others are answered at once, unless a reload is before them.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
+/// Others are answered at once, unless reloads are before them.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 pub(crate) type Outcome = Result<Vec<String>, Vec<String>>;
@@ -38,10 +38,12 @@ pub(crate) fn run(server: &AtServer) -> Result<(), Vec<Failure>> {
 }
 
 pub(crate) fn ask(options: &AtServer, request: &str) -> Result<Vec<String>, Vec<Failure>> {
-    let path = socket(&state_of(options).map_err(|problem| vec![Failure::Usage(problem)])?);
+    let path = socket(&state_of(options)?);
     let answer = exchange(&path, request).map_err(|error| {
         let problem = match error.kind() {
-            io::ErrorKind::WouldBlock => "the server does not answer; it may be stopped".to_owned(),
+            io::ErrorKind::WouldBlock => {
+                "the server does not answer: it reloads, or is stopped".to_owned()
+            }
             _ => format!("{error}: is the server running, with this state directory (--state)?"),
         };
         vec![Failure::failed(path.display(), problem)]
@@ -54,14 +56,18 @@ pub(crate) fn ask(options: &AtServer, request: &str) -> Result<Vec<String>, Vec<
     }
 }
 
-/// A file that cannot be parsed may name another directory than the default one, where another server may be. Other errors in the
-/// file are for the server to report.
-fn state_of(options: &AtServer) -> Result<PathBuf, String> {
+/// A file with a wrong key, or that cannot be parsed, may mean another directory than the default one, where another server may be.
+/// Errors in exports are for the server to report.
+fn state_of(options: &AtServer) -> Result<PathBuf, Vec<Failure>> {
+    let usage = |problem| vec![Failure::Usage(problem)];
     let state = match (&options.state, &options.config) {
-        (None, Some(path)) => config_file::read(path)?.0.state,
+        (None, Some(path)) => match config_file::read(path).map_err(usage)? {
+            (file, problems) if file.state.is_some() || problems.is_empty() => file.state,
+            (_, problems) => return Err(problems.into_iter().map(Failure::Usage).collect()),
+        },
         (state, _) => state.clone(),
     };
-    state::directory(state)
+    state::directory(state).map_err(usage)
 }
 
 fn exchange(path: &Path, request: &str) -> io::Result<String> {
