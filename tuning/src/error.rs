@@ -1,4 +1,3 @@
-use crate::printable::abridged;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +60,7 @@ impl Problem {
     pub(crate) fn new(location: Option<Location>, message: impl fmt::Display) -> Self {
         let message = message.to_string();
         let lines: Vec<&str> = message.split('\n').map(str::trim).collect();
-        Self { location, message: abridged(&lines.join(" ")) }
+        Self { location, message: lines.join(" ") }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::document::{self, Document, Entry};
 use crate::error::{Location, Problem, ProfileError, SHIPPED};
-use crate::printable::read_bounded;
+use crate::printable::{abridged, read_bounded};
 use crate::profile::{Profile, Source};
 use crate::shipped::{self, Shipped, shipped};
 use crate::suggest::{did_you_mean, unknown_key};
@@ -178,7 +178,11 @@ fn is_path(name: &str) -> bool {
 fn no_such_profile(name: &str) -> String {
     let names: Vec<_> = shipped().iter().map(|profile| profile.name).collect();
     let otherwise = format!("shipped profiles are {}; use a path for a file", names.join(", "));
-    format!("no profile {name:?}{}", did_you_mean(name, names.iter().copied(), &otherwise))
+    format!(
+        "no profile {:?}{}",
+        abridged(name),
+        did_you_mean(name, names.iter().copied(), &otherwise)
+    )
 }
 
 /// Documents merged over the defaults, each over its includes.
