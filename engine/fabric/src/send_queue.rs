@@ -81,6 +81,11 @@ impl<T> SendQueue<T> {
         self.tail
     }
 
+    /// Number of all requests that are done.
+    pub(super) fn released(&self) -> u64 {
+        self.head
+    }
+
     #[inline]
     pub(super) fn waiting(&self) -> u32 {
         (self.tail - self.posted) as u32

@@ -406,8 +406,10 @@ groups! {
             effect: "Time to wait for an acknowledgement before a packet is retransmitted: 4.096 \
                      µs times two to this power, if the device allows setting it; auto leaves it \
                      to the kernel, which for RoCE takes 17 to 19, and to the subnet manager of \
-                     InfiniBand.",
-            reason: "With the retries, connections outlast the fail-over of a switch.",
+                     InfiniBand. After seven times what is set, a peer without a sign of life is \
+                     given up, also where a driver tries for longer.",
+            reason: "With the retries, connections outlast the fail-over of a switch. For a \
+                     fail-over to another rail in half a second set 12.",
         }
         tos: Option<u64> = None => Optional(Limits::between(0, 255), AUTO) {
             unit: "code",

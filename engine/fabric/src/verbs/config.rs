@@ -95,6 +95,14 @@ pub struct VerbsConfig {
     pub handshake_timeout: Duration,
 }
 
+impl VerbsConfig {
+    /// The time of all tries of a packet by [`VerbsConfig::ack_timeout`], if that is set.
+    pub(super) fn given_up_after(&self) -> Option<Duration> {
+        let tries = u64::from(self.retry_count) + 1;
+        self.ack_timeout.map(|code| Duration::from_nanos((4096 << code.min(31)) * tries))
+    }
+}
+
 impl Default for VerbsConfig {
     fn default() -> Self {
         Self {

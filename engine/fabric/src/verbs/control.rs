@@ -24,7 +24,7 @@ use super::core::{Context, CoreShared};
 use super::device::DeviceCaps;
 use super::link::{Remains, Side};
 use super::reads::Reads;
-use super::silence::LOOK_EVERY;
+use super::silence::look_every;
 use crate::sync::next_number;
 use crate::sys::journal::event;
 use crate::sys::mailbox;
@@ -350,7 +350,7 @@ impl ControlThread {
         if now < self.next_look || self.connections.is_empty() {
             return;
         }
-        self.next_look = now + LOOK_EVERY;
+        self.next_look = now + look_every(self.environment.config.given_up_after());
         let mut cores: Vec<_> =
             self.connections.values().map(|one| Arc::clone(&one.core)).collect();
         cores.sort_unstable_by_key(Arc::as_ptr);

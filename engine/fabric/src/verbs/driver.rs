@@ -121,8 +121,8 @@ impl VerbsFabric {
         if news & LOOK != 0 {
             self.table.looked = 0;
         }
-        self.table.look_for_silence();
         let now = Instant::now();
+        self.table.look_for_silence(now);
         self.table.remind(now);
         let mut at = 0;
         while let Some(place) = self.table.ending.get(at).copied() {
@@ -317,10 +317,16 @@ impl Table {
         self.looked < self.places.len()
     }
 
-    fn look_for_silence(&mut self) {
+    fn look_for_silence(&mut self, now: Instant) {
         let to = self.places.len().min(self.looked + PLACES_AT_A_TIME);
-        let places = self.places[self.looked..to].iter_mut();
-        places.filter_map(|place| place.pair.as_deref_mut()).for_each(QueuePair::look_for_silence);
+        let given_up_after = self.config.given_up_after();
+        for place in self.looked..to {
+            let pair = self.places[place].pair.as_deref_mut();
+            let silent = pair.map_or(Duration::ZERO, |pair| pair.look_for_silence(now));
+            if given_up_after.is_some_and(|after| silent >= after) {
+                self.end(place as u32, Some(DownCause::Unreachable));
+            }
+        }
         self.looked = to;
     }
 

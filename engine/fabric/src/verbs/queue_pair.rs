@@ -169,7 +169,7 @@ impl QueuePair {
             failed: None,
             is_closed: false,
             is_accepted: link.side == Side::Connecting,
-            silence: Silence::default(),
+            silence: Silence::new(),
             is_reminding: false,
             has_written: false,
             suspected: None,
@@ -304,13 +304,17 @@ impl QueuePair {
 
     /// Asks a peer for a sign of life of which nothing was heard for a while, also one that has not begun. Over iWARP an end that
     /// accepts may not ask before that.
-    pub(super) fn look_for_silence(&mut self) {
+    ///
+    /// Returns for how long it has given none. Over iWARP the device reports what it has sent, not what has arrived.
+    pub(super) fn look_for_silence(&mut self, now: Instant) -> Duration {
         let may_send = self.is_live() && (self.short_endpoint.is_open() || self.open());
         if may_send && self.silence.look(self.sends.pushed()) {
             let before = self.sends.pushed();
             self.remind();
             (before..self.sends.pushed()).for_each(|_| self.silence.asked());
         }
+        let is_asking = self.is_reminding && self.is_live() && !self.link.limits.is_iwarp;
+        self.silence.unanswered(is_asking, self.sends.released(), now)
     }
 
     #[inline]

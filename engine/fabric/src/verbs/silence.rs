@@ -3,11 +3,16 @@
 //! A peer that is cut off is noticed by what it does not acknowledge. One that owes replies may be cut off when all that it was
 //! sent has been acknowledged; its own end notices, and can say so to nobody. So each connection is looked at four times a second. After
 //! the first look without a message, either way, the peer is asked for a sign of life, and then ever more rarely.
+//!
+//! Without an answer the device gives up by itself, but the kernel makes a timeout that was configured longer, up to what the device says of
+//! its own delays (`cm_ack_timeout`): 134 ms for each try over rxe, 268 ms over mlx5. So the time that was configured is kept here.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The control thread has the cores look this often.
+/// The control thread has the cores look this often, or twice within the time after which a peer is given up.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Shorter times would wake cores for nothing else.
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// Most looks between two questions: half a minute.
 const LOOKS_MAX: u32 = 128;
@@ -22,9 +27,23 @@ pub(super) struct Silence {
     /// Requests that had been posted, without the questions, and the number of these.
     posted: u64,
     asked: u64,
+    /// Requests that were done at the last look.
+    done: u64,
+    /// Last sign of life before a question, at looks, while that has no answer.
+    unanswered_since: Option<Instant>,
+}
+
+/// Time between looks, if a peer is given up after this.
+pub(super) fn look_every(given_up_after: Option<Duration>) -> Duration {
+    given_up_after.map_or(LOOK_EVERY, |after| (after / 2).clamp(LOOK_EVERY_MIN, LOOK_EVERY))
 }
 
 impl Silence {
+    /// The first look finds a change.
+    pub(super) fn new() -> Self {
+        Self { posted: u64::MAX, ..Self::default() }
+    }
+
     #[inline]
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
@@ -56,6 +75,15 @@ impl Silence {
     pub(super) fn asked(&mut self) {
         self.asked += 1;
     }
+
+    /// Behind [`Silence::look`], with the number of requests that are done: how long a question has had no answer. Any other
+    /// request that is done, or message, is a sign of life as well: a question waits behind what was to be sent before it.
+    pub(super) fn unanswered(&mut self, is_asking: bool, done: u64, now: Instant) -> Duration {
+        let is_quiet = std::mem::replace(&mut self.done, done) == done && self.looks > 0;
+        let since = self.unanswered_since.filter(|_| is_quiet).unwrap_or(now);
+        self.unanswered_since = is_asking.then_some(since);
+        now.saturating_duration_since(since)
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -77,9 +105,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_says_nothing_is_asked_ever_more_rarely_and_then_every_half_minute() {
-        let mut silence = Silence::default();
-        silence.end();
-        assert!(!silence.look(0));
+        let mut silence = Silence::new();
+        assert!(!silence.look(0), "it is new");
         let asked = asked_at(&mut silence, &mut 0, 400);
         assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 128, 256, 384]);
     }
@@ -96,6 +123,22 @@ mod tests {
         posted += 1;
         assert!(!silence.look(posted));
         assert_eq!(asked_at(&mut silence, &mut posted, 3), [1, 2]);
+    }
+
+    #[test]
+    fn a_question_without_any_sign_of_life_is_unanswered_since_it_was_asked() {
+        let (mut silence, begun, ms) = (Silence::default(), Instant::now(), Duration::from_millis);
+        let mut look = |at, is_asking, done, posted| {
+            silence.look(posted);
+            silence.unanswered(is_asking, done, begun + ms(at))
+        };
+        assert_eq!(look(0, false, 0, 1), ms(0));
+        assert_eq!([100, 200].map(|at| look(at, true, 0, 1)), [ms(0), ms(100)]);
+        assert_eq!([300, 400].map(|at| look(at, true, 1, 1)), [ms(0), ms(100)], "one is done");
+        assert_eq!([500, 600].map(|at| look(at, true, 1, 2)), [ms(0), ms(100)], "one is posted");
+        assert_eq!([700, 800].map(|at| look(at, false, 2, 2)), [ms(0), ms(0)], "it is answered");
+        assert_eq!(look_every(None), LOOK_EVERY);
+        assert_eq!([0, 120, 9000].map(|after| look_every(Some(ms(after)))), [50, 60, 250].map(ms));
     }
 
     /// An end that accepts over iWARP answers a first message however long ago that was.
