@@ -207,7 +207,7 @@ fn commands_with_a_file_that_cannot_be_read_ask_no_other_server() {
             };
             fails(&output(&[]), 2, &[file]);
             let asked = output(&["--state", &state]);
-            // There is no such client.
+            // That client is not connected.
             let code = if words[0] == "disconnect" { 1 } else { 0 };
             assert_eq!(asked.status.code(), Some(code), "{words:?}: {asked:?}");
         }

@@ -96,7 +96,7 @@ pub struct ListFrom {
 pub struct Listed {
     /// To be returned with every cookie of this listing.
     pub verifier: [u8; 8],
-    /// There are no more entries.
+    /// The listing is complete.
     pub is_end: bool,
 }
 

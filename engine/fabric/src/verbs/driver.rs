@@ -16,6 +16,7 @@ use super::objects::{CompletionQueue, CqBroken, blank_completions};
 use super::poll::{Outbox, Outcome, is_message};
 use super::queue_pair::{DRAIN_TIMEOUT, End, QueuePair};
 use super::short_endpoint::DirtyPairs;
+use super::silence::looks_before_end;
 use super::work_id::{PLACES_MAX, Queue, WorkId};
 use crate::first_message::{FIRST_WAIT, Reminder};
 use crate::mem::{Buf, Bulk, BulkPool, Lease, Region};
@@ -121,8 +122,8 @@ impl VerbsFabric {
         if news & LOOK != 0 {
             self.table.looked = 0;
         }
+        self.table.look_for_silence();
         let now = Instant::now();
-        self.table.look_for_silence(now);
         self.table.remind(now);
         let mut at = 0;
         while let Some(place) = self.table.ending.get(at).copied() {
@@ -317,13 +318,12 @@ impl Table {
         self.looked < self.places.len()
     }
 
-    fn look_for_silence(&mut self, now: Instant) {
+    fn look_for_silence(&mut self) {
         let to = self.places.len().min(self.looked + PLACES_AT_A_TIME);
-        let given_up_after = self.config.given_up_after();
+        let most = self.config.given_up_after().map_or(u32::MAX, looks_before_end);
         for place in self.looked..to {
             let pair = self.places[place].pair.as_deref_mut();
-            let silent = pair.map_or(Duration::ZERO, |pair| pair.look_for_silence(now));
-            if given_up_after.is_some_and(|after| silent >= after) {
+            if pair.is_some_and(|pair| pair.look_for_silence() >= most) {
                 self.end(place as u32, Some(DownCause::Unreachable));
             }
         }

@@ -305,16 +305,16 @@ impl QueuePair {
     /// Asks a peer for a sign of life of which nothing was heard for a while, also one that has not begun. Over iWARP an end that
     /// accepts may not ask before that.
     ///
-    /// Returns for how long it has given none. Over iWARP the device reports what it has sent, not what has arrived.
-    pub(super) fn look_for_silence(&mut self, now: Instant) -> Duration {
+    /// Returns for how many looks it has given none. Over iWARP the device reports what it has sent, not what has arrived.
+    pub(super) fn look_for_silence(&mut self) -> u32 {
+        let was_asking = self.is_reminding && self.is_live() && !self.link.limits.is_iwarp;
         let may_send = self.is_live() && (self.short_endpoint.is_open() || self.open());
         if may_send && self.silence.look(self.sends.pushed()) {
             let before = self.sends.pushed();
             self.remind();
             (before..self.sends.pushed()).for_each(|_| self.silence.asked());
         }
-        let is_asking = self.is_reminding && self.is_live() && !self.link.limits.is_iwarp;
-        self.silence.unanswered(is_asking, self.sends.released(), now)
+        self.silence.unanswered(was_asking, self.sends.released())
     }
 
     #[inline]

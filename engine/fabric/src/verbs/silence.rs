@@ -7,7 +7,7 @@
 //! Without an answer the device gives up by itself, but the kernel makes a timeout that was configured longer, up to what the device says of
 //! its own delays (`cm_ack_timeout`): 134 ms for each try over rxe, 268 ms over mlx5. So the time that was configured is kept here.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The control thread has the cores look this often, or twice within the time after which a peer is given up.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -29,13 +29,20 @@ pub(super) struct Silence {
     asked: u64,
     /// Requests that were done at the last look.
     done: u64,
-    /// Last sign of life before a question, at looks, while that has no answer.
-    unanswered_since: Option<Instant>,
+    /// Looks since the last sign of life, while a question has no answer.
+    unanswered: u32,
 }
 
 /// Time between looks, if a peer is given up after this.
 pub(super) fn look_every(given_up_after: Option<Duration>) -> Duration {
     given_up_after.map_or(LOOK_EVERY, |after| (after / 2).clamp(LOOK_EVERY_MIN, LOOK_EVERY))
+}
+
+/// Looks without a sign of life, after a question, behind which a peer is given up. A pause of this host's threads is one look,
+/// however long it was, and alone proves nothing.
+pub(super) fn looks_before_end(given_up_after: Duration) -> u32 {
+    let looks = given_up_after.as_nanos().div_ceil(look_every(Some(given_up_after)).as_nanos());
+    u32::try_from(looks).unwrap_or(u32::MAX).max(2)
 }
 
 impl Silence {
@@ -76,13 +83,13 @@ impl Silence {
         self.asked += 1;
     }
 
-    /// Behind [`Silence::look`], with the number of requests that are done: how long a question has had no answer. Any other
-    /// request that is done, or message, is a sign of life as well: a question waits behind what was to be sent before it.
-    pub(super) fn unanswered(&mut self, is_asking: bool, done: u64, now: Instant) -> Duration {
+    /// Behind [`Silence::look`], with the number of requests that are done: for how many looks a question has had no answer. Any
+    /// other request that is done, or message, is a sign of life as well: a question waits behind what was to be sent before it.
+    pub(super) fn unanswered(&mut self, was_asking: bool, done: u64) -> u32 {
         let is_quiet = std::mem::replace(&mut self.done, done) == done && self.looks > 0;
-        let since = self.unanswered_since.filter(|_| is_quiet).unwrap_or(now);
-        self.unanswered_since = is_asking.then_some(since);
-        now.saturating_duration_since(since)
+        self.unanswered =
+            if was_asking && is_quiet { self.unanswered.saturating_add(1) } else { 0 };
+        self.unanswered
     }
 }
 
@@ -126,19 +133,20 @@ mod tests {
     }
 
     #[test]
-    fn a_question_without_any_sign_of_life_is_unanswered_since_it_was_asked() {
-        let (mut silence, begun, ms) = (Silence::default(), Instant::now(), Duration::from_millis);
-        let mut look = |at, is_asking, done, posted| {
+    fn looks_at_a_question_without_any_sign_of_life_are_counted() {
+        let (mut silence, ms) = (Silence::new(), Duration::from_millis);
+        let mut look = |was_asking, done, posted| {
             silence.look(posted);
-            silence.unanswered(is_asking, done, begun + ms(at))
+            silence.unanswered(was_asking, done)
         };
-        assert_eq!(look(0, false, 0, 1), ms(0));
-        assert_eq!([100, 200].map(|at| look(at, true, 0, 1)), [ms(0), ms(100)]);
-        assert_eq!([300, 400].map(|at| look(at, true, 1, 1)), [ms(0), ms(100)], "one is done");
-        assert_eq!([500, 600].map(|at| look(at, true, 1, 2)), [ms(0), ms(100)], "one is posted");
-        assert_eq!([700, 800].map(|at| look(at, false, 2, 2)), [ms(0), ms(0)], "it is answered");
-        assert_eq!(look_every(None), LOOK_EVERY);
-        assert_eq!([0, 120, 9000].map(|after| look_every(Some(ms(after)))), [50, 60, 250].map(ms));
+        assert_eq!(look(true, 0, 0), 0, "it is new");
+        assert_eq!([(); 2].map(|()| look(true, 0, 0)), [1, 2]);
+        assert_eq!([(); 2].map(|()| look(true, 1, 0)), [0, 1], "one is done");
+        assert_eq!([(); 2].map(|()| look(true, 1, 1)), [0, 1], "one is posted");
+        assert_eq!([(); 2].map(|()| look(false, 1, 1)), [0, 0], "it is answered");
+        let every = [0, 120, 9000].map(|after| look_every(Some(ms(after))));
+        assert_eq!((look_every(None), every), (LOOK_EVERY, [50, 60, 250].map(ms)));
+        assert_eq!([0, 120, 9000].map(|after| looks_before_end(ms(after))), [2, 2, 36]);
     }
 
     /// An end that accepts over iWARP answers a first message however long ago that was.
