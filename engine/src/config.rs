@@ -229,7 +229,7 @@ impl Config {
         Duration::from_millis(self.raw.fixed.memory_wait_ms)
     }
 
-    /// Longest body under RPCSEC_GSS that a core seals or opens itself.
+    /// Longest body under RPCSEC_GSS that a core seals or unseals itself.
     pub fn gss_at_once_bytes(&self) -> usize {
         to_usize(self.raw.fixed.gss_at_once_bytes)
     }

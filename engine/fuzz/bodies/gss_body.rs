@@ -3,8 +3,8 @@
 
 use spinrpc_gss::random::AesConfounders;
 use spinrpc_gss::{
-    BodyError, Enctype, ReceiveKeys, Role, SendKeys, SessionKey, content_at, open_body, seal_body,
-    sealed_bytes,
+    BodyError, Enctype, ReceiveKeys, Role, SendKeys, SessionKey, content_at, seal_body,
+    sealed_bytes, unseal_body,
 };
 use spinrpc_proto::rpc::GssService;
 
@@ -64,5 +64,5 @@ fn alter(script: &mut Script<'_>, body: &[u8]) -> Vec<u8> {
 
 fn open(keys: &ReceiveKeys, service: GssService, body: &[u8]) -> Result<Vec<u8>, BodyError> {
     let mut body = body.to_vec();
-    open_body(service, keys, &mut body, SEQUENCE).map(|place| body[place].to_vec())
+    unseal_body(service, keys, &mut body, SEQUENCE).map(|place| body[place].to_vec())
 }

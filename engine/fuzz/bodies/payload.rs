@@ -214,10 +214,10 @@ fn write(mut writer: StreamWriter<'_>, parts: &[Part<'_>]) -> Encoded {
             Part::Item(_) => writer.bulk(),
         }
     }
-    let plain = writer.plain_bytes();
+    let itemless = writer.itemless_bytes();
     let encoded = writer.finish();
     assert!(!encoded.items_missing);
-    assert!(plain.is_none() || (encoded.fits && plain == Some(encoded.stream_bytes)));
+    assert!(itemless.is_none() || (encoded.fits && itemless == Some(encoded.stream_bytes)));
     encoded
 }
 

@@ -260,7 +260,7 @@ impl Server {
         }
         assert!(!self.connection.responder.abandon(stale));
         let mut header = [0; v1::MSG_HEADER_BYTES];
-        let refused = self.connection.responder.reply_plain(stale, Xid(0), &mut header);
+        let refused = self.connection.responder.reply_chunkless(stale, Xid(0), &mut header);
         assert_eq!(refused, Err(ReplyRefused::Stale));
         assert_eq!((out.take(), header), (vec![], [0; v1::MSG_HEADER_BYTES]));
     }

@@ -114,10 +114,10 @@ impl End {
         let version = requester.negotiation().version();
         let started = requester.start_call(token, NEVER, &CallChunks::EMPTY, &mut header);
         let Ok((call, length)) = started else { return };
-        assert_eq!(length, version.plain_header_bytes());
+        assert_eq!(length, version.chunkless_header_bytes());
         let sent = HeaderView::new_checked(&header[ROOM - length..], &self.limits).unwrap();
         assert_eq!((sent.xid(), sent.transport_version()), (call.xid, version));
-        assert!(sent.is_plain() && sent.direction() != Some(Direction::Reply));
+        assert!(sent.is_chunkless() && sent.direction() != Some(Direction::Reply));
         self.xid = call.xid;
         self.ends.push(0);
     }
@@ -151,7 +151,9 @@ impl End {
         let (responder, mut out) = (&mut self.connection.responder, Recorder::default());
         let mut header = vec![0; 4096];
         let length = match script.byte() % 4 {
-            0 if call.is_plain() => responder.reply_plain(slot, call.xid(), &mut header).unwrap(),
+            0 if call.is_chunkless() => {
+                responder.reply_chunkless(slot, call.xid(), &mut header).unwrap()
+            }
             _ => {
                 let shape = ReplyShape { placed: &[], long_bytes: None };
                 responder.reply(slot, &call, &shape, &mut header, |write| out.write(write)).unwrap()
@@ -279,7 +281,7 @@ fn message(newest: Xid, script: &mut Script<'_>) -> Vec<u8> {
         }
         4 => lists(script).header(form, MessageType::Nomsg, xid, 9, None),
         _ => {
-            let mut header = vec![0; known.plain_header_bytes()];
+            let mut header = vec![0; known.chunkless_header_bytes()];
             emit_msg_header(&mut header, known, xid, 9, direction);
             header
         }

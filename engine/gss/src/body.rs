@@ -1,4 +1,4 @@
-//! Arguments and results under a service of RPCSEC_GSS, sealed and opened where they lie
+//! Arguments and results under a service of RPCSEC_GSS, sealed and unsealed where they lie
 //! (RFC 2203 section 5.3.2).
 //!
 //! The caller lays out a body of [`sealed_bytes`] and encodes its arguments or results at [`content_at`];
@@ -90,12 +90,12 @@ pub fn seal_body(
     }
 }
 
-/// Opens a body, whose call has the sequence number `sequence`, in memory that no peer can write to; returns
+/// Unseals a body, whose call has the sequence number `sequence`, in memory that no peer can write to; returns
 /// the place of arguments or results.
 ///
 /// # Errors
 /// [`BodyError`]. The body then holds nothing that may be used.
-pub fn open_body(
+pub fn unseal_body(
     service: GssService,
     keys: &ReceiveKeys,
     body: &mut [u8],

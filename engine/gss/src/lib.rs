@@ -1,6 +1,6 @@
 //! RPCSEC_GSS for spinrpc: contexts, and the Kerberos tokens that protect messages under them.
 //!
-//! Messages are signed, sealed and opened in the caller's buffers, without allocation, lock or system
+//! Messages are signed, sealed and unsealed in the caller's buffers, without allocation, lock or system
 //! call. Contexts are established by a [`mechanism::Mechanism`] on a thread of its own; message protection takes the session key that results. With the feature
 //! `krb5-library` there is one for Kerberos, `library`, by MIT's library.
 //!
@@ -46,7 +46,7 @@ mod token;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use body::{BodyError, content_at, open_body, seal_body, sealed_bytes};
+pub use body::{BodyError, content_at, seal_body, sealed_bytes, unseal_body};
 pub use enctype::{Enctype, KEY_MAX_BYTES, SessionKey, WrongKeyLength};
 pub use token::{
     MIC_MAX_BYTES, Mic, ReceiveKeys, Role, SendKeys, TokenError, WRAP_HEAD_BYTES,

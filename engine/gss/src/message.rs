@@ -21,7 +21,7 @@ pub(crate) struct MessageKeys<C> {
 }
 
 pub(crate) type SealKeys = MessageKeys<EncryptKey>;
-pub(crate) type OpenKeys = MessageKeys<DecryptKey>;
+pub(crate) type UnsealKeys = MessageKeys<DecryptKey>;
 
 impl<Short, Long> MessageKeys<Aes<Short, Long>>
 where
@@ -58,9 +58,9 @@ impl SealKeys {
     }
 }
 
-impl OpenKeys {
+impl UnsealKeys {
     /// On failure the text must not be used.
-    pub(crate) fn open(&self, text: &mut [u8], checksum: &[u8]) -> Result<(), WrongChecksum> {
+    pub(crate) fn unseal(&self, text: &mut [u8], checksum: &[u8]) -> Result<(), WrongChecksum> {
         let (mut mac, mut chain) = (self.begin_mac(), [0; BLOCK_BYTES]);
         for_each_batch(text, |batch, is_tail| {
             if self.signs_ciphertext {

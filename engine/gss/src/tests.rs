@@ -4,7 +4,7 @@
 use crate::cipher::{BLOCK_BYTES, DecryptKey, EncryptKey, tail_bytes};
 use crate::enctype::{Enctype, KEY_MAX_BYTES, Purpose, SessionKey, derive_by_cipher, fold};
 use crate::mac::MacKey;
-use crate::message::{OpenKeys, SealKeys};
+use crate::message::{SealKeys, UnsealKeys};
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
@@ -130,7 +130,7 @@ fn check_message(key: &SessionKey, usage: u32, plain: &[u8], confounder: &str, e
     let mut checksum = vec![0; key.enctype().checksum_bytes()];
     SealKeys::new(key, usage).seal(&mut message, &mut checksum);
     assert_eq!([&message[..], &checksum].concat(), hex(expected));
-    OpenKeys::new(key, usage).open(&mut message, &checksum).unwrap();
+    UnsealKeys::new(key, usage).unseal(&mut message, &checksum).unwrap();
     assert_eq!(message, text);
 }
 
@@ -218,7 +218,7 @@ fn messages_of_rfc_3962() {
     for (key, usage, plain, message) in cases {
         let mut message = hex(message);
         let checksum = message.split_off(message.len() - 12);
-        assert_eq!(OpenKeys::new(&key, usage).open(&mut message, &checksum), Ok(()));
+        assert_eq!(UnsealKeys::new(&key, usage).unseal(&mut message, &checksum), Ok(()));
         assert_eq!(&message[16..], plain.as_bytes());
     }
 }

@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq;
 use crate::cipher::BLOCK_BYTES;
 use crate::enctype::{Enctype, Purpose, SessionKey};
 use crate::mac::{HEADER_BYTES, MacKey, TAG_MAX_BYTES, WrongChecksum};
-use crate::message::{OpenKeys, SealKeys};
+use crate::message::{SealKeys, UnsealKeys};
 
 /// Bytes before the plain text in a Wrap token.
 pub const WRAP_HEAD_BYTES: usize = HEADER_BYTES + BLOCK_BYTES;
@@ -121,7 +121,7 @@ pub struct ReceiveKeys {
     enctype: Enctype,
     flags: u8,
     sign: MacKey,
-    open: OpenKeys,
+    unseal: UnsealKeys,
 }
 
 impl SendKeys {
@@ -194,7 +194,7 @@ impl ReceiveKeys {
             enctype,
             flags: peer.flags(acceptor_subkey),
             sign: MacKey::derive(key, peer.usage(SIGN_USAGE), Purpose::Checksum),
-            open: OpenKeys::new(key, peer.usage(SEAL_USAGE)),
+            unseal: UnsealKeys::new(key, peer.usage(SEAL_USAGE)),
         }
     }
 
@@ -229,7 +229,7 @@ impl ReceiveKeys {
         Ok((header, checksum))
     }
 
-    /// Opens a Wrap token in place; returns the place of the plain text in it. What the peer rotated is rotated back,
+    /// Unwraps a Wrap token in place; returns the place of the plain text in it. What the peer rotated is rotated back,
     /// whatever the count is. That moves the whole token; libraries in use send a count of zero.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ impl ReceiveKeys {
         }
         let (header, sealed) = token.split_at_mut(HEADER_BYTES);
         let (text, checksum) = sealed.split_at_mut(layout.checksum.start - HEADER_BYTES);
-        self.open.open(text, checksum)?;
+        self.unseal.unseal(text, checksum)?;
         // RFC 4121 section 4.2.4: the encrypted header has a rotation of zero.
         header[6..8].fill(0);
         let copy = text.last_chunk::<HEADER_BYTES>().ok_or(TokenError::Length)?;

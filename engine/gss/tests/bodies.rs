@@ -1,10 +1,10 @@
-//! Arguments and results under each service: what one end seals the other opens, and nothing else.
+//! Arguments and results under each service: what one end seals the other unseals, and nothing else.
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
 use spinrpc_gss::random::{AesConfounders, Confounders};
 use spinrpc_gss::{
     BodyError, Enctype, ReceiveKeys, Role, SendKeys, SessionKey, TokenError,
-    WRAP_OVERHEAD_MAX_BYTES, content_at, open_body, seal_body, sealed_bytes,
+    WRAP_OVERHEAD_MAX_BYTES, content_at, seal_body, sealed_bytes, unseal_body,
 };
 use spinrpc_proto::rpc::{ContentError, GssService};
 use spinrpc_proto::xdr::DecodeError;
@@ -29,14 +29,14 @@ fn sealed(keys: &SendKeys, service: GssService, content: &[u8]) -> Vec<u8> {
     body
 }
 
-fn opened(
+fn unsealed(
     keys: &ReceiveKeys,
     service: GssService,
     body: &[u8],
     sequence: u32,
 ) -> Result<Vec<u8>, BodyError> {
     let mut body = body.to_vec();
-    open_body(service, keys, &mut body, sequence).map(|place| body[place].to_vec())
+    unseal_body(service, keys, &mut body, sequence).map(|place| body[place].to_vec())
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn bodies_of_every_length_open() {
                 let plain = content(words);
                 let body = sealed(&send, service, &plain);
                 assert_eq!(body.len() % 4, 0);
-                assert_eq!(opened(&receive, service, &body, SEQUENCE).as_ref(), Ok(&plain));
+                assert_eq!(unsealed(&receive, service, &body, SEQUENCE).as_ref(), Ok(&plain));
             }
         }
     }
@@ -70,7 +70,7 @@ fn without_protection_a_body_stands_as_ever() {
     let plain = content(10);
     let body = sealed(&send, GssService::None, &plain);
     assert_eq!(body, plain);
-    assert_eq!(opened(&receive, GssService::None, &body, SEQUENCE), Ok(plain));
+    assert_eq!(unsealed(&receive, GssService::None, &body, SEQUENCE), Ok(plain));
 }
 
 /// An unknown service protects nothing, so nothing passes as if it did.
@@ -78,7 +78,7 @@ fn without_protection_a_body_stands_as_ever() {
 fn a_body_under_an_unknown_service_is_refused() {
     let (send, receive) = ends(Enctype::Aes256Sha1);
     let (service, mut body) = (GssService::Other(4), content(3));
-    let opened = opened(&receive, service, &body, SEQUENCE);
+    let opened = unsealed(&receive, service, &body, SEQUENCE);
     assert_eq!(opened, Err(BodyError::Token(TokenError::Protection)));
     let mut confounders = AesConfounders::new(&[5; 32]);
     let sealed = seal_body(service, &send, &mut body, 1, 1, &mut confounders);
@@ -96,7 +96,7 @@ fn a_body_with_any_flipped_bit_is_refused() {
             for bit in 0..body.len() * 8 {
                 let mut altered = body.clone();
                 altered[bit / 8] ^= 1 << (bit % 8);
-                if let Ok(found) = opened(&receive, service, &altered, SEQUENCE) {
+                if let Ok(found) = unsealed(&receive, service, &altered, SEQUENCE) {
                     assert_eq!(found, plain, "bit {bit}");
                     assert!((80..96).contains(&bit), "bit {bit} of {service:?}");
                 }
@@ -110,7 +110,7 @@ fn the_body_of_another_call_is_refused() {
     let (send, receive) = ends(Enctype::Aes256Sha1);
     for service in PROTECTED {
         let body = sealed(&send, service, &content(3));
-        let found = opened(&receive, service, &body, SEQUENCE + 1);
+        let found = unsealed(&receive, service, &body, SEQUENCE + 1);
         let expected = ContentError::Sequence { found: SEQUENCE, expected: SEQUENCE + 1 };
         assert_eq!(found, Err(BodyError::Content(expected)));
     }
@@ -122,16 +122,16 @@ fn lengths_that_lie_are_refused() {
     for service in PROTECTED {
         let body = sealed(&send, service, &content(6));
         for length in 0..body.len() {
-            let found = opened(&receive, service, &body[..length], SEQUENCE);
+            let found = unsealed(&receive, service, &body[..length], SEQUENCE);
             assert!(found.is_err(), "{length} bytes");
         }
         let longer = [&body[..], &[0; 4]].concat();
-        let found = opened(&receive, service, &longer, SEQUENCE);
+        let found = unsealed(&receive, service, &longer, SEQUENCE);
         assert_eq!(found, Err(BodyError::Frame(DecodeError::TrailingBytes { at: body.len() })));
         for value in [0, 1, 3, 5, 0x7fff_ffff, u32::MAX] {
             let mut altered = body.clone();
             altered[..4].copy_from_slice(&value.to_be_bytes());
-            assert!(opened(&receive, service, &altered, SEQUENCE).is_err());
+            assert!(unsealed(&receive, service, &altered, SEQUENCE).is_err());
         }
     }
 }
@@ -141,13 +141,13 @@ fn lengths_that_lie_are_refused() {
 fn a_body_of_one_service_is_refused_under_the_other() {
     let (send, receive) = ends(Enctype::Aes256Sha1);
     let [integrity, privacy] = PROTECTED.map(|service| sealed(&send, service, &content(8)));
-    let found = opened(&receive, GssService::Privacy, &integrity, SEQUENCE);
+    let found = unsealed(&receive, GssService::Privacy, &integrity, SEQUENCE);
     assert!(found.is_err());
-    let found = opened(&receive, GssService::Integrity, &privacy, SEQUENCE);
+    let found = unsealed(&receive, GssService::Integrity, &privacy, SEQUENCE);
     assert!(found.is_err());
-    let mut unsealed = privacy;
-    unsealed[4 + 2] ^= 2;
-    let found = opened(&receive, GssService::Privacy, &unsealed, SEQUENCE);
+    let mut signed_only = privacy;
+    signed_only[4 + 2] ^= 2;
+    let found = unsealed(&receive, GssService::Privacy, &signed_only, SEQUENCE);
     assert_eq!(found, Err(BodyError::Token(TokenError::Protection)));
 }
 

@@ -30,7 +30,7 @@ fn wrapped(keys: &SendKeys, plain: &[u8]) -> Vec<u8> {
     token
 }
 
-fn opened(keys: &ReceiveKeys, token: &[u8]) -> Result<Vec<u8>, TokenError> {
+fn unsealed(keys: &ReceiveKeys, token: &[u8]) -> Result<Vec<u8>, TokenError> {
     let mut token = token.to_vec();
     keys.unwrap(&mut token).map(|plain| token[plain].to_vec())
 }
@@ -51,7 +51,7 @@ fn every_length_opens_and_does_not_read_as_it_was() {
                 assert_eq!(receive.verify(&plain, mic.as_slice()), Ok(length as u64));
                 let token = wrapped(&send, &plain);
                 assert!(length < 8 || !token.windows(length).any(|window| window == plain));
-                assert_eq!(opened(&receive, &token), Ok(plain));
+                assert_eq!(unsealed(&receive, &token), Ok(plain));
             }
         }
     }
@@ -90,7 +90,7 @@ fn a_wrap_token_with_any_flipped_bit_is_refused() {
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 let rotation = usize::from(u16::from_be_bytes([bytes[6], bytes[7]]));
                 let is_same = rotation != 0 && rotation % (token.len() - 16) == 0;
-                let result = opened(&receive, &bytes);
+                let result = unsealed(&receive, &bytes);
                 assert_eq!(result.is_ok(), is_same, "length {length}, bit {bit}");
             }
         }
@@ -107,10 +107,10 @@ fn tokens_cut_short_or_extended_are_refused() {
             assert!(receive.verify(&plain, &mic.as_slice()[..length]).is_err());
         }
         for length in 0..token.len() {
-            assert!(opened(&receive, &token[..length]).is_err(), "{length} bytes");
+            assert!(unsealed(&receive, &token[..length]).is_err(), "{length} bytes");
         }
         assert!(receive.verify(&plain, &[mic.as_slice(), &[0]].concat()).is_err());
-        assert!(opened(&receive, &[&token[..], &[0]].concat()).is_err());
+        assert!(unsealed(&receive, &[&token[..], &[0]].concat()).is_err());
     }
 }
 
@@ -126,7 +126,7 @@ fn every_rotation_is_rotated_back() {
             let sealed = rotated.len() - 16;
             rotated[16..].rotate_right(usize::from(rotation) % sealed);
             rotated[6..8].copy_from_slice(&rotation.to_be_bytes());
-            assert_eq!(opened(&receive, &rotated), Ok(plain.clone()), "rotation {rotation}");
+            assert_eq!(unsealed(&receive, &rotated), Ok(plain.clone()), "rotation {rotation}");
         }
     }
 }
@@ -140,7 +140,7 @@ fn a_token_of_this_end_is_refused() {
             let receive = ReceiveKeys::new(&key, role, true);
             let (mic, token) = (send.mic(b"mine", 1), wrapped(&send, b"mine"));
             assert_eq!(receive.verify(b"mine", mic.as_slice()), Err(TokenError::Direction));
-            assert_eq!(opened(&receive, &token), Err(TokenError::Direction));
+            assert_eq!(unsealed(&receive, &token), Err(TokenError::Direction));
         }
     }
 }
@@ -152,7 +152,7 @@ fn a_token_with_or_without_the_subkey_is_refused_by_the_other() {
         let (_, receive) = ends(Enctype::Aes256Sha1, Role::Initiator, !subkey);
         let (mic, token) = (send.mic(b"text", 1), wrapped(&send, b"text"));
         assert_eq!(receive.verify(b"text", mic.as_slice()), Err(TokenError::Subkey));
-        assert_eq!(opened(&receive, &token), Err(TokenError::Subkey));
+        assert_eq!(unsealed(&receive, &token), Err(TokenError::Subkey));
     }
 }
 
@@ -172,7 +172,7 @@ fn flags_kinds_and_fillers_are_named() {
     for at in 3..8 {
         assert_eq!(verify(at, 0), Err(TokenError::Filler));
     }
-    let open = |at, value| opened(&receive, &altered(&token, at, value));
+    let open = |at, value| unsealed(&receive, &altered(&token, at, value));
     assert_eq!(open(0, 4), Err(TokenError::Kind));
     assert_eq!(open(1, 1), Err(TokenError::Kind));
     assert_eq!(open(2, 4), Err(TokenError::Protection), "signed only");
@@ -184,7 +184,7 @@ fn flags_kinds_and_fillers_are_named() {
         "an unknown flag, altered on the way"
     );
     assert_eq!(receive.verify(b"text", &token), Err(TokenError::Kind));
-    assert_eq!(opened(&receive, mic.as_slice()), Err(TokenError::Kind));
+    assert_eq!(unsealed(&receive, mic.as_slice()), Err(TokenError::Kind));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn keys_of_other_contexts_open_nothing() {
         let mic = send.mic(b"text", 1);
         assert_eq!(receive.verify(b"text", mic.as_slice()), Err(TokenError::Checksum));
         let token = wrapped(&send, b"text");
-        assert_eq!(opened(&receive, &token), Err(TokenError::Checksum));
+        assert_eq!(unsealed(&receive, &token), Err(TokenError::Checksum));
     }
 }
 

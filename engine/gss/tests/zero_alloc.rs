@@ -1,11 +1,11 @@
-//! Messages are signed, sealed and opened without allocation. A binary of its own, because it counts
+//! Messages are signed, sealed and unsealed without allocation. A binary of its own, because it counts
 //! through the global allocator.
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
 use spinrpc_gss::random::AesConfounders;
 use spinrpc_gss::{
-    Enctype, ReceiveKeys, Role, SendKeys, SessionKey, open_body, seal_body, sealed_bytes,
+    Enctype, ReceiveKeys, Role, SendKeys, SessionKey, seal_body, sealed_bytes, unseal_body,
 };
 use spinrpc_proto::rpc::GssService;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -45,7 +45,7 @@ fn exchange(send: &SendKeys, receive: &ReceiveKeys, body: &mut [u8], service: Gs
     let verifier = send.mic(&body[..20], 1);
     assert_eq!(receive.verify(&body[..20], verifier.as_slice()), Ok(1));
     seal_body(service, send, body, 1, 1, &mut confounders).unwrap();
-    open_body(service, receive, body, 1).unwrap();
+    unseal_body(service, receive, body, 1).unwrap();
 }
 
 #[test]

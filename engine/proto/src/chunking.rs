@@ -166,7 +166,7 @@ impl CallChunks {
         let reads: usize = self.reads().iter().map(|(_, c)| c.segment_count()).sum();
         let writes: usize = self.writes().iter().map(write_chunk_bytes).sum();
         let reply = self.reply().map_or(0, |c| write_chunk_bytes(c) - 4);
-        version.plain_header_bytes() + reads * READ_ENTRY_BYTES + writes + reply
+        version.chunkless_header_bytes() + reads * READ_ENTRY_BYTES + writes + reply
     }
 
     /// The Read list, segment by segment, into `out`; returns how many there are.
@@ -237,7 +237,7 @@ pub struct Encoded {
 
 impl Encoded {
     /// A stream of `stream_bytes` bytes without items.
-    pub const fn plain(stream_bytes: usize) -> Self {
+    pub const fn without_items(stream_bytes: usize) -> Self {
         Self {
             stream_bytes,
             fits: true,
@@ -270,8 +270,8 @@ pub struct StreamWriter<'a> {
     reduced_count: u8,
 }
 
-/// Declares functions of [`StreamWriter`] that write plain XDR.
-macro_rules! write_plain {
+/// Declares functions of [`StreamWriter`] that write XDR other than data items.
+macro_rules! write_xdr {
     ($($(#[$doc:meta])* $name:ident($value:ident: $type:ty);)+) => {
         impl StreamWriter<'_> {
             $(
@@ -285,7 +285,7 @@ macro_rules! write_plain {
     };
 }
 
-write_plain! {
+write_xdr! {
     /// Writes an unsigned integer.
     u32(value: u32);
     /// Writes an integer.
@@ -341,7 +341,7 @@ impl<'a> StreamWriter<'a> {
         }
     }
 
-    /// The plain XDR writer.
+    /// The XDR writer.
     #[inline]
     pub fn xdr(&mut self) -> &mut Writer<'a> {
         &mut self.xdr
@@ -391,9 +391,10 @@ impl<'a> StreamWriter<'a> {
     /// Bytes of the stream, if it fits the first buffer and asked for no data item: all that is to be known
     /// of most.
     #[inline]
-    pub fn plain_bytes(&self) -> Option<usize> {
-        let plain = self.xdr.len() <= self.room_bytes && self.next_item == 0 && !self.items_missing;
-        plain.then_some(self.xdr.len())
+    pub fn itemless_bytes(&self) -> Option<usize> {
+        let has_no_item =
+            self.xdr.len() <= self.room_bytes && self.next_item == 0 && !self.items_missing;
+        has_no_item.then_some(self.xdr.len())
     }
 
     /// Returns the result of encoding.
@@ -485,7 +486,7 @@ impl<'a> StreamReader<'a> {
         Self { xdr, reads, reads_met: 0, writes, writes_met: 0, is_reply, removed_bytes: 0, base }
     }
 
-    /// The plain XDR reader. Data items in it are found by [`StreamReader::item`].
+    /// The XDR reader. Data items in it are found by [`StreamReader::item`].
     #[inline]
     pub fn xdr(&mut self) -> &mut Reader<'a> {
         &mut self.xdr

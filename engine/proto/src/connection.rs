@@ -136,13 +136,13 @@ where
 
     /// True if calls of version one arrive here.
     #[inline(always)]
-    pub fn takes_plain_calls(&self) -> bool {
+    pub fn takes_calls_one(&self) -> bool {
         matches!(self.traffic_one, Some(Traffic::Calls | Traffic::Both))
     }
 
     /// True if calls of version two arrive here, and one of them has been accepted.
     #[inline(always)]
-    pub fn takes_plain_calls_two(&self) -> bool {
+    pub fn takes_calls_two(&self) -> bool {
         self.responder.version() == TransportVersion::Two
             && matches!(self.traffic, Traffic::Calls | Traffic::Both)
             && !self.refuses_reverse
@@ -150,7 +150,7 @@ where
 
     /// True if replies of version one arrive here.
     #[inline(always)]
-    pub fn takes_plain_replies(&self) -> bool {
+    pub fn takes_replies_one(&self) -> bool {
         matches!(self.traffic_one, Some(Traffic::Replies | Traffic::Both))
     }
 
@@ -181,7 +181,7 @@ where
     /// A message arrived: writes what follows from it to `out`, which must be blank. It is not returned, to avoid a copy.
     #[inline]
     pub fn on_receive(&mut self, message: &[u8], out: &mut Arrival) {
-        match (HeaderView::plain(message), self.traffic_one) {
+        match (HeaderView::chunkless(message), self.traffic_one) {
             // Inlined, because the compiler knows here that there are no lists to look at.
             (Some(view), Some(traffic)) => self.take(&view, traffic, out),
             _ => self.on_receive_other(message, out),
@@ -191,7 +191,7 @@ where
     /// Takes messages of version two without lists; else any message.
     #[inline(never)]
     fn on_receive_other(&mut self, message: &[u8], out: &mut Arrival) {
-        match HeaderView::plain_two(message) {
+        match HeaderView::chunkless_two(message) {
             Some(view) if self.limits.versions.speaks(TransportVersion::Two) => {
                 self.take_two(&view, out);
             }

@@ -91,7 +91,7 @@ pub struct CallSlot {
     pub(crate) state: State,
     pub(crate) has_chunks: bool,
     /// The call has no chunks, and has lent no memory.
-    is_plain: bool,
+    lends_nothing: bool,
     pub(crate) chunks: Chunks,
 }
 
@@ -110,7 +110,7 @@ impl CallSlot {
         generation: 0,
         next_free: NO_SLOT,
         has_chunks: false,
-        is_plain: false,
+        lends_nothing: false,
         dones_total: 0,
         token: 0,
         deadline: Instant(u64::MAX),
@@ -124,7 +124,7 @@ impl CallSlot {
         self.token = token;
         self.deadline = deadline;
         self.has_chunks = has_chunks;
-        self.is_plain = !has_chunks;
+        self.lends_nothing = !has_chunks;
         self.dones_total = dones_total;
     }
 
@@ -349,10 +349,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
             return out.set(Event::Dropped(Dropped::MalformedReply));
         }
         let slot = &self.slots.as_ref()[usize::from(index)];
-        if slot.has_chunks || !view.has_plain_length() {
+        if slot.has_chunks || !view.has_chunkless_length() {
             return self.on_reply_with_lists(index, view, out);
         }
-        self.end_reply(index, view, plain_reply(view), out);
+        self.end_reply(index, view, chunkless_reply(view), out);
     }
 
     #[inline(never)]
@@ -642,7 +642,7 @@ pub(crate) fn emit_chunked(
 type Checked = Result<(ReplyStream, [u32; ITEMS_MAX]), PeerMisbehaved>;
 
 #[inline]
-fn plain_reply(view: &HeaderView<'_>) -> Checked {
+fn chunkless_reply(view: &HeaderView<'_>) -> Checked {
     match view.message_type() {
         MessageType::Msg => {
             Ok((ReplyStream::Inline { header_bytes: view.header_bytes() }, [0; ITEMS_MAX]))

@@ -100,8 +100,8 @@ pub struct Responder<S> {
     /// Calls that had a slot and have ended.
     ended: u64,
     /// Calls that were counted without a slot. One that gets a slot nevertheless counts as minus one until it is counted
-    /// ([`Responder::place_plain`]).
-    plain: u64,
+    /// ([`Responder::take_slot`]).
+    slotless: u64,
     version: TransportVersion,
     pub(crate) exports: Exports,
     pub(crate) profile: Profile,
@@ -121,7 +121,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
             taken: 0,
             grant: (count as u32).max(1),
             ended: 0,
-            plain: 0,
+            slotless: 0,
             version: TransportVersion::One,
             exports: Exports::new(count as u32),
             profile: Profile::default(),
@@ -150,7 +150,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// Calls that were ever accepted: delivered, or fetched first.
     #[inline]
     pub fn calls_taken(&self) -> u64 {
-        self.taken.wrapping_add(self.plain)
+        self.taken.wrapping_add(self.slotless)
     }
 
     /// Calls delivered or being fetched, and those answered for which RDMA_DONE is owed.
@@ -163,8 +163,8 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     #[inline(always)]
     pub fn on_receive(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         match view.message_type() {
-            MessageType::Msg if view.is_plain() => {
-                self.on_plain_call(view, out);
+            MessageType::Msg if view.is_chunkless() => {
+                self.on_chunkless_call(view, out);
             }
             MessageType::Msg | MessageType::Nomsg => self.on_chunked_call(view, out),
             MessageType::Msgp if self.profile.has_padded_messages() => {
@@ -184,7 +184,7 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     }
 
     #[inline]
-    fn on_plain_call(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
+    fn on_chunkless_call(&mut self, view: &HeaderView<'_>, out: &mut Arrival) {
         if !self.profile.carries(view, Direction::Call) {
             return not_a_call(view, out);
         }
@@ -234,25 +234,25 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Some(SlotId { index: index as u16, generation: slot.generation })
     }
 
-    /// Returns true if there is a slot for another call, whatever number of plain calls comes before it. A plain call
-    /// that is answered before the next message arrives takes none ([`Responder::count_plain`]), but must be able to
-    /// ([`Responder::place_plain`]).
+    /// Returns true if there is a slot for another call, whatever number of calls without one comes before it. A call
+    /// that is answered before the next message arrives takes none ([`Responder::count_slotless`]), but must be able to
+    /// ([`Responder::take_slot`]).
     #[inline(always)]
     pub fn has_slot(&self) -> bool {
         self.first_free != NO_SLOT
     }
 
-    /// Counts plain calls that were taken on with a free slot. To be told before [`Responder::calls_taken`] is
+    /// Counts calls that were taken on while a slot was free, and took none. To be told before [`Responder::calls_taken`] is
     /// asked for, not for each call.
     #[inline(always)]
-    pub fn count_plain(&mut self, calls: u64) {
-        self.plain = self.plain.wrapping_add(calls);
+    pub fn count_slotless(&mut self, calls: u64) {
+        self.slotless = self.slotless.wrapping_add(calls);
     }
 
-    /// The slot of a call that is, or will be, counted by [`Responder::count_plain`], after all.
-    pub fn place_plain(&mut self, version: TransportVersion) -> Option<SlotId> {
+    /// The slot of a call that is, or will be, counted by [`Responder::count_slotless`], after all.
+    pub fn take_slot(&mut self, version: TransportVersion) -> Option<SlotId> {
         let slot = self.take(State::Delivered, version)?;
-        self.plain = self.plain.wrapping_sub(1);
+        self.slotless = self.slotless.wrapping_sub(1);
         Some(slot)
     }
 
@@ -317,12 +317,12 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
     /// the slot, and returns the header's length. The Send has to follow.
     ///
     /// # Panics
-    /// If `header` is shorter than [`TransportVersion::plain_header_bytes`] of the call's version.
+    /// If `header` is shorter than [`TransportVersion::chunkless_header_bytes`] of the call's version.
     ///
     /// # Errors
     /// [`ReplyRefused::Stale`]; nothing was written.
     #[inline]
-    pub fn reply_plain(
+    pub fn reply_chunkless(
         &mut self,
         id: SlotId,
         xid: Xid,
@@ -335,9 +335,9 @@ impl<S: AsRef<[ServeSlot]> + AsMut<[ServeSlot]>> Responder<S> {
         Ok(emit_msg_header(header, version, xid, self.grant(), Direction::Reply))
     }
 
-    /// As [`Responder::reply_plain`], of a reply whose header the caller has written.
+    /// As [`Responder::reply_chunkless`], of a reply whose header the caller has written.
     #[inline(always)]
-    pub fn end_plain(&mut self, id: SlotId) {
+    pub fn end_chunkless(&mut self, id: SlotId) {
         if self.is_delivered(id) {
             self.free(id);
         }

@@ -36,7 +36,7 @@ impl TransportVersion {
 
     /// Bytes of a header with three empty lists.
     #[inline]
-    pub const fn plain_header_bytes(self) -> usize {
+    pub const fn chunkless_header_bytes(self) -> usize {
         match self {
             Self::One => v1::MSG_HEADER_BYTES,
             Self::Two => v2::MSG_HEADER_BYTES,

@@ -10,7 +10,7 @@ use super::service::{ConnectionEvent, ConnectionId, Service};
 use crate::fabric::Peer;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::in_flight::reply_cache::{
-    Attached, CallKey, ReplyCache, Stored, Ticket, Verdict,
+    Attached, CallKey, ReplyCache, ReplyKeeper, Stored, Verdict,
 };
 use crate::reactor::types::calls::CallOutcome;
 use crate::reactor::{Negotiated, Progress};
@@ -84,7 +84,7 @@ impl ServeOnce {
         let key = key_of(state);
         let verdict = client.meet(key, |stored| self.answer(state, &stored));
         match verdict {
-            Verdict::Execute(ticket) => self.execute(&call, ticket),
+            Verdict::Execute(keeper) => self.execute(&call, keeper),
             Verdict::Answered => state.outcome.set(Some(CallOutcome::Done)),
             Verdict::Running => match call.try_defer() {
                 Ok(deferred) => client.wait(key, deferred),
@@ -109,14 +109,14 @@ impl ServeOnce {
         }
     }
 
-    fn execute(&mut self, call: &Call<'_>, ticket: Ticket) {
+    fn execute(&mut self, call: &Call<'_>, keeper: ReplyKeeper) {
         let outer = call.0;
         // A reply that is written into the room would not be kept.
         outer.serving.forgo_room();
-        let ticket = Cell::new(Some(ticket));
+        let keeper = Cell::new(Some(keeper));
         let state = CallState {
             home: outer.home,
-            ticket: Some(&ticket),
+            keeper: Some(&keeper),
             serving: outer.serving,
             called: outer.called,
             credential: outer.credential,
@@ -174,9 +174,9 @@ fn drop_repeated(call: &Call<'_>) {
 
 fn key_of(state: &CallState<'_>) -> CallKey {
     let Called { xid, program, version, procedure } = state.called;
-    let mut opening = Opening::default();
-    opening.push(state.credential.map_or(&[][..], |credential| credential.body));
-    let credential = opening.checksum();
+    let mut start = StreamStart::default();
+    start.push(state.credential.map_or(&[][..], |credential| credential.body));
+    let credential = start.checksum();
     #[cfg(feature = "gss")]
     let credential = state.caller.map_or(credential, proved_user);
     CallKey { xid, program, version, procedure, credential, arguments: arguments_of(state) }
@@ -200,30 +200,30 @@ fn hash_of_user(user: (&str, u32)) -> u64 {
 /// The checksum of the arguments, unless they have padding.
 fn arguments_of(state: &CallState<'_>) -> Option<u64> {
     let arguments = state.arguments.take();
-    let mut opening = Opening::default();
+    let mut start = StreamStart::default();
     let mut is_padded = false;
     if let Some(arguments) = &arguments {
         is_padded = arguments.beside.as_ref().is_some_and(|beside| beside.padded.is_some());
-        opening.push_arguments(arguments);
+        start.push_arguments(arguments);
     }
     state.arguments.set(arguments);
-    (!is_padded).then(|| opening.checksum())
+    (!is_padded).then(|| start.checksum())
 }
 
 /// The first bytes of a credential or of arguments, as they would stand in one stream without
 /// chunks: a call that is sent again may have its data items elsewhere than the first time.
-struct Opening {
+struct StreamStart {
     bytes: [u8; CHECKED_BYTES],
     length: usize,
 }
 
-impl Default for Opening {
+impl Default for StreamStart {
     fn default() -> Self {
         Self { bytes: [0; CHECKED_BYTES], length: 0 }
     }
 }
 
-impl Opening {
+impl StreamStart {
     fn push(&mut self, bytes: &[u8]) {
         if let Some(room) = self.bytes.get_mut(self.length..) {
             let count = room.len().min(bytes.len());

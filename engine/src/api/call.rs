@@ -5,7 +5,7 @@ use super::identity::Identity;
 use super::reverse::Reverse;
 use super::service::ConnectionId;
 use crate::mem::Bulk;
-use crate::reactor::in_flight::reply_cache::Ticket;
+use crate::reactor::in_flight::reply_cache::ReplyKeeper;
 use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
@@ -31,8 +31,8 @@ pub(super) struct CallEnvironment {
 /// State of one call. It is owned by the dispatch, so that a call is passed on as a single pointer.
 pub(super) struct CallState<'a> {
     pub(super) home: &'a CallEnvironment,
-    /// Place of the reply in the cache, of a call that is [served once](crate::Engine::serve_once).
-    pub(super) ticket: Option<&'a Cell<Option<Ticket>>>,
+    /// Stores the reply in the cache, if the call is [served once](crate::Engine::serve_once).
+    pub(super) keeper: Option<&'a Cell<Option<ReplyKeeper>>>,
     pub(super) serving: &'a Serving<'a>,
     pub(super) called: Called,
     pub(super) credential: Option<OpaqueAuth<'a>>,
@@ -61,8 +61,8 @@ impl<'a> CallState<'a> {
         &self.home.ops
     }
 
-    fn take_ticket(&self) -> Option<Ticket> {
-        self.ticket.and_then(Cell::take)
+    fn take_keeper(&self) -> Option<ReplyKeeper> {
+        self.keeper.and_then(Cell::take)
     }
 
     /// The reply is SYSTEM_ERR.
@@ -71,7 +71,7 @@ impl<'a> CallState<'a> {
         self.outcome.set(Some(CallOutcome::Done));
         if let Some(to) = self.target() {
             // Before the caller can send it again.
-            drop(self.take_ticket());
+            drop(self.take_keeper());
             self.ops().reject(&to, &RpcRefusal::Dropped);
         }
     }
@@ -79,7 +79,7 @@ impl<'a> CallState<'a> {
     #[inline(never)]
     fn reply(&self, data: ReplyData, encode: EncodeOnce<'_>) {
         if let Some(to) = self.target() {
-            self.ops().reply(&to, data, self.take_ticket(), encode);
+            self.ops().reply(&to, data, self.take_keeper(), encode);
         }
     }
 }
@@ -121,8 +121,8 @@ pub(super) struct BesideArguments<'a> {
 impl<'a> Arguments<'a> {
     #[inline]
     pub(super) fn new(stream: &'a [u8], base: usize, beside: BesideArguments<'a>) -> Self {
-        let is_plain = beside.chunks.is_empty() && beside.padded.is_none();
-        Self { stream, base, beside: (!is_plain).then_some(beside) }
+        let has_nothing = beside.chunks.is_empty() && beside.padded.is_none();
+        Self { stream, base, beside: (!has_nothing).then_some(beside) }
     }
 
     /// Arguments behind the RPC header, which `reader` has read.
@@ -249,8 +249,8 @@ impl<'a> Call<'a> {
     fn refuse(&self, answer: &RpcRefusal) {
         self.0.outcome.set(Some(CallOutcome::Done));
         if let Some(to) = self.0.target() {
-            if let Some(ticket) = self.0.take_ticket() {
-                ticket.refuse(*answer);
+            if let Some(keeper) = self.0.take_keeper() {
+                keeper.refuse(*answer);
             }
             self.0.ops().reject(&to, answer);
         }
@@ -279,8 +279,8 @@ impl<'a> Call<'a> {
     pub fn try_defer(self) -> Result<Deferred, Self> {
         let deferred = self.0.target().and_then(|to| self.0.ops().defer(&to));
         let Some(mut deferred) = deferred else { return Err(self) };
-        if let Some(ticket) = self.0.take_ticket() {
-            deferred.keep_by(ticket);
+        if let Some(keeper) = self.0.take_keeper() {
+            deferred.keep_by(keeper);
         }
         self.0.outcome.set(Some(CallOutcome::Deferred));
         Ok(deferred)

@@ -68,7 +68,7 @@ impl LinkState {
 struct Route {
     header: HeaderTemplate,
     /// Lane of the connection, while that is up.
-    lane: Option<Rc<ConnLane>>,
+    conn_lane: Option<Rc<ConnLane>>,
 }
 
 /// State that the clones of a client share with the core's dispatch. Fields that short calls need come first.
@@ -110,7 +110,7 @@ impl Link {
             version,
             route: RefCell::new(Route {
                 header: HeaderTemplate::new(program, version, OpaqueAuth::NONE),
-                lane: None,
+                conn_lane: None,
             }),
             group: OnceCell::new(),
         })
@@ -145,7 +145,7 @@ impl Link {
 
     /// Marks the connection as up; calls are accepted from now on.
     pub(super) fn go_up(&self, conn: ConnId) {
-        self.route.borrow_mut().lane = self.ops.lane_of(conn);
+        self.route.borrow_mut().conn_lane = self.ops.lane_of(conn);
         self.state.set(LinkState::Up(conn));
         if !self.was_up.replace(true) {
             self.failure.take();
@@ -177,7 +177,7 @@ impl Link {
     pub(super) fn lose(&self, state: LinkState) {
         // Already borrowed if an encoder drops its own core.
         if let Ok(mut route) = self.route.try_borrow_mut() {
-            route.lane = None;
+            route.conn_lane = None;
         }
         self.state.set(state);
     }
@@ -202,7 +202,7 @@ impl Link {
     }
 
     #[inline]
-    fn call_in_lane(
+    fn start_call(
         &self,
         (conn, procedure, token): (ConnId, Procedure, u64),
         spec: &mut CallSpec,
@@ -211,7 +211,7 @@ impl Link {
     ) -> Result<CallId, Backpressure> {
         let Ok(route) = self.route.try_borrow_mut() else { return Err(NESTED) };
         let target = CallTarget { header: &route.header, procedure, token };
-        self.ops.start_call((conn, &route.lane), target, spec, encode, explain)
+        self.ops.start_call((conn, &route.conn_lane), target, spec, encode, explain)
     }
 
     #[inline(always)]
@@ -242,7 +242,7 @@ impl Link {
         self.group.get()?;
         let (link, conn) = self.pick()?;
         let call = (conn, procedure, token);
-        Some(link.call_in_lane(call, spec, encode, |outcome| link.explain(outcome)))
+        Some(link.start_call(call, spec, encode, |outcome| link.explain(outcome)))
     }
 
     #[cold]
@@ -353,7 +353,7 @@ impl Client {
         let refused = match self.0.conn_for_call() {
             Ok(conn) => {
                 let call = (conn, procedure, token.0);
-                return self.0.call_in_lane(call, spec, encode, |outcome| self.0.explain(outcome));
+                return self.0.start_call(call, spec, encode, |outcome| self.0.explain(outcome));
             }
             Err(refused) => refused,
         };
@@ -620,7 +620,7 @@ pub struct Reply<'a> {
     pub(super) beside: Option<BesideReply<'a>>,
 }
 
-/// Chunks and buffers of a reply that is not plain.
+/// Chunks and buffers of a reply that has any.
 #[derive(Debug)]
 pub(super) struct BesideReply<'a> {
     /// Bytes placed in each Write chunk.

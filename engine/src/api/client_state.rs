@@ -1,4 +1,4 @@
-//! A client's state on its core: its connection, the opening and loss of that connection, and the handler to notify.
+//! A client's state on its core: its connection, setup and loss of that connection, and the handler to notify.
 //! The dispatch owns all clients of a core.
 
 use super::catch_panic::ContainedHandler;
@@ -9,7 +9,7 @@ use super::group::Membership;
 #[cfg(feature = "gss")]
 use super::gss::GssClientState;
 use super::reconnect::{ConnectOptions, ReconnectState};
-use super::rfc5666::Asking;
+use super::rfc5666::ConfigClient;
 use super::service::{ConnectionEvent, ConnectionId};
 use super::version_cache::Offer;
 use crate::config::Versions;
@@ -37,9 +37,9 @@ pub(super) struct ConnectTo {
 
 /// Calls with which a connection begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(super) enum SetupCall {
     /// That of the Connection Configuration Protocol, before the probe, or under a security context.
-    Asking { is_protected: bool },
+    Config { is_protected: bool },
     /// Opens the window, and settles the version.
     Probe,
     /// A token of the mechanism, also while calls go on under the context before.
@@ -57,7 +57,7 @@ pub(super) struct ClientEntry {
     pub(super) request: Option<u64>,
     pub(super) up: Option<(Peer, Negotiated)>,
     /// The call with which the connection begins, until it has ended.
-    pub(super) opening: Option<(SlotId, Opening)>,
+    pub(super) setup_call: Option<(SlotId, SetupCall)>,
     pub(super) failed_calls: usize,
     pub(super) address: String,
     /// Version that its connections begin with.
@@ -65,9 +65,9 @@ pub(super) struct ClientEntry {
     /// Versions that it may begin with, if not all that are spoken.
     pub(super) versions: Option<Versions>,
     /// Some until the server has answered the Connection Configuration Protocol, or failed to.
-    pub(super) asking: Option<Rc<Asking>>,
+    pub(super) config_client: Option<Rc<ConfigClient>>,
     /// The server is not known to fail when it is asked with the Connection Configuration Protocol.
-    pub(super) bears_asking: bool,
+    pub(super) bears_config: bool,
     /// The connection was lost because the server failed when it was asked, or when version two was offered; another
     /// connection is made.
     pub(super) starts_over: bool,
@@ -75,7 +75,7 @@ pub(super) struct ClientEntry {
     pub(super) passing: Option<ConnectError>,
     /// Core's time of the next attempt to connect.
     pub(super) retry_at: Option<Duration>,
-    pub(super) comeback: Option<ReconnectState>,
+    pub(super) reconnect_state: Option<ReconnectState>,
     /// Versions that the server of the failing connection speaks; none of them is spoken here.
     pub(super) other_versions: Option<(u32, u32)>,
     /// The handler was notified of its end.
@@ -97,7 +97,7 @@ impl ClientEntry {
         link: Rc<Link>,
         handler: Box<dyn ReplyHandler>,
         address: &str,
-        comeback: Option<ReconnectState>,
+        reconnect_state: Option<ReconnectState>,
     ) -> Self {
         Self {
             handler: ContainedHandler::new(Rc::clone(&link), handler),
@@ -105,17 +105,17 @@ impl ClientEntry {
             conn: None,
             request: None,
             up: None,
-            opening: None,
+            setup_call: None,
             failed_calls: 0,
             address: address.to_owned(),
             offer: Offer::default(),
             versions: None,
-            asking: None,
-            bears_asking: true,
+            config_client: None,
+            bears_config: true,
             starts_over: false,
             passing: None,
             retry_at: None,
-            comeback,
+            reconnect_state,
             other_versions: None,
             is_gone: false,
             is_in_reverse: false,
@@ -150,10 +150,10 @@ impl ClientEntry {
         self.is_in_reverse || self.takes_reverse
     }
 
-    /// This is the reply to an opening call without protection.
+    /// This is the reply to a setup call without protection.
     #[cfg(feature = "gss")]
     pub(super) fn awaits(&self, xid: Xid) -> bool {
-        !self.awaits_config(xid) && self.opening.is_some_and(|(slot, _)| slot.xid() == xid)
+        !self.awaits_config(xid) && self.setup_call.is_some_and(|(slot, _)| slot.xid() == xid)
     }
 
     /// A security context is being established for this connection, or will be.
@@ -172,8 +172,8 @@ impl ClientEntry {
     /// This is the reply of the Connection Configuration Protocol, under a security context.
     #[cfg(feature = "gss")]
     pub(super) fn awaits_config(&self, xid: Xid) -> bool {
-        let is_secured = |opening| opening == Opening::Asking { is_protected: true };
-        self.opening.is_some_and(|(slot, opening)| slot.xid() == xid && is_secured(opening))
+        let is_secured = |call| call == SetupCall::Config { is_protected: true };
+        self.setup_call.is_some_and(|(slot, call)| slot.xid() == xid && is_secured(call))
     }
 
     /// Its calls have more protection than a verifier.
@@ -190,7 +190,7 @@ impl ClientEntry {
     }
 
     fn instance(&self) -> Instance {
-        self.comeback.as_ref().map_or(Instance::Passing, |comeback| comeback.instance)
+        self.reconnect_state.as_ref().map_or(Instance::Passing, |state| state.instance)
     }
 
     /// Tells the handler that the connection is gone for good.
@@ -211,7 +211,7 @@ impl ClientEntry {
     /// True if the client has been up, and would reconnect after a loss.
     pub(super) fn wants_another(&self) -> bool {
         let link = &self.link;
-        let comes_back = self.comeback.is_some() && link.was_up.get();
+        let comes_back = self.reconnect_state.is_some() && link.was_up.get();
         comes_back && !link.is_closed.get() && link.state.get() != LinkState::Down
     }
 
@@ -219,8 +219,8 @@ impl ClientEntry {
     pub(super) fn go_up(&mut self, conn: ConnId) {
         self.link.go_up(conn);
         self.failed_calls = 0;
-        if let Some(comeback) = &mut self.comeback {
-            comeback.succeed();
+        if let Some(state) = &mut self.reconnect_state {
+            state.succeed();
         }
         let Some((peer, negotiated)) = self.up.take() else { return };
         let connection = ConnectionId(conn);
@@ -243,7 +243,7 @@ impl ClientEntry {
         let is_passing = match error {
             ConnectError::FirstCall(failure) => failure.is_retryable(),
             ConnectError::Security(_) => true,
-            _ => self.membership.as_ref().is_some_and(Membership::has_others),
+            _ => self.membership.as_ref().is_some_and(Membership::is_group_up),
         };
         is_passing && self.retries_first() && !self.link.is_closed.get()
     }
@@ -251,7 +251,7 @@ impl ClientEntry {
     /// The first connection has failed, and is tried again: as the policy says, or while its client has others.
     pub(super) fn retries_first(&self) -> bool {
         let goes_on = self.membership.as_ref().is_some_and(Membership::goes_on_after_failure);
-        self.comeback.as_ref().is_some_and(|comeback| comeback.policy.retries_first || goes_on)
+        self.reconnect_state.as_ref().is_some_and(|state| state.policy.retries_first || goes_on)
     }
 
     pub(super) fn fail(&mut self, error: ConnectError) {

@@ -3,11 +3,11 @@
 //! window and settles the version of RPC-over-RDMA. Called by the dispatch.
 
 use super::client::LinkState;
-use super::client_state::{ClientEntry, Opening};
+use super::client_state::{ClientEntry, SetupCall};
 use super::dispatch::Dispatch;
 use super::errors::{CallError, ConnectError};
 use super::reply_status::{is_served, reply_status};
-use super::rfc5666::Asking;
+use super::rfc5666::ConfigClient;
 use crate::fabric::{ConnId, DownCause};
 use crate::reactor::types::calls::{CallId, CallSpec, ReplyFrame};
 use crate::reactor::{Backpressure, Negotiated};
@@ -17,14 +17,14 @@ use spinrpc_proto::rdma::RdmaError;
 
 /// The NULL procedure, which every program has (RFC 5531 section 12).
 const NULL: Procedure = Procedure(0);
-/// Opening calls are known by their slots.
+/// Setup calls are known by their slots.
 pub(super) const NO_TOKEN: u64 = 0;
 
 impl Dispatch {
     /// The first message of a connection: that of the Connection Configuration Protocol, or the
     /// first call.
     pub(super) fn begin(entry: &mut ClientEntry, conn: ConnId) {
-        if !Self::ask(entry, conn, false) {
+        if !Self::begin_config(entry, conn, false) {
             Self::probe(entry, conn);
         }
     }
@@ -33,32 +33,34 @@ impl Dispatch {
     /// (RFC 5666 section 11), before any other call.
     #[cfg(feature = "gss")]
     pub(super) fn begin_secured(entry: &mut ClientEntry, conn: ConnId) {
-        if !entry.protects_bodies() || !Self::ask(entry, conn, true) {
-            entry.asking = None;
-            Self::finish_opening(entry, conn);
+        if !entry.protects_bodies() || !Self::begin_config(entry, conn, true) {
+            entry.config_client = None;
+            Self::finish_setup(entry, conn);
         }
     }
 
     /// Returns false if nothing is to be asked with this protection.
-    fn ask(entry: &mut ClientEntry, conn: ConnId, is_protected: bool) -> bool {
-        let asking = entry.asking.as_ref().filter(|asking| asking.is_protected == is_protected);
-        let Some(asking) = asking else { return false };
-        let started = asking.ask(&entry.link.ops, conn);
-        Self::await_opening(entry, conn, (Opening::Asking { is_protected }, started));
+    fn begin_config(entry: &mut ClientEntry, conn: ConnId, is_protected: bool) -> bool {
+        let client = entry.config_client.as_ref();
+        let Some(client) = client.filter(|client| client.is_protected == is_protected) else {
+            return false;
+        };
+        let started = client.call(&entry.link.ops, conn);
+        Self::await_setup_call(entry, conn, (SetupCall::Config { is_protected }, started));
         true
     }
 
     /// The server answered it under that context.
     #[cfg(feature = "gss")]
-    pub(super) fn finish_asking_secured(
+    pub(super) fn finish_secured_config(
         entry: &mut ClientEntry,
         conn: ConnId,
         results: Result<&[u8], CallError>,
     ) {
-        (entry.opening, entry.asking) = (None, None);
-        let said = results.and_then(|results| Asking::finish(&entry.link.ops, conn, results));
+        (entry.setup_call, entry.config_client) = (None, None);
+        let said = results.and_then(|results| ConfigClient::finish(&entry.link.ops, conn, results));
         Self::take_config(entry, said);
-        Self::finish_opening(entry, conn);
+        Self::finish_setup(entry, conn);
     }
 
     fn take_config(entry: &mut ClientEntry, said: Result<Option<Negotiated>, CallError>) {
@@ -77,57 +79,57 @@ impl Dispatch {
             spec = spec.deadline(patience);
         }
         #[cfg(feature = "gss")]
-        spec.open();
+        spec.mark_setup();
         let started = entry.link.call_before_up(conn, NULL, NO_TOKEN, &mut spec);
-        Self::await_opening(entry, conn, (Opening::Probe, started));
+        Self::await_setup_call(entry, conn, (SetupCall::Probe, started));
     }
 
-    /// The slot tells the opening call from those of the application that wait for the connection.
-    fn await_opening(
+    /// The slot tells the setup call from those of the application that wait for the connection.
+    fn await_setup_call(
         entry: &mut ClientEntry,
         conn: ConnId,
-        (opening, started): (Opening, Result<CallId, Backpressure>),
+        (setup_call, started): (SetupCall, Result<CallId, Backpressure>),
     ) {
-        entry.opening = started.as_ref().ok().map(|call| (call.slot(), opening));
+        entry.setup_call = started.as_ref().ok().map(|call| (call.slot(), setup_call));
         if let Err(refused) = started {
             Self::fail_probe(entry, conn, CallError::NotStarted(refused));
         }
     }
 
     #[cold]
-    pub(super) fn on_opening_reply(entry: &mut ClientEntry, conn: ConnId, frame: ReplyFrame<'_>) {
-        let Some((_, opening)) = entry.opening.take() else { return };
-        match opening {
-            Opening::Asking { .. } => Self::finish_asking(entry, conn, frame.stream),
-            Opening::Probe => Self::finish_probe(entry, conn, frame.stream),
+    pub(super) fn on_setup_reply(entry: &mut ClientEntry, conn: ConnId, frame: ReplyFrame<'_>) {
+        let Some((_, setup_call)) = entry.setup_call.take() else { return };
+        match setup_call {
+            SetupCall::Config { .. } => Self::finish_config(entry, conn, frame.stream),
+            SetupCall::Probe => Self::finish_probe(entry, conn, frame.stream),
             #[cfg(feature = "gss")]
-            Opening::Token => Self::take_token_answer(entry, conn, frame.stream, frame.padded),
+            SetupCall::Token => Self::take_token_answer(entry, conn, frame.stream, frame.padded),
         }
     }
 
     #[cold]
-    pub(super) fn on_opening_failed(
+    pub(super) fn on_setup_failed(
         entry: &mut ClientEntry,
         conn: ConnId,
-        opening: Opening,
+        setup_call: SetupCall,
         error: CallError,
     ) {
-        match opening {
-            Opening::Probe => Self::fail_probe(entry, conn, error),
+        match setup_call {
+            SetupCall::Probe => Self::fail_probe(entry, conn, error),
             #[cfg(feature = "gss")]
-            Opening::Token => Self::fail_securing(entry, conn, error.to_string()),
-            Opening::Asking { is_protected } => {
-                Self::fail_asking(entry, conn, (is_protected, error));
+            SetupCall::Token => Self::fail_securing(entry, conn, error.to_string()),
+            SetupCall::Config { is_protected } => {
+                Self::fail_config(entry, conn, (is_protected, error));
             }
         }
     }
 
     /// The server answered the Connection Configuration Protocol. The connection continues whatever
     /// the answer is: an answer that cannot be understood, or is an RPC error, has no effect.
-    fn finish_asking(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
-        entry.asking = None;
+    fn finish_config(entry: &mut ClientEntry, conn: ConnId, stream: &[u8]) {
+        entry.config_client = None;
         let said = reply_status(stream)
-            .and_then(|at| Asking::finish(&entry.link.ops, conn, &stream[at..]));
+            .and_then(|at| ConfigClient::finish(&entry.link.ops, conn, &stream[at..]));
         Self::take_config(entry, said);
         Self::probe(entry, conn);
     }
@@ -136,12 +138,12 @@ impl Dispatch {
     /// Without any answer nothing may be sent on it: a client "MUST receive a valid reply [...]
     /// prior to sending its next request" (RFC 5666 section 6.1). Then, and when the server hung up,
     /// another connection is made, on which the server is not asked.
-    fn fail_asking(
+    fn fail_config(
         entry: &mut ClientEntry,
         conn: ConnId,
         (is_protected, error): (bool, CallError),
     ) {
-        entry.asking = None;
+        entry.config_client = None;
         match error {
             error if entry.link.is_closed.get() => {
                 return Self::fail_probe(entry, conn, error);
@@ -149,7 +151,7 @@ impl Dispatch {
             CallError::Rdma(RdmaError::Version { .. }) if entry.offer.is_open => {
                 return Self::fail_probe(entry, conn, error);
             }
-            CallError::Rdma(_) if is_protected => return Self::finish_opening(entry, conn),
+            CallError::Rdma(_) if is_protected => return Self::finish_setup(entry, conn),
             CallError::Rdma(_) => return Self::probe(entry, conn),
             // The server failed on one of the two, and it is unknown which: it is asked again in
             // version one.
@@ -160,7 +162,7 @@ impl Dispatch {
         }
         // One that was up tries again anyway, and asks again: that server did not fail on it.
         if !entry.wants_another() {
-            entry.bears_asking = false;
+            entry.bears_config = false;
             entry.starts_over = true;
             entry.link.state.set(LinkState::Connecting);
         }
@@ -175,12 +177,12 @@ impl Dispatch {
             Err(error) if !is_served(&error) => Self::fail_probe(entry, conn, error),
             #[cfg(feature = "gss")]
             _ if entry.securing.is_some() => Self::secure(entry, conn),
-            _ => Self::finish_opening(entry, conn),
+            _ => Self::finish_setup(entry, conn),
         }
     }
 
     /// Calls may be made, after those of a connection before.
-    pub(super) fn finish_opening(entry: &mut ClientEntry, conn: ConnId) {
+    pub(super) fn finish_setup(entry: &mut ClientEntry, conn: ConnId) {
         match entry.link.ops.resend_held(conn) {
             true => entry.go_up(conn),
             false => entry.link.state.set(LinkState::Resending(conn)),

@@ -12,11 +12,11 @@ use super::errors::{CallError, ConnectError};
 use super::group::Group;
 #[cfg(feature = "gss")]
 use super::gss::{GssClientState, GssCore};
-use super::handle::core::{HandleCore, Opening, TimedCalls};
+use super::handle::core::{HandleCore, TimedCalls, ToConnect};
 use super::reconnect::{ConnectOptions, ReconnectState};
 use super::reply_status::pass_header;
 use super::reverse::Reverse;
-use super::rfc5666::Asking;
+use super::rfc5666::ConfigClient;
 use super::service::{ConnectionEvent, ConnectionId, Service};
 use super::version_cache::{Offer, Responders};
 use crate::fabric::{ConnId, Connector, DownCause, FabricError, Peer};
@@ -83,7 +83,7 @@ pub(super) struct Dispatch {
     /// Source of numbers that no peer can guess.
     pub(super) connector: Arc<dyn Connector>,
     /// Connection Configuration Protocol exchange that a new connection begins with, if configured.
-    pub(super) asking: Option<Rc<Asking>>,
+    pub(super) config_client: Option<Rc<ConfigClient>>,
     responders: Arc<Responders>,
     #[cfg(feature = "gss")]
     pub(super) gss: Arc<GssCore>,
@@ -93,7 +93,7 @@ impl Dispatch {
     pub(super) fn new(
         ops: Rc<CoreCell>,
         services: Vec<ServiceEntry>,
-        asking: Option<Rc<Asking>>,
+        config_client: Option<Rc<ConfigClient>>,
         handles: HandleCore,
         (responders, random, connector): (Arc<Responders>, Random, Arc<dyn Connector>),
         requests: ConnectRequests,
@@ -125,7 +125,7 @@ impl Dispatch {
             groups: Vec::new(),
             random,
             connector,
-            asking,
+            config_client,
             responders,
             #[cfg(feature = "gss")]
             gss,
@@ -161,8 +161,8 @@ impl Dispatch {
         options: &ConnectOptions,
     ) -> ClientEntry {
         let policy = options.reconnect;
-        let comeback = policy.map(|policy| ReconnectState::new(policy, &mut self.random));
-        let mut entry = ClientEntry::new(link, handler, address, comeback).with(options);
+        let reconnect_state = policy.map(|policy| ReconnectState::new(policy, &mut self.random));
+        let mut entry = ClientEntry::new(link, handler, address, reconnect_state).with(options);
         #[cfg(feature = "gss")]
         {
             let initiator = options.initiator.clone();
@@ -231,7 +231,7 @@ impl Dispatch {
     }
 
     /// The next call has times already: it goes where those go that follow a call of another program.
-    pub(super) fn resume(&mut self) {
+    pub(super) fn look_up_next(&mut self) {
         self.called = NO_SERVICE;
     }
 
@@ -244,7 +244,7 @@ impl Dispatch {
 
     fn poll_handles(&mut self) -> Progress {
         let mut events = 0;
-        while let Some(Opening { to, link, handler }) = self.handles.take_orders(&mut events) {
+        while let Some(ToConnect { to, link, handler }) = self.handles.take_orders(&mut events) {
             self.connect(link, handler, &to.address, &to.options);
         }
         self.handles.go_on(events)
@@ -292,7 +292,7 @@ impl Dispatch {
         let (called, credential) = (Called::of(serving.xid(), header), Some(header.credential));
         let state = CallState {
             home: &self.home,
-            ticket: None,
+            keeper: None,
             serving,
             called,
             credential,
@@ -323,7 +323,7 @@ impl Dispatch {
         let arguments = Arguments { stream: arguments, base, beside: None };
         let state = CallState {
             home: &self.home,
-            ticket: None,
+            keeper: None,
             serving,
             called: Called { xid, program, version, procedure },
             credential: None,
@@ -365,8 +365,8 @@ impl Dispatch {
         let message = frame.message.bytes();
         let padded = Padded::of(message, header_bytes);
         // With three empty lists the reply has nothing to echo.
-        let plain = padded.is_some() && header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
-        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain });
+        let is_chunkless = padded.is_some() && header_bytes == MSG_HEADER_BYTES + MSGP_FIELDS_BYTES;
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, is_chunkless });
         if !long {
             let beside = BesideArguments { chunks, bulks, padded };
             return self.serve(&serving, &message[header_bytes..], beside);
@@ -457,10 +457,10 @@ impl Upcalls for Dispatch {
             if !entry.awaits(frame.xid) {
                 return self.on_protected_reply(frame);
             }
-            return Self::on_opening_reply(entry, frame.conn, frame);
+            return Self::on_setup_reply(entry, frame.conn, frame);
         }
         if let LinkState::Probing(conn) = entry.link.state.get() {
-            return Self::on_opening_reply(entry, conn, frame);
+            return Self::on_setup_reply(entry, conn, frame);
         }
         let token = Token(frame.token);
         let mut reader = Padded::reader(frame.padded, frame.stream);
@@ -491,10 +491,10 @@ impl Upcalls for Dispatch {
             #[cfg(feature = "gss")]
             CoreEvent::Context => self.take_outcomes(),
             #[cfg(feature = "gss")]
-            CoreEvent::Opened(finished) => self.take_opened(finished.take()),
+            CoreEvent::Unsealed(finished) => self.take_unsealed(finished.take()),
             // Timed calls go where those go that follow a call of another program: the common case asks nothing.
             CoreEvent::Sample => self.sample(),
-            CoreEvent::Resume => self.resume(),
+            CoreEvent::Resume => self.look_up_next(),
             CoreEvent::Measure(is_on) => self.measure(is_on),
             CoreEvent::Leave => (self.is_leaving, self.called) = (true, NO_SERVICE),
             CoreEvent::CallFailed(conn, call, end) => self.on_call_failed(conn, call, end),
@@ -536,8 +536,8 @@ impl Dispatch {
                 CallError::NotExecuted(cause)
             }
         };
-        if let Some((_, opening)) = entry.opening.take_if(|(slot, _)| *slot == call.slot) {
-            return Self::on_opening_failed(entry, conn, opening, error);
+        if let Some((_, setup_call)) = entry.setup_call.take_if(|(slot, _)| *slot == call.slot) {
+            return Self::on_setup_failed(entry, conn, setup_call, error);
         }
         entry.handler.on_reply(Token(call.token), Err(error));
     }
@@ -548,7 +548,7 @@ impl Dispatch {
         let mut entry = self.connecting.swap_remove(index);
         entry.request = None;
         if let Some(membership) = &entry.membership {
-            membership.ask(false);
+            membership.set_dialing(false);
             // Others may have waited for the answer.
             self.ops.set_alarm(Duration::ZERO);
         }
@@ -579,8 +579,8 @@ impl Dispatch {
             entry.link.ops.close(conn);
             return entry.fail(ConnectError::Closed);
         }
-        if let Some(comeback) = &entry.comeback {
-            entry.link.ops.make_lasting(conn, comeback.policy.resends_max);
+        if let Some(state) = &entry.reconnect_state {
+            entry.link.ops.make_lasting(conn, state.policy.resends_max);
         }
         #[cfg(feature = "gss")]
         if let Some(securing) = &mut entry.securing {
@@ -646,8 +646,8 @@ impl Dispatch {
             self.tell_services(&ConnectionEvent::Down { connection, cause, in_flight: 0 });
         }
         entry.link.lose(LinkState::Reconnecting(conn));
-        if let Some(comeback) = &mut entry.comeback {
-            comeback.cause = cause;
+        if let Some(state) = &mut entry.reconnect_state {
+            state.cause = cause;
         }
         let membership = entry.leave(conn);
         self.retry_or_give_up(entry);

@@ -57,8 +57,8 @@ struct Member {
     has_failed: Cell<bool>,
     /// Number of its address.
     address: Cell<usize>,
-    /// A thread connects it.
-    is_asked: Cell<bool>,
+    /// A thread dials it.
+    is_dialing: Cell<bool>,
     /// It has an entry of the dispatch, if only until its last connection has gone.
     is_taken: Cell<bool>,
 }
@@ -75,11 +75,11 @@ impl Group {
             let ops = Rc::clone(&front.ops);
             let link = Link::new(ops, program, version, options.reconnect.is_some());
             link.state.set(LinkState::Down);
-            let (has_left, has_failed, address, is_asked, is_taken) = Default::default();
-            Member { link, has_left, has_failed, address, is_asked, is_taken }
+            let (has_left, has_failed, address, is_dialing, is_taken) = Default::default();
+            Member { link, has_left, has_failed, address, is_dialing, is_taken }
         };
         Rc::new(Self {
-            members: (0..LINKS * options.links()).map(member).collect(),
+            members: (0..LINKS * options.connection_count()).map(member).collect(),
             addresses: options.addresses(address),
             options: options.clone(),
             front: Rc::downgrade(front),
@@ -239,20 +239,20 @@ impl Membership {
     }
 
     /// A connection of its client is up.
-    pub(super) fn has_others(&self) -> bool {
+    pub(super) fn is_group_up(&self) -> bool {
         self.group.is_up()
     }
 
-    /// A thread begins, or has ended, to connect it.
-    pub(super) fn ask(&self, begins: bool) {
-        self.member().is_asked.set(begins);
+    /// A thread begins to dial it, or has ended.
+    pub(super) fn set_dialing(&self, is_dialing: bool) {
+        self.member().is_dialing.set(is_dialing);
     }
 
-    /// Another one of its client is being connected to the same address. Attempts at one that does not answer take their
+    /// Another one of its client is being dialed at the same address. Attempts at one that does not answer take their
     /// time one after the other: this one would learn nothing before, and can still go elsewhere.
     pub(super) fn is_preceded(&self) -> bool {
         let address = &self.member().address;
-        self.group.members.iter().any(|other| other.is_asked.get() && other.address == *address)
+        self.group.members.iter().any(|other| other.is_dialing.get() && other.address == *address)
     }
 
     /// This connection is not tried again. If none can be made, those that wait for their next attempt end.
@@ -268,18 +268,19 @@ impl Membership {
 }
 
 impl ClientEntry {
-    /// Its connection is lost: its calls need not wait for a pause if another address, or another connection, is there.
-    /// Returns its place if it leaves that.
+    /// Its connection is lost. It leaves home if there is another address, and it has calls in flight or no other connection
+    /// is up. Its next attempt begins at once then, and where another connection to the only address is up. Returns its
+    /// place among the connections of its client.
     pub(super) fn leave(&mut self, lost: ConnId) -> Option<Membership> {
         let membership = self.membership.clone()?;
         let (group, member) = (&membership.group, membership.member());
-        let (is_up, has_others) = (group.is_up(), group.addresses.len() > 1);
+        let (is_up, has_addresses) = (group.is_up(), group.addresses.len() > 1);
         let has_calls = self.link.ops.in_flight(lost).is_some_and(|calls| calls > 0);
-        if has_others && (has_calls || !is_up) {
+        if has_addresses && (has_calls || !is_up) {
             member.has_left.set(true);
         }
-        if let Some(comeback) = &mut self.comeback {
-            comeback.begins_at_once = member.has_left.get() || is_up && !has_others;
+        if let Some(state) = &mut self.reconnect_state {
+            state.begins_at_once = member.has_left.get() || is_up && !has_addresses;
         }
         Some(membership)
     }
@@ -298,18 +299,18 @@ impl ClientEntry {
             return;
         }
         self.prepare_attempt();
-        if self.comeback.as_mut().is_some_and(|comeback| comeback.may_begin_at_once(now)) {
+        if self.reconnect_state.as_mut().is_some_and(|state| state.may_begin_at_once(now)) {
             self.retry_at = Some(now);
         }
     }
 
     /// One that has left home goes to another address with each attempt. One at home is tried for as long as others are up.
     pub(super) fn prepare_attempt(&mut self) {
-        let (Some(membership), Some(comeback)) = (&self.membership, &mut self.comeback) else {
+        let (Some(membership), Some(state)) = (&self.membership, &mut self.reconnect_state) else {
             return;
         };
         let (group, member) = (&membership.group, membership.member());
-        comeback.is_kept = !member.has_left.get() && group.is_up();
+        state.is_endless = !member.has_left.get() && group.is_up();
         if member.has_left.get() {
             member.address.set(group.address_after(member.address.get()));
             self.address.clone_from(&group.addresses[member.address.get()]);
@@ -352,11 +353,11 @@ impl Dispatch {
         let link = Rc::clone(&member.link);
         let address = &group.addresses[home];
         let mut entry = self.entry(link, Box::new(made), address, &group.options);
-        if let Some(comeback) = entry.comeback.as_mut().filter(|_| group.addresses.len() > 1) {
+        if let Some(state) = entry.reconnect_state.as_mut().filter(|_| group.addresses.len() > 1) {
             match self.roaming() {
-                Ok(instance) => comeback.instance = instance,
+                Ok(instance) => state.instance = instance,
                 // One that the server would not know again does not come back.
-                Err(_) => entry.comeback = None,
+                Err(_) => entry.reconnect_state = None,
             }
         }
         entry.membership = Some(membership);
@@ -403,7 +404,8 @@ impl Dispatch {
         }
         let mut entry = self.entry_at_home((group, index), &handler);
         let now = self.ops.time();
-        let next = entry.comeback.as_mut().and_then(|it| it.next_attempt(now, &mut self.random));
+        let next =
+            entry.reconnect_state.as_mut().and_then(|it| it.next_attempt(now, &mut self.random));
         match next {
             Some(next) => {
                 entry.link.state.set(LinkState::Pausing);

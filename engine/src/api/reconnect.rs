@@ -77,12 +77,12 @@ impl ConnectOptions {
     }
 
     /// Number of connections.
-    pub(super) fn links(&self) -> usize {
+    pub(super) fn connection_count(&self) -> usize {
         if self.connections == 0 { 1 + self.also.len() } else { self.connections }
     }
 
     pub(super) fn is_group(&self) -> bool {
-        self.links() > 1 || !self.also.is_empty()
+        self.connection_count() > 1 || !self.also.is_empty()
     }
 
     /// All addresses of the server, of which `first` is the first one.
@@ -154,7 +154,7 @@ impl ConnectOptions {
         if self.lent.len() > SLABS_MAX {
             return Err(ConnectError::TooManySlabs);
         }
-        if self.links().max(1 + self.also.len()) > CONNECTIONS_MAX {
+        if self.connection_count().max(1 + self.also.len()) > CONNECTIONS_MAX {
             return Err(ConnectError::TooManyConnections);
         }
         #[cfg(feature = "gss")]
@@ -297,7 +297,7 @@ pub(super) struct ReconnectState {
     pub(super) begins_at_once: bool,
     at_once_from: Duration,
     /// Attempts do not end.
-    pub(super) is_kept: bool,
+    pub(super) is_endless: bool,
 }
 
 impl ReconnectState {
@@ -310,7 +310,7 @@ impl ReconnectState {
             lost_at: None,
             begins_at_once: false,
             at_once_from: Duration::ZERO,
-            is_kept: false,
+            is_endless: false,
         }
     }
 
@@ -331,7 +331,7 @@ impl ReconnectState {
     pub(super) fn next_attempt(&mut self, now: Duration, random: &mut Random) -> Option<Attempt> {
         let at_once = std::mem::take(&mut self.begins_at_once) && self.may_begin_at_once(now);
         let policy = &self.policy;
-        if self.is_kept {
+        if self.is_endless {
             self.lost_at = None;
         }
         let lost_at = *self.lost_at.get_or_insert(now);
@@ -343,7 +343,7 @@ impl ReconnectState {
         let after = if at_once { Duration::ZERO } else { pause };
         let begins_at = now.saturating_sub(lost_at).saturating_add(after);
         self.attempts = self.attempts.saturating_add(1);
-        (self.is_kept || begins_at <= policy.give_up_after)
+        (self.is_endless || begins_at <= policy.give_up_after)
             .then_some(Attempt { number: self.attempts, after })
     }
 }
@@ -372,10 +372,10 @@ mod tests {
     /// The pauses of a client whose every attempt fails at once.
     fn pauses(policy: Reconnect, seed: u64) -> Vec<Duration> {
         let mut random = Random::seeded(seed);
-        let mut comeback = ReconnectState::new(policy, &mut random);
+        let mut reconnect_state = ReconnectState::new(policy, &mut random);
         let mut now = Duration::from_secs(9);
         std::iter::from_fn(|| {
-            let attempt = comeback.next_attempt(now, &mut random)?;
+            let attempt = reconnect_state.next_attempt(now, &mut random)?;
             now += attempt.after;
             Some(attempt.after)
         })
@@ -400,16 +400,16 @@ mod tests {
     fn success_makes_the_first_pause_the_first_again() {
         let mut random = Random::seeded(1);
         let policy = POLICY.jitter_percent(0);
-        let mut comeback = ReconnectState::new(policy, &mut random);
-        let mut next = |comeback: &mut ReconnectState, at_ms| {
-            comeback.next_attempt(Duration::from_millis(at_ms), &mut random)
+        let mut reconnect_state = ReconnectState::new(policy, &mut random);
+        let mut next = |reconnect_state: &mut ReconnectState, at_ms| {
+            reconnect_state.next_attempt(Duration::from_millis(at_ms), &mut random)
         };
-        assert_eq!(next(&mut comeback, 0).map(|attempt| attempt.number), Some(1));
-        assert_eq!(next(&mut comeback, 10).map(|attempt| attempt.number), Some(2));
-        assert_eq!(next(&mut comeback, 2_000), None, "too late");
-        comeback.succeed();
+        assert_eq!(next(&mut reconnect_state, 0).map(|attempt| attempt.number), Some(1));
+        assert_eq!(next(&mut reconnect_state, 10).map(|attempt| attempt.number), Some(2));
+        assert_eq!(next(&mut reconnect_state, 2_000), None, "too late");
+        reconnect_state.succeed();
         let first = Attempt { number: 1, after: Duration::from_millis(10) };
-        assert_eq!(next(&mut comeback, 50_000), Some(first));
+        assert_eq!(next(&mut reconnect_state, 50_000), Some(first));
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use super::helper_thread::run_journal;
 use super::listening::ListenOptions;
 use super::metrics::Metrics;
 use super::observer::{Observed, Observer, ReadContexts, Served};
-use super::rfc5666::{Asking, ConfigService, SERVED_AS};
+use super::rfc5666::{ConfigClient, ConfigService, SERVED_AS};
 use super::served_programs::Directory;
 use super::service::Service;
 use super::version_cache::Responders;
@@ -395,7 +395,8 @@ impl Runtime {
         let served = services.iter().map(|entry| (entry.program, entry.version)).collect();
         // Runs once for each core: a core that was taken is not started again.
         let _ = place.served.set(served);
-        let asking = self.config.asks_ccp().then(|| Rc::new(Asking::new(&self.config)));
+        let config_client =
+            self.config.asks_ccp().then(|| Rc::new(ConfigClient::new(&self.config)));
         let connector = Arc::clone(&self.connector);
         let varying = (Arc::clone(&self.responders), connector.random()?, connector);
         let calls = Arc::clone(&place.calls);
@@ -405,7 +406,7 @@ impl Runtime {
         let dispatch = Dispatch::new(
             ops,
             services,
-            asking,
+            config_client,
             handles,
             varying,
             self.requests(index),

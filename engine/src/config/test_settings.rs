@@ -22,7 +22,7 @@ pub struct Fixed {
     pub memory_wait_ms: u64,
     /// Calls of handles that may be in flight on one core.
     pub handle_calls: u64,
-    /// Longest body under RPCSEC_GSS that a core seals or opens itself, in bytes.
+    /// Longest body under RPCSEC_GSS that a core seals or unseals itself, in bytes.
     pub gss_at_once_bytes: u64,
     /// Time that an unused security context is kept, in milliseconds.
     pub gss_unused_ms: u64,

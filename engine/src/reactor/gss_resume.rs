@@ -1,8 +1,8 @@
-//! Long bodies under RPCSEC_GSS, of both halves, that the threads of the core have sealed or opened. Called by the turn, and by
+//! Long bodies under RPCSEC_GSS, of both halves, that the threads of the core have sealed or unsealed. Called by the turn, and by
 //! the api's dispatch.
 
 use crate::fabric::ConnId;
-use crate::reactor::in_flight::gss_jobs::{Awaited, Body, Finished, Purpose};
+use crate::reactor::in_flight::gss_bodies::{Awaited, Body, Finished, Purpose};
 use crate::reactor::in_flight::gss_pool::Spawn;
 use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::{CallFrame, CoreEvent, Upcalls};
@@ -17,23 +17,23 @@ impl CoreCell {
         self.reactor().gss_work().start_threads_by(spawn);
     }
 
-    /// Returns true if a body of this length is left to a thread by [`CoreCell::process`].
+    /// Returns true if a body of this length is left to a thread by [`CoreCell::offload_unseal`].
     pub(crate) fn takes_body(&self, conn: ConnId, bytes: usize) -> bool {
         self.reactor().gss_work().takes(conn, bytes)
     }
 
-    /// Has a thread open a body, which comes back as [`CoreEvent::Opened`].
-    pub(crate) fn process(&self, body: Body) {
+    /// Has a thread unseal a body, which comes back as [`CoreEvent::Unsealed`].
+    pub(crate) fn offload_unseal(&self, body: Body) {
         let mut reactor = self.reactor();
         if let Purpose::Serve { slot, .. } = body.then {
-            let times = reactor.open_times();
+            let times = reactor.unseal_times();
             let c = reactor.conn(body.conn);
             c.into_iter().for_each(|c| c.serves.put_times(slot, times));
         }
-        reactor.process_body(body);
+        reactor.offload_body(body);
     }
 
-    /// Waits for the next reply of a connection that a thread opens.
+    /// Waits for the next reply of a connection that a thread unseals.
     pub(crate) fn wait_for_reply(&self, conn: ConnId) -> Option<Finished> {
         self.reactor().gss_work().wait_for(Some(conn), Awaited::Deliver)
     }
@@ -56,7 +56,7 @@ impl CoreCell {
                     self.reactor().take_sealed_call((body.conn, slot), message);
                 }
                 Purpose::Serve { .. } | Purpose::Deliver { .. } => {
-                    up.on_event(CoreEvent::Opened(&mut Some((body, end))));
+                    up.on_event(CoreEvent::Unsealed(&mut Some((body, end))));
                 }
             }
         }
@@ -68,7 +68,7 @@ impl CoreCell {
     }
 
     /// Serves a call that was deferred until now; does nothing if its connection is gone.
-    pub(crate) fn serve_opened(
+    pub(crate) fn serve_unsealed(
         &self,
         (conn, slot): (ConnId, SlotId),
         serve: impl FnOnce(&Serving<'_>) -> CallOutcome,
@@ -76,11 +76,11 @@ impl CoreCell {
         let message = self.reactor().take_deferred(conn, slot);
         let Some(message) = message else { return };
         self.reactor().end_wait(conn, slot);
-        let to = ReplyTarget { conn, slot, message: message.bytes(), plain: false };
+        let to = ReplyTarget { conn, slot, message: message.bytes(), is_chunkless: false };
         let serving = Serving::placed(&to);
         let outcome = self.serve_in_place(conn, || serve(&serving));
         self.reactor().end_resumed(conn, serving.xid());
-        let admitted = Admitted { header_bytes: 0, plain: false, long: false };
+        let admitted = Admitted { header_bytes: 0, is_chunkless: false, long: false };
         let frame = CallFrame { conn, slot, message, admitted, sinks: None };
         self.reactor().finish_call(frame, outcome);
         self.close_if_asked();

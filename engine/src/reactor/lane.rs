@@ -21,7 +21,7 @@ use crate::reactor::state::connection::Conn;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame, ReplyTarget};
 use crate::reactor::types::encoded_stream::EncodedStream;
-use crate::reactor::types::header_bytes::{is_plain, version_of, xid_of};
+use crate::reactor::types::header_bytes::{is_chunkless, version_of, xid_of};
 use crate::reactor::types::lane_gate::LaneWay;
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_proto::events::{DeliveredReply, ReplyStream, SlotId};
@@ -38,17 +38,17 @@ impl CoreCell {
     /// Returns true if the lane of a connection may take this way, after a look at the connection if that is not
     /// known.
     #[inline(always)]
-    pub(super) fn may_use(&self, lane: &ConnLane, way: LaneWay) -> bool {
-        lane.is_open(way) || (lane.is_unknown() && self.look_at_gate(lane, way))
+    pub(super) fn may_use(&self, conn_lane: &ConnLane, way: LaneWay) -> bool {
+        conn_lane.is_open(way) || (conn_lane.is_unknown() && self.look_at_gate(conn_lane, way))
     }
 
     #[cold]
-    fn look_at_gate(&self, lane: &ConnLane, way: LaneWay) -> bool {
-        match self.reactor().conns().find_for_lane(lane.id()) {
+    fn look_at_gate(&self, conn_lane: &ConnLane, way: LaneWay) -> bool {
+        match self.reactor().conns().find_for_lane(conn_lane.id()) {
             Some(c) => c.look_at_gate(),
-            None => lane.set_gate(&[]),
+            None => conn_lane.set_gate(&[]),
         }
-        lane.is_open(way)
+        conn_lane.is_open(way)
     }
 }
 
@@ -60,13 +60,13 @@ impl Conn {
         self.lane.is_open(way)
     }
 
-    /// Ends a plain call: releases its slot, if it has one, and the room reserved for its reply.
-    fn end_plain(&mut self, slot: Option<SlotId>) {
+    /// Ends a call without chunks: releases its slot, if it has one, and the room reserved for its reply.
+    fn end_chunkless(&mut self, slot: Option<SlotId>) {
         match slot {
             None => self.lane.unreserve(1),
             Some(slot) => {
                 self.release(slot);
-                self.lane.proto().responder.end_plain(slot);
+                self.lane.proto().responder.end_chunkless(slot);
             }
         }
     }
@@ -78,23 +78,22 @@ impl Conn {
         // A call that a handler starts here must not take the place that is reserved for the reply to the handler's own
         // call; only the general path counts places.
         let shares_places = self.lane.short_endpoint().is_some_and(ShortEndpoint::use_queue_slots);
-        let sends_calls = (self.goes_plain() && self.closing.is_none())
+        let sends_calls = (self.is_without_gss() && self.closing.is_none())
             && proto.requester.negotiation().version() == one
             && takes_any_short
             && self.lane.reserved() == 0
-            && !(shares_places && proto.takes_plain_calls());
+            && !(shares_places && proto.takes_calls_one());
         // There must be a free buffer for a reply that has to wait, and a free slot for a call that is not answered
         // at once. Taking one makes the gate unknown.
         let takes_calls = proto.responder.has_slot() && self.has_spare_send();
-        let takes_one = takes_calls && takes_any_short && proto.takes_plain_calls();
-        let takes_two = takes_calls
-            && proto.takes_plain_calls_two()
-            && self.takes_any_short(TransportVersion::Two);
+        let takes_one = takes_calls && takes_any_short && proto.takes_calls_one();
+        let takes_two =
+            takes_calls && proto.takes_calls_two() && self.takes_any_short(TransportVersion::Two);
         self.lane.set_gate(&[
             (LaneWay::SendCalls, sends_calls),
             (LaneWay::TakeCalls, takes_one),
             (LaneWay::TakeCallsTwo, takes_two),
-            (LaneWay::TakeReplies, self.goes_plain() && proto.takes_plain_replies()),
+            (LaneWay::TakeReplies, self.is_without_gss() && proto.takes_replies_one()),
         ]);
     }
 }
@@ -107,7 +106,7 @@ struct Handled {
     others: usize,
     /// Plain replies.
     replies: usize,
-    /// Plain calls that were not answered here.
+    /// Calls that were not answered here.
     unanswered: usize,
     bytes_sent: usize,
 }
@@ -118,18 +117,18 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn handle_shorts_of(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         short: &mut Short,
         at_most: usize,
         up: &mut impl Upcalls,
     ) -> Option<usize> {
-        Some(match lane.short_endpoint()? {
+        Some(match conn_lane.short_endpoint()? {
             ShortEndpoint::Shm(endpoint) => {
-                self.handle_shorts(lane, &**endpoint, short, at_most, up)
+                self.handle_shorts(conn_lane, &**endpoint, short, at_most, up)
             }
             #[cfg(feature = "sim")]
             ShortEndpoint::Sim(endpoint) => {
-                self.handle_simulated(lane, &**endpoint, short, at_most, up)
+                self.handle_simulated(conn_lane, &**endpoint, short, at_most, up)
             }
             _ => return None,
         })
@@ -140,13 +139,13 @@ impl CoreCell {
     #[inline(never)]
     fn handle_simulated(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         short: &mut Short,
         at_most: usize,
         up: &mut impl Upcalls,
     ) -> usize {
-        self.handle_shorts(lane, endpoint, short, at_most, up)
+        self.handle_shorts(conn_lane, endpoint, short, at_most, up)
     }
 
     /// Handles a short message that was taken, and those behind it, `at_most` in all (not zero). Returns their
@@ -154,7 +153,7 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn handle_shorts(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         short: &mut Short,
         mut at_most: usize,
@@ -164,7 +163,7 @@ impl CoreCell {
         let mut left = at_most;
         loop {
             left -= 1;
-            self.handle_short(lane, endpoint, short, &mut handled, up);
+            self.handle_short(conn_lane, endpoint, short, &mut handled, up);
             if left == 0 {
                 break;
             }
@@ -175,7 +174,7 @@ impl CoreCell {
             }
         }
         let messages = at_most - left;
-        self.count_handled(lane, messages, &handled);
+        self.count_handled(conn_lane, messages, &handled);
         messages
     }
 
@@ -190,7 +189,7 @@ impl CoreCell {
     ) -> Option<Received> {
         let is_candidate = received.message.len() <= SHORT_BYTES_MAX
             && received.invalidated.is_none()
-            && self.lane().takes_received();
+            && self.core_lane().takes_received();
         match is_candidate {
             true => self.handle_candidate(received, last, short, up),
             false => Some(received),
@@ -207,11 +206,12 @@ impl CoreCell {
         up: &mut impl Upcalls,
     ) -> Option<Received> {
         let qp = received.qp;
-        if last.as_ref().is_none_or(|lane| lane.id() != qp) {
+        if last.as_ref().is_none_or(|conn_lane| conn_lane.id() != qp) {
             *last = self.reactor().short_lane(qp);
         }
-        let lane = last.as_deref();
-        let Some((lane, endpoint)) = lane.and_then(|lane| Some((lane, lane.short_endpoint()?)))
+        let conn_lane = last.as_deref();
+        let Some((conn_lane, endpoint)) =
+            conn_lane.and_then(|conn_lane| Some((conn_lane, conn_lane.short_endpoint()?)))
         else {
             return Some(received);
         };
@@ -219,13 +219,13 @@ impl CoreCell {
             return Some(received);
         }
         // A call that is answered later keeps it.
-        let receive = self.lane().hold_receive(received.message);
+        let receive = self.core_lane().hold_receive(received.message);
         let mut handled = Handled::default();
-        let is_plain = self.handle_plain(lane, endpoint, short, &mut handled, up);
+        let is_plain = self.handle_plain(conn_lane, endpoint, short, &mut handled, up);
         if is_plain {
-            self.count_handled(lane, 1, &handled);
+            self.count_handled(conn_lane, 1, &handled);
         }
-        let is_served = is_plain || self.serve_other_call(lane, endpoint, short, up);
+        let is_served = is_plain || self.serve_other_call(conn_lane, endpoint, short, up);
         let message = receive.take();
         if is_served {
             if let Some(message) = message {
@@ -238,14 +238,14 @@ impl CoreCell {
 
     /// Counts messages of one connection together, so that the most common ones need not be counted one by one.
     #[inline(always)]
-    fn count_handled(&self, lane: &ConnLane, messages: usize, handled: &Handled) {
-        let counts = self.lane().counts();
+    fn count_handled(&self, conn_lane: &ConnLane, messages: usize, handled: &Handled) {
+        let counts = self.core_lane().counts();
         counts.count_replies_received(handled.replies);
         let calls = messages.saturating_sub(handled.replies + handled.others);
         if calls > 0 {
             counts.count_calls_received(calls);
             counts.count_replies_sent(calls - handled.unanswered, handled.bytes_sent);
-            lane.count_calls(calls as u64);
+            conn_lane.count_calls(calls as u64);
         }
     }
 
@@ -253,15 +253,15 @@ impl CoreCell {
     #[inline(always)]
     fn handle_short(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         short: &Short,
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) {
-        if !self.handle_plain(lane, endpoint, short, handled, up) {
+        if !self.handle_plain(conn_lane, endpoint, short, handled, up) {
             handled.others += 1;
-            self.on_other_short(lane, endpoint, short, up);
+            self.on_other_short(conn_lane, endpoint, short, up);
         }
     }
 
@@ -269,15 +269,15 @@ impl CoreCell {
     #[inline(always)]
     fn handle_plain(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         short: &Short,
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         match says_reply(&short.pairs()) {
-            true => self.deliver_plain_reply(lane, short, handled, up),
-            false => self.serve_plain_call(lane, endpoint, short, handled, up),
+            true => self.deliver_plain_reply(conn_lane, short, handled, up),
+            false => self.serve_plain_call(conn_lane, endpoint, short, handled, up),
         }
     }
 
@@ -285,18 +285,18 @@ impl CoreCell {
     #[inline(always)]
     fn deliver_plain_reply(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         short: &Short,
         handled: &mut Handled,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((reply, results)) = plain_reply(short) else { return false };
-        let is_let = self.may_use(lane, LaneWay::TakeReplies);
-        let token = is_let.then(|| lane.proto().requester.take_plain_reply(&reply)).flatten();
+        let is_let = self.may_use(conn_lane, LaneWay::TakeReplies);
+        let token = is_let.then(|| conn_lane.proto().requester.take_plain_reply(&reply)).flatten();
         let Some(token) = token else { return false };
         handled.replies += 1;
-        if !up.on_plain_reply(lane.id(), token, results) {
-            self.on_first_plain_reply(lane.id(), token, short, up);
+        if !up.on_plain_reply(conn_lane.id(), token, results) {
+            self.on_first_plain_reply(conn_lane.id(), token, short, up);
         }
         true
     }
@@ -305,7 +305,7 @@ impl CoreCell {
     #[inline(always)]
     fn serve_plain_call(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         short: &Short,
         handled: &mut Handled,
@@ -313,30 +313,33 @@ impl CoreCell {
     ) -> bool {
         let Some((call, arguments)) = plain_call(short) else { return false };
         let message = short.bytes();
-        if !self.may_use(lane, LaneWay::TakeCalls) || endpoint.room() <= lane.reserved() {
+        if !self.may_use(conn_lane, LaneWay::TakeCalls) || endpoint.room() <= conn_lane.reserved() {
             return false;
         }
-        debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
-        lane.reserve(1);
-        let conn = lane.id();
-        let serving = Serving::with_room(conn, None, message, Some(self.lane().reply()));
+        debug_assert!(
+            conn_lane.proto().responder.has_slot(),
+            "the gate lets calls in without a slot"
+        );
+        conn_lane.reserve(1);
+        let conn = conn_lane.id();
+        let serving = Serving::with_room(conn, None, message, Some(self.core_lane().reply()));
         // As `serve_in_place` does, whose closure would not be inlined here.
-        let served = self.lane().begin_serving(conn);
+        let served = self.core_lane().begin_serving(conn);
         let outcome = up.on_plain_call(&serving, &call, arguments);
         drop(served);
         match outcome {
             // The call has no slot: taking one forgoes the room for such a reply.
             CallOutcome::Replied => {
-                lane.unreserve(1);
-                let mut memory = self.lane().reply().borrow_mut();
-                match self.emit_short_reply(lane, endpoint, call.xid, memory.short_mut()) {
+                conn_lane.unreserve(1);
+                let mut memory = self.core_lane().reply().borrow_mut();
+                match self.emit_short_reply(conn_lane, endpoint, call.xid, memory.short_mut()) {
                     Some(bytes) => handled.bytes_sent += bytes,
                     None => handled.unanswered += 1,
                 }
             }
             outcome => {
                 handled.unanswered += 1;
-                self.end_plain_call(lane, serving.slot(), short, outcome);
+                self.end_or_defer(conn_lane, serving.slot(), short, outcome);
             }
         }
         self.close_if_asked();
@@ -352,57 +355,64 @@ impl CoreCell {
         up.on_reply(ReplyFrame::short(conn, call, stream, &[0; ITEMS_MAX]));
     }
 
-    /// Ends a call that took a slot, or whose reply is not short.
+    /// Ends a call that took a slot, or whose reply is not short; keeps the message of one that is answered later.
     #[inline(never)]
-    fn end_plain_call(
+    fn end_or_defer(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         slot: Option<SlotId>,
         short: &Short,
         outcome: CallOutcome,
     ) {
         if outcome != CallOutcome::Deferred || slot.is_none() {
-            return self.end_served(lane, slot, short.bytes(), lane.short_endpoint(), outcome);
+            return self.end_served(
+                conn_lane,
+                slot,
+                short.bytes(),
+                conn_lane.short_endpoint(),
+                outcome,
+            );
         }
-        self.lane().with_receive(|receive| {
-            self.reactor().keep_deferred(lane.id(), slot, short, receive);
+        self.core_lane().with_receive(|receive| {
+            self.reactor().keep_deferred(conn_lane.id(), slot, short, receive);
         });
     }
 
     /// Sends the answer of a call that was served, if it has one now.
     fn end_served(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         slot: Option<SlotId>,
         message: &[u8],
         endpoint: Option<&ShortEndpoint>,
         outcome: CallOutcome,
     ) {
-        let conn = lane.id();
+        let conn = conn_lane.id();
         match outcome {
             CallOutcome::Replied
                 if let Some(endpoint) = endpoint
                     && let Some(xid) = message.first_chunk() =>
             {
                 let xid = Xid(u32::from_be_bytes(*xid));
-                self.reactor().end_plain_call(conn, slot);
-                let mut memory = self.lane().reply().borrow_mut();
-                if let Some(bytes) = self.emit_short_reply(lane, endpoint, xid, memory.short_mut())
+                self.reactor().end_chunkless(conn, slot);
+                let mut memory = self.core_lane().reply().borrow_mut();
+                if let Some(bytes) =
+                    self.emit_short_reply(conn_lane, endpoint, xid, memory.short_mut())
                 {
-                    self.lane().counts().count_replies_sent(1, bytes);
+                    self.core_lane().counts().count_replies_sent(1, bytes);
                 }
             }
             CallOutcome::Replied => self.emit_written_reply(conn, slot, message, true),
             CallOutcome::RepliedAtLength => self.emit_written_reply(conn, slot, message, false),
             // Its handler has leaked it.
-            _ if slot.is_none() => self.reactor().end_plain_call(conn, None),
+            _ if slot.is_none() => self.reactor().end_chunkless(conn, None),
             _ => {}
         }
     }
 
     /// Sends a reply that was written but does not go by value.
     fn emit_written_reply(&self, conn: ConnId, slot: Option<SlotId>, call: &[u8], is_short: bool) {
-        let mut memory = self.lane().reply().borrow_mut();
+        let mut memory = self.core_lane().reply().borrow_mut();
         let mut written = memory.written_mut(is_short);
         if let Ok(message) = &mut written
             && version_of(call) == TransportVersion::One
@@ -413,11 +423,11 @@ impl CoreCell {
         let Some(slot) = slot.or_else(|| self.reactor().take_slot(conn, version_of(call))) else {
             return;
         };
-        let to = ReplyTarget { conn, slot, message: call, plain: true };
+        let to = ReplyTarget { conn, slot, message: call, is_chunkless: true };
         match written {
             Ok(message) => {
                 let results = message.get(REPLY_BYTES..).unwrap_or_default();
-                self.answer_with(&to, ReplyData::new(), &EncodedStream::plain(results));
+                self.answer_with(&to, ReplyData::new(), &EncodedStream::without_items(results));
             }
             Err(why) => self.reactor().refuse_undrafted(&to, &ReplyData::new(), why),
         }
@@ -430,21 +440,21 @@ impl CoreCell {
         conn: ConnId,
         serve: impl FnOnce() -> CallOutcome,
     ) -> CallOutcome {
-        let _served = self.lane().begin_serving(conn);
+        let _served = self.core_lane().begin_serving(conn);
         serve()
     }
 
     /// Closes the connection that was served, if its handler has requested that.
     #[inline(always)]
     pub(super) fn close_if_asked(&self) {
-        if self.lane().has_closing() {
+        if self.core_lane().has_closing() {
             self.close_now();
         }
     }
 
     #[cold]
     fn close_now(&self) {
-        if let Some(conn) = self.lane().take_closing() {
+        if let Some(conn) = self.core_lane().take_closing() {
             #[cfg(feature = "gss")]
             self.finish_seals(Some(conn));
             let mut reactor = self.reactor();
@@ -454,33 +464,33 @@ impl CoreCell {
         }
     }
 
-    /// Serves a plain call that is not in its simplest form, and sends its reply: by value if it is short; `takes_any`
+    /// Serves a call without chunks that has a slot, and sends its reply: by value if it is short; `takes_any`
     /// if that may have the maximum length. The caller keeps the message of a call that is answered later, and then
     /// closes the connection if asked to.
     #[inline(always)]
-    pub(super) fn serve_plain(
+    pub(super) fn serve_chunkless(
         &self,
-        (lane, takes_any): (&ConnLane, bool),
+        (conn_lane, takes_any): (&ConnLane, bool),
         slot: SlotId,
         message: &[u8],
         header_bytes: usize,
         up: &mut impl Upcalls,
     ) -> CallOutcome {
-        let conn = lane.id();
-        let room = self.lane().takes_replies().then_some(self.lane().reply());
+        let conn = conn_lane.id();
+        let room = self.core_lane().takes_replies().then_some(self.core_lane().reply());
         let call = Serving::with_room(conn, Some(slot), message, room);
         let serve = || up.on_inline_call(&call, &message[header_bytes..]);
         let outcome = self.serve_in_place(conn, serve);
         let takes_short = takes_any && version_of(message) == TransportVersion::One;
-        let endpoint = lane.short_endpoint().filter(|_| takes_short);
-        self.end_served(lane, Some(slot), message, endpoint, outcome);
+        let endpoint = conn_lane.short_endpoint().filter(|_| takes_short);
+        self.end_served(conn_lane, Some(slot), message, endpoint, outcome);
         outcome
     }
 
     /// Closes a connection, after the answer to its call that is being served.
     pub(crate) fn close(&self, conn: ConnId) {
-        match self.lane().is_serving(conn) {
-            true => self.lane().close_when_served(conn),
+        match self.core_lane().is_serving(conn) {
+            true => self.core_lane().close_when_served(conn),
             false => self.reactor().begin_close(conn, DownCause::Local),
         }
     }
@@ -492,15 +502,15 @@ impl CoreCell {
     #[inline(always)]
     fn emit_short_reply(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         xid: Xid,
         message: &mut Short,
     ) -> Option<usize> {
-        let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
+        let reply = PlainReply { xid, credits: conn_lane.proto().responder.grant() };
         let bytes = message.length();
         if !endpoint.send(ReplyHead(reply), message, bytes) {
-            self.queue_short_reply(lane.id(), reply, message);
+            self.queue_short_reply(conn_lane.id(), reply, message);
             return None;
         }
         Some(bytes)
@@ -543,7 +553,7 @@ impl Reactor {
     ) -> bool {
         let (c, xid) = (self.conn_for_lane(conn), call.first_chunk());
         let (Some((c, core)), Some(xid)) = (c, xid) else { return false };
-        if message.len() > c.negotiated.plain_bytes_max(TransportVersion::One) {
+        if message.len() > c.negotiated.unpadded_bytes_max(TransportVersion::One) {
             return false;
         }
         let (xid, credits) = (Xid(u32::from_be_bytes(*xid)), c.lane.proto().responder.grant());
@@ -552,16 +562,16 @@ impl Reactor {
         if !core.fabric_mut().send_copied(conn, message) {
             return false;
         }
-        c.end_plain(slot);
+        c.end_chunkless(slot);
         self.stats().replies_sent += 1;
         self.stats().bytes_inline += message.len() as u64;
         true
     }
 
     #[cold]
-    fn end_plain_call(&mut self, conn: ConnId, slot: Option<SlotId>) {
+    fn end_chunkless(&mut self, conn: ConnId, slot: Option<SlotId>) {
         if let Some(c) = self.conn(conn) {
-            c.end_plain(slot);
+            c.end_chunkless(slot);
         }
     }
 
@@ -573,12 +583,12 @@ impl Reactor {
         self.post(conn, short.put_into(message), Posted::Answer(None));
     }
 
-    /// Takes a slot for a plain call that was served without one and is not answered by a short reply. The reserved
+    /// Takes a slot for a call that was served without one and is not answered by a short reply. The reserved
     /// room belongs to the slot from now on.
     #[inline(always)]
     pub(super) fn take_slot(&mut self, conn: ConnId, version: TransportVersion) -> Option<SlotId> {
         let c = self.conn(conn)?;
-        let slot = c.lane.proto().responder.place_plain(version)?;
+        let slot = c.lane.proto().responder.take_slot(version)?;
         c.serves.reserve(slot, 1);
         Some(slot)
     }
@@ -592,7 +602,7 @@ impl Reactor {
     ) -> Option<&'m [u8]> {
         let ReplyStream::Inline { header_bytes } = reply.stream else { return None };
         let c = self.conn(conn)?;
-        if !is_plain(header_bytes) || c.calls.has_any(reply.slot.index) {
+        if !is_chunkless(header_bytes) || c.calls.has_any(reply.slot.index) {
             return None;
         }
         self.stats().replies_received += 1;
@@ -612,7 +622,7 @@ impl Reactor {
         match taken.or_else(|| self.fabric_mut().receive_of_short(conn)) {
             Some(message) => {
                 let message = short.put_into(message);
-                self.finish_plain_call(conn, slot, message, CallOutcome::Deferred);
+                self.finish_chunkless_call(conn, slot, message, CallOutcome::Deferred);
             }
             None => self.close_overrun(conn, "receives"),
         }

@@ -24,7 +24,7 @@ impl CoreCell {
                 Mail::Reply(reply) => self.reactor().finish_deferred(reply),
                 Mail::Orders => up.on_event(CoreEvent::Orders),
                 #[cfg(feature = "gss")]
-                Mail::GssProgress => up.on_event(CoreEvent::Context),
+                Mail::GssResult => up.on_event(CoreEvent::Context),
                 Mail::Observe(observation) => self.reactor().observe(observation),
                 Mail::Leave(request) => {
                     up.on_event(CoreEvent::Leave);

@@ -64,7 +64,7 @@ impl CoreCell {
     /// As [`CoreCell::close`], of a client that has no security context, for this reason.
     #[cfg(feature = "gss")]
     pub(crate) fn close_insecure(&self, conn: ConnId, reason: String) {
-        match self.lane().is_serving(conn) {
+        match self.core_lane().is_serving(conn) {
             true => self.close(conn),
             false => self.reactor().begin_close(conn, DownCause::Security(reason.into())),
         }
@@ -72,11 +72,11 @@ impl CoreCell {
 
     /// A client makes reverse calls on this accepted connection from now on, inline only if so requested.
     pub(crate) fn begin_reverse(&self, conn: ConnId, is_inline: bool) -> Result<(), NoReverse> {
-        match self.lane().is_closing(conn) {
+        match self.core_lane().is_closing(conn) {
             true => Err(NoReverse::Down),
             false => {
                 // The lane counts a call after it was served.
-                let is_served = self.lane().is_serving(conn);
+                let is_served = self.core_lane().is_serving(conn);
                 self.reactor().begin_reverse(conn, is_inline, is_served)
             }
         }
@@ -126,7 +126,7 @@ impl CoreCell {
     /// Makes the core take a turn after this time, should it sleep then.
     pub(crate) fn look_after(&self, time: Duration) {
         let reactor = self.reactor();
-        self.lane().note_deadline(reactor.in_ticks(reactor.ticks(time)));
+        self.core_lane().note_deadline(reactor.in_ticks(reactor.ticks(time)));
     }
 
     /// The core's time, from an arbitrary start.
@@ -156,7 +156,7 @@ impl CoreCell {
         self.reactor().refuse(to, answer);
     }
 
-    /// Ticket to answer this call later; `None` when too many calls are deferred.
+    /// The call, to be answered later; `None` when too many calls are deferred.
     pub(crate) fn defer(&self, to: &ReplyTarget<'_>) -> Option<Deferred> {
         self.reactor().defer_call(to)
     }

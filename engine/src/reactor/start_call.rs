@@ -26,13 +26,13 @@ impl CoreCell {
     #[inline(always)]
     fn emit_without_credential(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         header: &HeaderTemplate,
         (procedure, token): (Procedure, u64),
         spec: &CallSpec,
         (message, bytes): (&Short, usize),
     ) -> Option<CallId> {
-        self.emit_short_call(lane, token, spec, (message, bytes), |xid, credits, _| {
+        self.emit_short_call(conn_lane, token, spec, (message, bytes), |xid, credits, _| {
             let (program, version) = header.called();
             let (first, pairs) = PlainCall { xid, credits, program, version, procedure }.emit();
             LongHead::new(first, pairs)
@@ -42,13 +42,13 @@ impl CoreCell {
     /// The same for a call whose RPC header is in the message.
     fn emit_with_credential(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         target: &CallTarget<'_>,
         spec: &CallSpec,
         (message, bytes): (&Short, usize),
     ) -> Option<CallId> {
         let token = target.token;
-        self.emit_short_call(lane, token, spec, (message, bytes), |xid, credits, message| {
+        self.emit_short_call(conn_lane, token, spec, (message, bytes), |xid, credits, message| {
             let (first, [a, b, c, d]) = call_head(xid, credits);
             let [.., e, f] = message.pairs::<LINE_PAIRS>();
             LineHead::new(first, [a, b, c, d, e, f])
@@ -59,14 +59,15 @@ impl CoreCell {
     #[inline(always)]
     fn emit_short_call<const HEAD: usize, H: Into<Head<HEAD>>>(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         token: u64,
         spec: &CallSpec,
         (message, bytes): (&Short, usize),
         head: impl FnOnce(Xid, u32, &Short) -> H,
     ) -> Option<CallId> {
-        let endpoint = lane.short_endpoint().filter(|_| self.may_use(lane, LaneWay::SendCalls))?;
-        let mut proto = lane.proto();
+        let endpoint =
+            conn_lane.short_endpoint().filter(|_| self.may_use(conn_lane, LaneWay::SendCalls))?;
+        let mut proto = conn_lane.proto();
         let next = proto.requester.next_call().ok()?;
         if !endpoint.send(head(next.xid, next.requested(), message), message, bytes) {
             return None;
@@ -75,9 +76,9 @@ impl CoreCell {
         let deadline = self.lane_deadline(spec);
         let (call, is_earliest) = next.start(token, deadline);
         if is_earliest {
-            self.lane().note_deadline(deadline);
+            self.core_lane().note_deadline(deadline);
         }
-        self.lane().counts().count_call_sent(bytes);
+        self.core_lane().counts().count_call_sent(bytes);
         Some(CallId(call))
     }
 
@@ -86,7 +87,7 @@ impl CoreCell {
     fn lane_deadline(&self, spec: &CallSpec) -> Instant {
         let other = || self.other_deadline(spec);
         if spec.deadline == Deadline::Default {
-            return self.lane().default_deadline_or(other);
+            return self.core_lane().default_deadline_or(other);
         }
         other()
     }
@@ -95,7 +96,7 @@ impl CoreCell {
     #[inline(never)]
     fn other_deadline(&self, spec: &CallSpec) -> Instant {
         let by_clock = match spec.deadline {
-            Deadline::Default => self.lane().deadline_by_clock(),
+            Deadline::Default => self.core_lane().deadline_by_clock(),
             _ => None,
         };
         by_clock.unwrap_or_else(|| self.reactor().deadline(spec))
@@ -115,7 +116,7 @@ impl Reactor {
         let bytes = message.len();
         let (c, core) = self.conn_for_lane(conn)?;
         if !c.may_use(LaneWay::SendCalls)
-            || bytes > c.negotiated.plain_bytes_max(TransportVersion::One)
+            || bytes > c.negotiated.unpadded_bytes_max(TransportVersion::One)
         {
             return None;
         }
@@ -147,16 +148,17 @@ impl CoreCell {
     #[inline]
     pub(crate) fn start_call(
         &self,
-        (conn, lane): (ConnId, &Option<Rc<ConnLane>>),
+        (conn, conn_lane): (ConnId, &Option<Rc<ConnLane>>),
         CallTarget { header, procedure, token }: CallTarget<'_>,
         spec: &mut CallSpec,
         encode: impl FnOnce(&mut StreamWriter<'_>),
         explain: impl FnOnce(&mut Started),
     ) -> Started {
-        let Ok(mut memory) = self.lane().call().try_borrow_mut() else { return Err(NESTED) };
-        let is_plain = spec.is_plain() && self.lane().takes_calls();
-        let (Some(lane), true) = (lane, is_plain && header.is_plain()) else {
-            let to = (conn, lane.as_deref());
+        let Ok(mut memory) = self.core_lane().call().try_borrow_mut() else { return Err(NESTED) };
+        let may_be_short = spec.needs_no_chunks() && self.core_lane().takes_calls();
+        let (Some(conn_lane), true) = (conn_lane, may_be_short && header.has_no_credential())
+        else {
+            let to = (conn, conn_lane.as_deref());
             let (target, encode) = (CallTarget { header, procedure, token }, &mut once(encode));
             let mut outcome = self.place_other_call(to, &target, spec, &mut memory, encode);
             explain(&mut outcome);
@@ -166,12 +168,12 @@ impl CoreCell {
         let short_bytes = memory.encode::<CALL_BYTES>(encode);
         if let Some(bytes) = short_bytes
             && let Some(call) =
-                self.emit_without_credential(lane, header, call, spec, (memory.short(), bytes))
+                self.emit_without_credential(conn_lane, header, call, spec, (memory.short(), bytes))
         {
             return Ok(call);
         }
         drop(memory);
-        let memory = &mut self.lane().call().borrow_mut();
+        let memory = &mut self.core_lane().call().borrow_mut();
         let (target, is_short) = (CallTarget { header, procedure, token }, short_bytes.is_some());
         let mut outcome = self.place_written_call(conn, &target, spec, memory, is_short);
         explain(&mut outcome);
@@ -197,18 +199,18 @@ impl CoreCell {
         target.header.write_without_credential(target.procedure, stream);
         let token = target.token;
         let mut reactor = self.reactor();
-        let draft = || EncodedStream::plain(stream);
-        match reactor.emit_plain_call(conn, token, spec, stream, draft)? {
+        let draft = || EncodedStream::without_items(stream);
+        match reactor.emit_chunkless_call(conn, token, spec, stream, draft)? {
             Some(slot) => Ok(CallId::of(slot)),
             None => reactor.send_other_call(conn, token, spec, &draft()),
         }
     }
 
-    /// Starts a call that is not plain or has a credential, or whose driver sends nothing by value.
+    /// Starts a call that may need chunks or has a credential, or whose driver sends nothing by value.
     #[inline(never)]
     fn place_other_call(
         &self,
-        (conn, lane): (ConnId, Option<&ConnLane>),
+        (conn, conn_lane): (ConnId, Option<&ConnLane>),
         target: &CallTarget<'_>,
         spec: &mut CallSpec,
         memory: &mut MessageMemory,
@@ -218,12 +220,12 @@ impl CoreCell {
             target.header.write(target.procedure, stream);
             encode(stream);
         };
-        if spec.is_plain() && self.lane().takes_calls() {
+        if spec.needs_no_chunks() && self.core_lane().takes_calls() {
             let short_bytes = memory.encode::<MSG_HEADER_BYTES>(write);
-            if let Some(lane) = lane
+            if let Some(conn_lane) = conn_lane
                 && let Some(bytes) = short_bytes
                 && let Some(call) =
-                    self.emit_with_credential(lane, target, spec, (memory.short(), bytes))
+                    self.emit_with_credential(conn_lane, target, spec, (memory.short(), bytes))
             {
                 return Ok(call);
             }
@@ -233,7 +235,7 @@ impl CoreCell {
             return Err(Backpressure::Misuse("more than four data items in one direction"));
         }
         let items = spec.argument_count();
-        let draft = memory.draft(items, self.lane().alignment(), &mut once(write));
+        let draft = memory.draft(items, self.core_lane().alignment(), &mut once(write));
         let draft = draft.map_err(EncodeError::refusal)?;
         if draft.cuts().count() != items {
             return Err(ITEMS_DIFFER);

@@ -39,15 +39,23 @@ pub(crate) struct ArrivedMessages {
     busy_turns: u32,
     /// The lane of the connection that the last short message arrived on: usually the next one arrives there, too.
     /// Dropped when a connection ends, because it keeps that connection's memory.
-    lane: Option<Rc<ConnLane>>,
+    conn_lane: Option<Rc<ConnLane>>,
 }
 
 impl ArrivedMessages {
     /// At most `limit` completions in a turn, and as many short messages.
     pub(crate) fn with_limit(limit: usize) -> Self {
         let (batch, short) = (Completions::with_limit(limit), Short::EMPTY);
-        let (idle_turns, busy_turns, lane) = (0, 0, None);
-        Self { batch, short, shorts_max: limit, shorts_left: limit, idle_turns, busy_turns, lane }
+        let (idle_turns, busy_turns, conn_lane) = (0, 0, None);
+        Self {
+            batch,
+            short,
+            shorts_max: limit,
+            shorts_left: limit,
+            idle_turns,
+            busy_turns,
+            conn_lane,
+        }
     }
 
     /// Begins a new interval: all state is checked now.
@@ -84,12 +92,12 @@ impl CoreCell {
     pub(crate) fn turn(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Progress {
         // May be left over from a handler that panicked, if the panic ended the turn.
         self.close_if_asked();
-        self.lane().begin_turn();
+        self.core_lane().begin_turn();
         let shorts = match self.take_alone(arrived, up) {
             Some(TurnEnd::Over(shorts)) => return Progress { events: shorts, is_waiting: false },
             Some(TurnEnd::IsWhole(shorts)) => return self.finish_turn(shorts, arrived, up),
             Some(TurnEnd::GoesOn(shorts)) => shorts,
-            None if self.lane().polls_first() => return self.finish_turn(0, arrived, up),
+            None if self.core_lane().polls_first() => return self.finish_turn(0, arrived, up),
             None => self.take_shorts(arrived, up),
         };
         match self.ends_early(shorts, arrived, up) {
@@ -103,15 +111,15 @@ impl CoreCell {
     /// connection.
     #[inline(always)]
     fn take_alone(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> Option<TurnEnd> {
-        let lane = arrived.lane.as_deref()?;
-        let Some(ShortEndpoint::Shm(endpoint)) = lane.short_endpoint() else { return None };
+        let conn_lane = arrived.conn_lane.as_deref()?;
+        let Some(ShortEndpoint::Shm(endpoint)) = conn_lane.short_endpoint() else { return None };
         let goes_on = match endpoint.take_alone(&mut arrived.short) {
             SingleConnPoll::Taken { goes_on } => goes_on,
             SingleConnPoll::Silent => return Some(TurnEnd::GoesOn(0)),
             SingleConnPoll::Unknown => return None,
         };
         let at_most = if goes_on { arrived.shorts_left } else { 1 };
-        let shorts = self.handle_shorts(lane, &**endpoint, &mut arrived.short, at_most, up);
+        let shorts = self.handle_shorts(conn_lane, &**endpoint, &mut arrived.short, at_most, up);
         if up.polls() {
             return Some(TurnEnd::GoesOn(shorts));
         }
@@ -132,7 +140,7 @@ impl CoreCell {
         if !self.look_around(&mut self.reactor(), arrived, false) {
             return TurnEnd::IsWhole(shorts);
         }
-        let endpoint = arrived.lane.as_ref().and_then(|lane| lane.short_endpoint());
+        let endpoint = arrived.conn_lane.as_ref().and_then(|conn_lane| conn_lane.short_endpoint());
         let Some(ShortEndpoint::Shm(endpoint)) = endpoint else { return TurnEnd::GoesOn(shorts) };
         if !self.inbox().is_empty() || !endpoint.end_turn_alone() {
             return TurnEnd::GoesOn(shorts);
@@ -145,25 +153,26 @@ impl CoreCell {
     #[inline(always)]
     fn end_busy_turn(&self, arrived: &mut ArrivedMessages) {
         arrived.busy_turns += 1;
-        self.lane().end_turn();
+        self.core_lane().end_turn();
     }
 
     /// Handles short messages that have arrived on any connection, of which the turn may handle one or more. Returns
     /// their number.
     #[inline(never)]
     fn take_shorts(&self, arrived: &mut ArrivedMessages, up: &mut impl Upcalls) -> usize {
-        let (short, last, at_most) = (&mut arrived.short, &mut arrived.lane, arrived.shorts_left);
+        let (short, last, at_most) =
+            (&mut arrived.short, &mut arrived.conn_lane, arrived.shorts_left);
         let mut left = at_most;
         while left > 0 {
             let mut reactor = self.reactor();
             let Some(first) = reactor.fabric_mut().next_short(short) else { break };
-            if last.as_ref().is_none_or(|lane| lane.id() != first.qp) {
+            if last.as_ref().is_none_or(|conn_lane| conn_lane.id() != first.qp) {
                 *last = reactor.short_lane(first.qp);
             }
             drop(reactor);
-            let Some(lane) = last.as_deref() else { break };
+            let Some(conn_lane) = last.as_deref() else { break };
             let at_most = if first.goes_on { left } else { 1 };
-            let Some(handled) = self.handle_shorts_of(lane, short, at_most, up) else { break };
+            let Some(handled) = self.handle_shorts_of(conn_lane, short, at_most, up) else { break };
             left -= handled;
             if first.is_last {
                 break;
@@ -181,21 +190,21 @@ impl CoreCell {
         up: &mut impl Upcalls,
     ) -> Progress {
         let mut events = shorts + self.begin_whole_turn(arrived);
-        let ArrivedMessages { batch, lane, short, .. } = arrived;
+        let ArrivedMessages { batch, conn_lane, short, .. } = arrived;
         while let Some(received) = batch.next_received() {
-            if let Some(received) = self.handle_received_short(received, (lane, short), up) {
+            if let Some(received) = self.handle_received_short(received, (conn_lane, short), up) {
                 self.on_message(received, up);
             }
         }
         // Answers to short messages of a device do not wait for the rest of the turn, if that sends nothing itself: it
         // takes longer than a flush.
-        let takes_from_device = self.lane().polls_first() && self.lane().takes_received();
+        let takes_from_device = self.core_lane().polls_first() && self.core_lane().takes_received();
         if takes_from_device && events > shorts && !batch.has_others() && !up.polls() {
             self.reactor().fabric_mut().flush();
         }
         let (arrivals, mut is_waiting) = (events, false);
         if batch.has_others() {
-            *lane = None;
+            *conn_lane = None;
             for completion in batch.drain_others() {
                 self.on_other(completion.qp, completion.kind, up);
             }
@@ -212,8 +221,8 @@ impl CoreCell {
             is_waiting |= up.polls();
             reactor = self.reactor();
         }
-        self.lane().end_turn();
-        reactor.end_turn(events, self.lane().counts());
+        self.core_lane().end_turn();
+        reactor.end_turn(events, self.core_lane().counts());
         sample(reactor, up);
         Progress { events, is_waiting }
     }
@@ -258,7 +267,7 @@ impl CoreCell {
         if is_due || !self.inbox().is_empty() || !reactor.fabric_mut().skip_poll(is_idle) {
             return false;
         }
-        self.lane().end_turn();
+        self.core_lane().end_turn();
         reactor.fabric_mut().flush();
         if is_idle {
             reactor.count_busy_turns(std::mem::take(&mut arrived.busy_turns));
@@ -288,7 +297,7 @@ impl CoreCell {
 
     #[inline(always)]
     fn needs_attention(&self, reactor: &mut Reactor) -> bool {
-        reactor.wake_by(self.lane().take_deadline());
+        reactor.wake_by(self.core_lane().take_deadline());
         reactor.needs_attention()
     }
 
@@ -420,7 +429,7 @@ impl CoreCell {
     pub(crate) fn park(&self, at_most: std::time::Duration, up: &mut impl Upcalls) {
         let mut reactor = self.reactor();
         if !self.needs_attention(&mut reactor) {
-            reactor.park(at_most, self.lane().counts());
+            reactor.park(at_most, self.core_lane().counts());
             sample(reactor, up);
         }
     }
@@ -430,7 +439,7 @@ impl CoreCell {
         if let Some(mut reactor) = self.try_reactor() {
             // First, so that no connection is assigned to this core whatever fails below.
             self.inbox().close();
-            reactor.publish(self.lane().counts());
+            reactor.publish(self.core_lane().counts());
             reactor.close_all();
             // Last: a device may take seconds, and no thread may wait for this core meanwhile.
             reactor.fabric_mut().end();
@@ -453,15 +462,15 @@ impl CoreCell {
     /// Runs the service of a call, then gives its receive buffer back to the driver.
     #[inline]
     pub(super) fn deliver_call(&self, frame: CallFrame, up: &mut impl Upcalls) {
-        if !frame.admitted.plain {
+        if !frame.admitted.is_chunkless {
             return self.deliver_other_call(frame, up);
         }
         let CallFrame { conn, slot, message, admitted, .. } = frame;
         let header_bytes = admitted.header_bytes as usize;
-        let Some((lane, takes_any)) = self.reactor().lane_of(conn) else { return };
-        let to = (&*lane, takes_any);
-        let outcome = self.serve_plain(to, slot, message.bytes(), header_bytes, up);
-        self.reactor().finish_plain_call(conn, slot, message, outcome);
+        let Some((conn_lane, takes_any)) = self.reactor().lane_of(conn) else { return };
+        let to = (&*conn_lane, takes_any);
+        let outcome = self.serve_chunkless(to, slot, message.bytes(), header_bytes, up);
+        self.reactor().finish_chunkless_call(conn, slot, message, outcome);
         self.close_if_asked();
     }
 

@@ -24,7 +24,7 @@ fn an_argument_goes_inline_up_to_the_threshold_and_by_read_chunk_beyond() {
     assert!(by_chunk[first..].iter().all(|(_, chunk)| *chunk), "{by_chunk:?}");
     // Threshold 4096, transport header 28 (32 in version two), RPC header 40, five words around the
     // item.
-    let header_bytes = crate::common::version().plain_header_bytes();
+    let header_bytes = crate::common::version().chunkless_header_bytes();
     assert_eq!(by_chunk[first].0, 4096 - header_bytes - 40 - 5 * 4 + 1);
 }
 

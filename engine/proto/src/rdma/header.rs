@@ -98,7 +98,7 @@ impl<'a> HeaderView<'a> {
     /// [`HeaderError`] tells how to answer, if at all.
     #[inline]
     pub fn new_checked(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
-        match Self::plain(bytes) {
+        match Self::chunkless(bytes) {
             Some(view) if limits.versions.speaks(TransportVersion::One) => Ok(view),
             _ => Self::check_other(bytes, limits),
         }
@@ -108,22 +108,22 @@ impl<'a> HeaderView<'a> {
     /// for everything else, valid or not. Does not check whether version one is spoken.
     #[must_use]
     #[inline]
-    pub fn plain(bytes: &'a [u8]) -> Option<Self> {
-        let is_plain = bytes.first_chunk().is_some_and(v1::is_plain);
-        is_plain.then(|| Self::without_chunks(bytes, TransportVersion::One))
+    pub fn chunkless(bytes: &'a [u8]) -> Option<Self> {
+        let is_chunkless = bytes.first_chunk().is_some_and(v1::is_chunkless);
+        is_chunkless.then(|| Self::without_chunks(bytes, TransportVersion::One))
     }
 
-    /// As [`Self::plain`], of an RDMA2_MSG.
+    /// As [`Self::chunkless`], of an RDMA2_MSG.
     #[must_use]
     #[inline]
-    pub fn plain_two(bytes: &'a [u8]) -> Option<Self> {
-        let is_plain = bytes.first_chunk().is_some_and(v2::is_plain);
-        is_plain.then(|| Self::without_chunks(bytes, TransportVersion::Two))
+    pub fn chunkless_two(bytes: &'a [u8]) -> Option<Self> {
+        let is_chunkless = bytes.first_chunk().is_some_and(v2::is_chunkless);
+        is_chunkless.then(|| Self::without_chunks(bytes, TransportVersion::Two))
     }
 
     #[inline]
     const fn without_chunks(bytes: &'a [u8], version: TransportVersion) -> Self {
-        let header_bytes = version.plain_header_bytes();
+        let header_bytes = version.chunkless_header_bytes();
         Self {
             bytes,
             header_bytes: header_bytes as u32,
@@ -138,7 +138,7 @@ impl<'a> HeaderView<'a> {
 
     #[inline(never)]
     fn check_other(bytes: &'a [u8], limits: &Limits) -> Result<Self, HeaderError> {
-        match Self::plain_two(bytes) {
+        match Self::chunkless_two(bytes) {
             Some(view) if limits.versions.speaks(TransportVersion::Two) => Ok(view),
             _ => Self::check_any(bytes, limits),
         }
@@ -364,14 +364,14 @@ impl<'a> HeaderView<'a> {
     /// An RDMA_MSG whose three lists are empty: the whole message follows the header.
     #[must_use]
     #[inline]
-    pub const fn is_plain(&self) -> bool {
-        self.has_plain_length() && matches!(self.message_type, MessageType::Msg)
+    pub const fn is_chunkless(&self) -> bool {
+        self.has_chunkless_length() && matches!(self.message_type, MessageType::Msg)
     }
 
     /// True if all lists are empty, in a message of a type with lists.
     #[inline]
-    pub(crate) const fn has_plain_length(&self) -> bool {
-        self.header_bytes() == self.version.plain_header_bytes()
+    pub(crate) const fn has_chunkless_length(&self) -> bool {
+        self.header_bytes() == self.version.chunkless_header_bytes()
     }
 
     /// Length of the header in bytes.
@@ -408,7 +408,7 @@ impl<'a> HeaderView<'a> {
 }
 
 /// Writes the header of a message of type Msg without chunks, in that version, so that it ends where
-/// `buffer` ends; returns its length, [`TransportVersion::plain_header_bytes`]. Version one does not
+/// `buffer` ends; returns its length, [`TransportVersion::chunkless_header_bytes`]. Version one does not
 /// say the direction.
 ///
 /// # Panics

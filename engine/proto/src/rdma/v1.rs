@@ -67,7 +67,7 @@ pub fn emit_msg_header(buffer: &mut [u8], xid: Xid, credits: u32) -> usize {
 
 /// True if this is a version-one RDMA_MSG with three empty lists.
 #[inline]
-pub(super) fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
+pub(super) fn is_chunkless(header: &[u8; MSG_HEADER_BYTES]) -> bool {
     // The type word and the three links, all zero.
     let no_lists = header.last_chunk() == Some(&[0; 4 + 3 * LINK_BYTES]);
     let [_, _, _, _, v0, v1, v2, v3, ..] = *header;

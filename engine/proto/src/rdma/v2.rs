@@ -31,7 +31,7 @@ pub const MSG_HEADER_BYTES: usize = LISTS_AT + 3 * LINK_BYTES;
 
 /// True if this is an RDMA2_MSG with three empty lists, in one direction or the other.
 #[inline]
-pub(super) fn is_plain(header: &[u8; MSG_HEADER_BYTES]) -> bool {
+pub(super) fn is_chunkless(header: &[u8; MSG_HEADER_BYTES]) -> bool {
     let [_, _, _, _, rest @ ..] = header;
     let (version, rest) = (&rest[..4], &rest[8..]);
     // The type, and the direction but for its last bit.

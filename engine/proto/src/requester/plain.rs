@@ -1,5 +1,5 @@
-//! Plain calls and replies of version one: the operations that a lane of short messages needs, in
-//! as few steps as possible. The results are those of the general functions.
+//! Calls without chunks, and plain replies, of version one: the operations that a lane of short messages
+//! needs, in as few steps as possible. The results are those of the general functions.
 
 use super::{CallRefused, CallSlot, INDEX_BITS, Requester, State, index_of, xid_of};
 use crate::credit::Credits;
@@ -74,7 +74,7 @@ impl NextCall<'_> {
 }
 
 impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
-    /// Prepares a plain call whose header the caller writes: [`Requester::start_call`] in two steps. Nothing
+    /// Prepares a call of version one without chunks, whose header the caller writes: [`Requester::start_call`] in two steps. Nothing
     /// is taken before [`NextCall::start`], which its Send has gone before.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     #[inline]
     pub fn lend(&mut self, slot: SlotId) {
         if let Some(slot) = self.slots.as_mut().get_mut(usize::from(slot.index)) {
-            slot.is_plain = false;
+            slot.lends_nothing = false;
         }
     }
 
@@ -108,10 +108,10 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
     pub fn take_plain_reply(&mut self, reply: &PlainReply) -> Option<u64> {
         let index = index_of(reply.xid);
         let slot = self.slots.as_mut().get_mut(usize::from(index))?;
-        let is_plain = slot.state == State::InFlight
-            && slot.is_plain
+        let lends_nothing = slot.state == State::InFlight
+            && slot.lends_nothing
             && xid_of(index, slot.generation) == reply.xid;
-        if !is_plain || !self.negotiation.is_settled_on(TransportVersion::One) {
+        if !lends_nothing || !self.negotiation.is_settled_on(TransportVersion::One) {
             return None;
         }
         slot.state = State::Free;

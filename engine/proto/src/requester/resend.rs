@@ -89,7 +89,7 @@ impl<S: AsRef<[CallSlot]> + AsMut<[CallSlot]>> Requester<S> {
         }
         let slot = &mut self.slots.as_mut()[usize::from(id.index)];
         (slot.state, slot.has_chunks) = (State::InFlight, !chunks.is_empty());
-        slot.is_plain &= !slot.has_chunks;
+        slot.lends_nothing &= !slot.has_chunks;
         slot.chunks = Chunks::Offered(chunks.results);
         // RDMA_DONEs that were sent meanwhile are before it.
         slot.dones_total = self.credits.dones_total();

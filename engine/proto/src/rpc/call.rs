@@ -8,7 +8,7 @@ use crate::ids::{Procedure, Program, Version, Xid};
 use crate::xdr::{DecodeError, Reader, Writer};
 
 /// Bytes of a header whose credential and verifier are AUTH_NONE.
-const PLAIN_BYTES: usize = 40;
+const BYTES_WITHOUT_AUTH: usize = 40;
 
 /// RPC header in front of the arguments of a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +41,9 @@ impl<'a> CallHeader<'a> {
         Self::read(&mut reader).map(|header| (header, reader.position()))
     }
 
-    /// The header of a call without credentials, of which [`is_plain`] holds.
+    /// The header of a call without credentials, of which [`is_without_auth`] holds.
     #[inline]
-    const fn plain(header: &[u8; PLAIN_BYTES]) -> Self {
+    const fn without_auth(header: &[u8; BYTES_WITHOUT_AUTH]) -> Self {
         Self {
             xid: Xid(word(header, 0)),
             program: Program(word(header, 3)),
@@ -60,10 +60,10 @@ impl<'a> CallHeader<'a> {
     /// [`CallError`] tells how to answer.
     #[inline]
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, CallError> {
-        match reader.rest.split_first_chunk::<PLAIN_BYTES>() {
-            Some((header, rest)) if is_plain(header) => {
+        match reader.rest.split_first_chunk::<BYTES_WITHOUT_AUTH>() {
+            Some((header, rest)) if is_without_auth(header) => {
                 reader.rest = rest;
-                Ok(Self::plain(header))
+                Ok(Self::without_auth(header))
             }
             _ => Self::read_any(reader),
         }
@@ -118,7 +118,7 @@ impl<'a> CallHeader<'a> {
 /// True if this is a call of RPC version 2 with AUTH_NONE as credential and verifier: two flavors
 /// of 0 and two lengths of 0 in a row.
 #[inline]
-fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
+fn is_without_auth(header: &[u8; BYTES_WITHOUT_AUTH]) -> bool {
     let auth_is_none = header.last_chunk::<16>() == Some(&[0; 16]);
     word(header, 1) == CALL && word(header, 2) == RPC_VERSION && auth_is_none
 }

@@ -7,7 +7,7 @@ use crate::xdr::{DecodeError, Reader, Writer};
 use core::fmt;
 
 /// Bytes of a header that says success, with AUTH_NONE as verifier.
-const PLAIN_BYTES: usize = 24;
+const SUCCESS_BYTES: usize = 24;
 
 const MSG_ACCEPTED: u32 = 0;
 const MSG_DENIED: u32 = 1;
@@ -126,8 +126,8 @@ impl<'a> ReplyHeader<'a> {
     /// As [`Self::parse`].
     #[inline]
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        match reader.rest.split_first_chunk::<PLAIN_BYTES>() {
-            Some((header, rest)) if is_plain(header) => {
+        match reader.rest.split_first_chunk::<SUCCESS_BYTES>() {
+            Some((header, rest)) if is_success(header) => {
                 reader.rest = rest;
                 Ok(Self::success(Xid(word(header, 0))))
             }
@@ -167,7 +167,7 @@ impl<'a> ReplyHeader<'a> {
 /// True if this is an accepted Reply with AUTH_NONE as verifier and SUCCESS: after the direction
 /// all words are 0.
 #[inline]
-fn is_plain(header: &[u8; PLAIN_BYTES]) -> bool {
+fn is_success(header: &[u8; SUCCESS_BYTES]) -> bool {
     word(header, 1) == REPLY && header.last_chunk::<16>() == Some(&[0; 16])
 }
 

@@ -98,7 +98,7 @@ fn receive_rdma_done_expect_its_credit_in_the_next_credit_word() {
         let message = plain_call(Xid(9));
         let slot = delivered(&server.receive(&message));
         let mut plain = [0; 28];
-        server.responder.reply_plain(slot, Xid(9), &mut plain).unwrap();
+        server.responder.reply_chunkless(slot, Xid(9), &mut plain).unwrap();
         assert_eq!(view(&plain).credits(), grant, "after RDMA_DONE of {xid}");
         let slot = delivered(&server.receive(&message));
         let mut whole = [0; 28];

@@ -101,8 +101,8 @@ fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     let mut server = Server::new(2);
     let take = |server: &mut Server| {
         let has_slot = server.responder.has_slot();
-        server.responder.count_plain(u64::from(has_slot));
-        let slot = server.responder.place_plain(TransportVersion::One);
+        server.responder.count_slotless(u64::from(has_slot));
+        let slot = server.responder.take_slot(TransportVersion::One);
         assert_eq!(slot.is_some(), has_slot);
         slot
     };
@@ -113,11 +113,11 @@ fn plain_calls_take_slots_until_there_is_none_and_give_them_back() {
     assert_eq!(server.responder.in_progress(), 2);
     assert!(server.responder.is_delivered(first) && server.responder.is_delivered(second));
     assert_eq!(server.responder.version(), TransportVersion::One);
-    server.responder.end_plain(first);
+    server.responder.end_chunkless(first);
     assert!(!server.responder.is_delivered(first));
-    server.responder.end_plain(first);
+    server.responder.end_chunkless(first);
     assert_eq!(server.responder.in_progress(), 1, "once");
-    server.responder.count_plain(1);
+    server.responder.count_slotless(1);
     assert_eq!((server.responder.in_progress(), server.responder.calls_taken()), (1, 3), "no slot");
     let message = plain_call(Xid(9));
     delivered(&server.receive(&message));
@@ -133,7 +133,7 @@ fn plain_messages_arrive_where_version_one_is_spoken_and_they_are_due() {
         let one_way = connection(side, versions);
         let both = connection(side, versions).two_way();
         let refusing = connection(side, versions).refusing_reverse();
-        [one_way, both, refusing].map(|end| (end.takes_plain_calls(), end.takes_plain_replies()))
+        [one_way, both, refusing].map(|end| (end.takes_calls_one(), end.takes_replies_one()))
     };
     for versions in [Versions::One, Versions::Both] {
         let client = [(false, true), (true, true), (false, true)];

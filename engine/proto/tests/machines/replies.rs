@@ -60,9 +60,9 @@ fn three_chunks() -> Vec<u8> {
 #[test]
 fn answer_a_plain_call_with_a_plain_header() {
     let sent = reply(&plain_call(XID), &[], None);
-    assert!(view(&sent.header).is_plain() && sent.header.len() == 28);
+    assert!(view(&sent.header).is_chunkless() && sent.header.len() == 28);
     let sent = reply(&plain_call(XID), &[0, 0], None);
-    assert!(view(&sent.header).is_plain(), "items that stand in the stream need no chunk");
+    assert!(view(&sent.header).is_chunkless(), "items that stand in the stream need no chunk");
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn the_short_way_for_plain_calls_sends_the_same_header() {
     let message = plain_call(XID);
     let slot = delivered(&server.receive(&message));
     let mut header = [0; 28];
-    assert_eq!(server.responder.reply_plain(slot, XID, &mut header), Ok(28));
+    assert_eq!(server.responder.reply_chunkless(slot, XID, &mut header), Ok(28));
     assert_eq!(header[..], reply(&message, &[], None).header[..]);
     assert_eq!(server.responder.in_progress(), 0);
-    let again = server.responder.reply_plain(slot, XID, &mut [0; 28]);
+    let again = server.responder.reply_chunkless(slot, XID, &mut [0; 28]);
     assert_eq!(again, Err(ReplyRefused::Stale));
     let next = delivered(&server.receive(&message));
-    let stale = server.responder.reply_plain(slot, XID, &mut [0; 28]);
+    let stale = server.responder.reply_chunkless(slot, XID, &mut [0; 28]);
     assert_eq!((stale, next.index), (Err(ReplyRefused::Stale), slot.index));
 }
 

@@ -30,7 +30,7 @@ fn send_a_call_expect_it_to_ask_for_a_credit_per_slot() {
     let mut caller = Caller::new(32);
     let (started, header) = caller.call_with(7, NEVER, &CallChunks::EMPTY);
     let header = view(&header);
-    assert!(header.is_plain());
+    assert!(header.is_chunkless());
     assert_eq!((header.xid(), header.credits()), (started.xid, 32));
 }
 

@@ -207,7 +207,7 @@ fn receive_calls_that_ask_for_any_number_of_credits() {
         let mut header = [0; 28];
         match credits {
             // Both kinds of replies say the same.
-            1 | 7 => server.responder.reply_plain(slot, Xid(xid), &mut header).unwrap(),
+            1 | 7 => server.responder.reply_chunkless(slot, Xid(xid), &mut header).unwrap(),
             _ => {
                 let shape = ReplyShape { placed: &[], long_bytes: None };
                 let call = view(&call);

@@ -162,7 +162,7 @@ fn a_failed_read_leaves_the_reader_as_it_was() {
 
 /// The writer of a stream that may have items writes everything else as the plain one does.
 #[test]
-fn what_has_no_items_is_plain_xdr() {
+fn what_has_no_items_is_written_as_by_the_writer_of_xdr() {
     let (mut plain, mut stream) = ([0xee; 64], [0xee; 64]);
     let mut writer = Writer::new(&mut plain);
     writer.i32(-5);
@@ -177,26 +177,26 @@ fn what_has_no_items_is_plain_xdr() {
     writer.bool(true);
     writer.fixed(b"abcde");
     writer.string("text");
-    assert_eq!(writer.plain_bytes(), Some(length));
+    assert_eq!(writer.itemless_bytes(), Some(length));
     assert_eq!((writer.finish().stream_bytes, stream), (length, plain));
 }
 
 #[test]
-fn a_stream_is_plain_if_it_fits_and_asks_for_no_item() {
+fn a_stream_is_itemless_if_it_fits_and_asks_for_no_item() {
     let item = [Item { bytes: &[1; 4], placement: Placement::Inline }];
     let mut room = [0; 8];
     let mut fits = StreamWriter::new(&mut room, &item);
-    assert_eq!(fits.plain_bytes(), Some(0));
+    assert_eq!(fits.itemless_bytes(), Some(0));
     fits.u64(7);
-    assert_eq!(fits.plain_bytes(), Some(8));
+    assert_eq!(fits.itemless_bytes(), Some(8));
     fits.u32(7);
-    assert_eq!(fits.plain_bytes(), None, "12 bytes do not fit 8");
+    assert_eq!(fits.itemless_bytes(), None, "12 bytes do not fit 8");
     let mut has_item = StreamWriter::new(&mut room, &item);
     has_item.bulk();
-    assert_eq!(has_item.plain_bytes(), None, "an item");
+    assert_eq!(has_item.itemless_bytes(), None, "an item");
     let mut misses_item = StreamWriter::new(&mut room, &[]);
     misses_item.bulk();
-    assert_eq!(misses_item.plain_bytes(), None, "an item that is not there");
+    assert_eq!(misses_item.itemless_bytes(), None, "an item that is not there");
 }
 
 #[test]

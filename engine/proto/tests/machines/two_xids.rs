@@ -36,7 +36,7 @@ fn receive_a_call_of_two_xids_under_the_drafts_expect_the_one_of_the_header_to_c
                 _ => panic!("{profile:?}: {events:?}"),
             };
             let mut header = [0; 28];
-            server.responder.reply_plain(slot, view(&call).xid(), &mut header).unwrap();
+            server.responder.reply_chunkless(slot, view(&call).xid(), &mut header).unwrap();
             assert_eq!(header[..4], XID.0.to_be_bytes());
         }
     }

@@ -63,7 +63,7 @@ fn receive_calls_of_both_versions_expect_each_answered_in_its_own() {
     ] {
         let slot = delivered(&receive(&mut server, &message));
         let mut room = [0; 32];
-        let length = server.responder.reply_plain(slot, XID, &mut room).unwrap();
+        let length = server.responder.reply_chunkless(slot, XID, &mut room).unwrap();
         assert_eq!(room[32 - length..], header);
     }
     assert_eq!(server.responder.version(), TransportVersion::Two);
@@ -198,7 +198,7 @@ fn calls_go_both_ways_each_with_its_own_xids_and_credits() {
     assert_eq!(replied(&receive(&mut end, &plain_reply(xid))), 7);
     assert_eq!(end.requester.credits().granted(), 4);
     let mut header = [0; 32];
-    assert_eq!(end.responder.reply_plain(slot, xid, &mut header), Ok(32));
+    assert_eq!(end.responder.reply_chunkless(slot, xid, &mut header), Ok(32));
     assert_eq!(header[..], wire(&[xid.0, 2, 4, 0, 1, 0, 0, 0]));
 }
 

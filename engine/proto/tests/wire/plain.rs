@@ -52,7 +52,7 @@ fn a_plain_reply_is_taken_with_its_numbers() {
 fn a_plain_reply_of_version_two_has_the_words_of_the_general_functions() {
     let plain = PlainReply { xid: Xid(7), credits: 32 };
     let mut message = [0; 56];
-    let (header, stream) = message.split_at_mut(TransportVersion::Two.plain_header_bytes());
+    let (header, stream) = message.split_at_mut(TransportVersion::Two.chunkless_header_bytes());
     emit_msg_header(header, TransportVersion::Two, Xid(7), 32, Direction::Reply);
     ReplyHeader::success(Xid(7)).write(&mut Writer::new(stream));
     let (xid, rest) = message.split_first_chunk().unwrap();

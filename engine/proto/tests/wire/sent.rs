@@ -105,7 +105,7 @@ fn lists_stand_in_the_order_read_write_reply() {
 #[test]
 fn the_short_way_to_write_a_message_gives_the_same_bytes() {
     for (version, direction) in [(One, Call), (Two, Call), (Two, Reply)] {
-        let length = version.plain_header_bytes();
+        let length = version.chunkless_header_bytes();
         let mut bytes = vec![0xee; 4 + length];
         assert_eq!(emit_msg_header(&mut bytes, version, XID, 16, direction), length);
         assert_eq!(bytes[4..], emitted(version, direction, Body::Msg(Lists::EMPTY)));

@@ -45,12 +45,12 @@ fn receive_rdma2_msg_with_three_null_lists() {
         let view = check(&bytes).unwrap();
         assert_eq!((view.xid(), view.version(), view.credits()), (Xid(XID), 2, 32));
         assert_eq!((view.transport_version(), view.direction()), (Two, Some(direction)));
-        assert_eq!((view.message_type(), view.is_plain()), (MessageType::Msg, true));
+        assert_eq!((view.message_type(), view.is_chunkless()), (MessageType::Msg, true));
         assert_eq!(view.header_bytes(), 32);
         assert_eq!(view.payload(), wire(&[XID, 77]));
         assert!(view.reads().is_empty() && view.writes().is_empty());
         assert!(view.reply_chunk().is_none() && view.error().is_none());
-        assert_eq!(HeaderView::plain_two(&bytes).unwrap().direction(), Some(direction));
+        assert_eq!(HeaderView::chunkless_two(&bytes).unwrap().direction(), Some(direction));
     }
 }
 
@@ -76,18 +76,22 @@ fn receive_a_short_request_where_version_one_answers_it_expect_that_of_version_t
 #[test]
 fn the_short_way_takes_nothing_else() {
     let plain = message(MSG, &[REPLY, 0, 0, 0]);
-    assert!(HeaderView::plain_two(&plain).is_some() && HeaderView::plain(&plain).is_none());
+    assert!(HeaderView::chunkless_two(&plain).is_some() && HeaderView::chunkless(&plain).is_none());
     let one = wire(&[XID, 1, 32, MSG, 0, 0, 0, XID, 0]);
-    assert!(HeaderView::plain_two(&one).is_none() && HeaderView::plain(&one).is_some());
+    assert!(HeaderView::chunkless_two(&one).is_none() && HeaderView::chunkless(&one).is_some());
     for at in (4..8).chain(12..32) {
         for bit in 0..8 {
             let mut spoilt = plain.clone();
             spoilt[at] ^= 1 << bit;
             let is_other_direction = (at, bit) == (19, 0);
-            assert_eq!(HeaderView::plain_two(&spoilt).is_some(), is_other_direction, "{at} {bit}");
+            assert_eq!(
+                HeaderView::chunkless_two(&spoilt).is_some(),
+                is_other_direction,
+                "{at} {bit}"
+            );
         }
     }
-    assert!(HeaderView::plain_two(&plain[..31]).is_none());
+    assert!(HeaderView::chunkless_two(&plain[..31]).is_none());
 }
 
 #[test]
@@ -171,7 +175,7 @@ fn receive_rdma2_optional_with_all_part_or_nothing_of_an_rpc_message() {
         assert_eq!((view.message_type(), view.header_bytes()), (MessageType::Optional, 36));
         assert_eq!(view.direction(), Some(Direction::Call));
         assert_eq!(view.payload(), wire(payload));
-        assert!(view.reads().is_empty() && view.writes().is_empty() && !view.is_plain());
+        assert!(view.reads().is_empty() && view.writes().is_empty() && !view.is_chunkless());
         assert!(view.reply_chunk().is_none());
     }
 }

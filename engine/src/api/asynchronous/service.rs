@@ -1,7 +1,7 @@
 //! A service whose handlers are futures.
 
 use super::ready::{Ready, SLOTS_MAX};
-use super::slots::{OpenCall, Slots};
+use super::slots::{Slots, UnansweredCall};
 use crate::api::call::Call;
 use crate::api::codec::Encoder;
 use crate::api::core::CoreContext;
@@ -150,8 +150,8 @@ where
         match slot.poll() {
             Poll::Pending => slot.keep(),
             Poll::Ready(result) => {
-                if let Some(open) = slot.finish() {
-                    answer_deferred(open.deferred, result);
+                if let Some(call) = slot.finish() {
+                    answer_deferred(call.deferred, result);
                 }
             }
         }
@@ -183,7 +183,7 @@ where
         }
         let connection = call.connection();
         match call.try_defer() {
-            Ok(deferred) => slot.keep_for(OpenCall { deferred, connection }),
+            Ok(deferred) => slot.keep_for(UnansweredCall { deferred, connection }),
             Err(call) => {
                 drop(slot);
                 self.service.too_many(call);

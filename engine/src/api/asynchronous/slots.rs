@@ -18,17 +18,18 @@ struct Slot<F> {
     future: Pin<Box<Option<F>>>,
     /// The same for all futures that come here.
     waker: Waker,
-    open: Option<OpenCall>,
+    unanswered: Option<UnansweredCall>,
 }
 
-pub(super) struct OpenCall {
+pub(super) struct UnansweredCall {
     pub(super) deferred: Deferred,
     pub(super) connection: ConnectionId,
 }
 
 impl<F: Future> Slots<F> {
     pub(super) fn new(count: usize, ready: &Ready) -> Self {
-        let slot = |number| Slot { future: Box::pin(None), waker: ready.waker(number), open: None };
+        let slot =
+            |number| Slot { future: Box::pin(None), waker: ready.waker(number), unanswered: None };
         Self { slots: (0..count).map(slot).collect(), free: (0..count).rev().collect() }
     }
 
@@ -53,8 +54,8 @@ impl<F: Future> Slots<F> {
     /// Drops the futures whose calls came by this connection.
     pub(super) fn drop_of(&mut self, connection: ConnectionId) {
         for number in 0..self.slots.len() {
-            let open = self.slots[number].open.as_ref();
-            if open.is_some_and(|open| open.connection == connection) {
+            let call = self.slots[number].unanswered.as_ref();
+            if call.is_some_and(|call| call.connection == connection) {
                 drop(self.occupied(number));
             }
         }
@@ -62,7 +63,7 @@ impl<F: Future> Slots<F> {
 }
 
 /// A slot with a future. Dropped, it drops the future, and the slot is free again: so also when the future panics. Its
-/// call, if that is open, is answered with SYSTEM_ERR.
+/// call, if that is not answered, is answered with SYSTEM_ERR.
 pub(super) struct Occupied<'a, F> {
     slot: &'a mut Slot<F>,
     free: &'a mut Vec<usize>,
@@ -85,14 +86,14 @@ impl<F: Future> Occupied<'_, F> {
     }
 
     /// As [`Occupied::keep`], with the call that it will answer.
-    pub(super) fn keep_for(self, open: OpenCall) {
-        self.slot.open = Some(open);
+    pub(super) fn keep_for(self, call: UnansweredCall) {
+        self.slot.unanswered = Some(call);
         self.keep();
     }
 
     /// The future has finished: drops it. Returns its call.
-    pub(super) fn finish(self) -> Option<OpenCall> {
-        self.slot.open.take()
+    pub(super) fn finish(self) -> Option<UnansweredCall> {
+        self.slot.unanswered.take()
     }
 }
 
@@ -101,7 +102,7 @@ impl<F> Drop for Occupied<'_, F> {
         if !self.is_kept {
             // First, because the next lines run code of the application, which may panic.
             self.free.push(self.number);
-            let _open = self.slot.open.take();
+            let _call = self.slot.unanswered.take();
             self.slot.future.set(None);
         }
     }

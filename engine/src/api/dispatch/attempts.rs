@@ -14,10 +14,10 @@ use std::time::Duration;
 impl Dispatch {
     /// Requests a connection, in the place of the lost one if there was one.
     pub(in crate::api) fn request_connection(&mut self, mut entry: ClientEntry) {
-        entry.asking = self.asking.clone().filter(|_| entry.bears_asking);
+        entry.config_client = self.config_client.clone().filter(|_| entry.bears_config);
         entry.request = Some((self.requests)(&entry));
         if let Some(membership) = &entry.membership {
-            membership.ask(true);
+            membership.set_dialing(true);
         }
         self.connecting.push(entry);
     }
@@ -25,9 +25,11 @@ impl Dispatch {
     /// The connection of a client is lost: schedules another attempt, or gives up.
     pub(super) fn retry_or_give_up(&mut self, mut entry: ClientEntry) {
         entry.prepare_attempt();
-        let (Some(lost), Some(comeback)) = (entry.conn, &mut entry.comeback) else { return };
-        let cause = comeback.cause.clone();
-        let Some(next) = comeback.next_attempt(self.ops.time(), &mut self.random) else {
+        let (Some(lost), Some(state)) = (entry.conn, &mut entry.reconnect_state) else {
+            return;
+        };
+        let cause = state.cause.clone();
+        let Some(next) = state.next_attempt(self.ops.time(), &mut self.random) else {
             self.ops.give_up(lost, cause);
             return self.connecting.push(entry);
         };
@@ -41,9 +43,9 @@ impl Dispatch {
     pub(super) fn retry_or_fail(&mut self, mut entry: ClientEntry, error: ConnectError) {
         entry.prepare_attempt();
         let retries = entry.link.state.get() != LinkState::Down && entry.retries_first();
-        let comeback = entry.comeback.as_mut().filter(|_| retries);
+        let state = entry.reconnect_state.as_mut().filter(|_| retries);
         let now = self.ops.time();
-        let next = comeback.and_then(|comeback| comeback.next_attempt(now, &mut self.random));
+        let next = state.and_then(|state| state.next_attempt(now, &mut self.random));
         let Some(next) = next else { return entry.fail(error) };
         let Attempt { number: attempt, after } = next;
         event!(DEBUG, address = %entry.address, %error, attempt, "the first connection is tried again");

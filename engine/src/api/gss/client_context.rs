@@ -1,15 +1,15 @@
 //! The context of a client: established in-band before its connection is up, behind a NULL call without a credential
 //! (a first message has to be short, RFC 5666 section 6.1), and another one when the server has forgotten it or it ends
-//! soon. Replies are verified, and opened, here.
+//! soon. Replies are verified, and unsealed, here.
 
 use super::context_threads::GssCore;
 use super::initiator::GssInitiator;
 use super::keys::new_context;
-use super::open_reply::open_copy;
 use super::other_transport::TcpFallback;
 use super::stats::GssCounts;
+use super::unseal_reply::unseal_copy;
 use crate::api::client::{LinkState, Token};
-use crate::api::client_state::{ClientEntry, Opening};
+use crate::api::client_state::{ClientEntry, SetupCall};
 use crate::api::connection_setup::NO_TOKEN;
 use crate::api::dispatch::Dispatch;
 use crate::api::errors::{CallError, ConnectError};
@@ -393,13 +393,13 @@ impl Dispatch {
         let target = CallTarget { header: &header, procedure: Procedure(0), token: NO_TOKEN };
         let mut spec = CallSpec::new().reply_bytes_max(ANSWER_BYTES);
         spec = spec.deadline(securing.core.shared.patience);
-        spec.open();
+        spec.mark_setup();
         if token.len() > spinrpc_proto::rpc::GSS_TOKEN_MAX_BYTES {
             return Err(DENIED_LONG_TOKEN.into());
         }
         let write = |stream: &mut crate::api::Encoder<'_>| stream.opaque(&token);
         match entry.link.ops.start_call((conn, &None), target, &mut spec, write, |_| {}) {
-            Ok(call) => entry.opening = Some((call.slot(), Opening::Token)),
+            Ok(call) => entry.setup_call = Some((call.slot(), SetupCall::Token)),
             Err(Backpressure::NoCredit) => securing.token = Some(token),
             Err(refused) => return Err(refused.to_string()),
         }
@@ -565,15 +565,15 @@ impl Dispatch {
         checked: Result<usize, CallError>,
         (sent, pool): (Option<SentCall>, &crate::mem::BulkPool),
     ) {
-        let opened = checked.and_then(|at| match &sent {
-            Some(sent) => open_copy((pool, &entry.link.ops.crypto), sent, &stream[at..]),
+        let unsealed = checked.and_then(|at| match &sent {
+            Some(sent) => unseal_copy((pool, &entry.link.ops.crypto), sent, &stream[at..]),
             None => Err(NOT_AUTHENTIC),
         });
-        if let (Err(error), Some(securing)) = (&opened, &entry.securing) {
+        if let (Err(error), Some(securing)) = (&unsealed, &entry.securing) {
             securing.count_error(error);
         }
-        let results = opened.as_ref().map(|(message, place)| &message.bytes()[place.clone()]);
-        Self::finish_asking_secured(entry, conn, results.map_err(Clone::clone));
+        let results = unsealed.as_ref().map(|(message, place)| &message.bytes()[place.clone()]);
+        Self::finish_secured_config(entry, conn, results.map_err(Clone::clone));
     }
 
     /// Another context is established where the server has forgotten this one, or it ends soon.
@@ -637,11 +637,11 @@ impl Dispatch {
         unused.map(|index| securing.replaced.remove(index));
     }
 
-    /// The connection of a client has gone. The core, with all its connections, waits for the threads that open its replies, so
+    /// The connection of a client has gone. The core, with all its connections, waits for the threads that unseal its replies, so
     /// that the client gets these before it hears that its calls have ended.
     pub(in crate::api) fn end_replies(&mut self, conn: ConnId) {
-        while let Some((reply, opened)) = self.ops.wait_for_reply(conn) {
-            self.deliver_opened(reply, opened);
+        while let Some((reply, unsealed)) = self.ops.wait_for_reply(conn) {
+            self.deliver_unsealed(reply, unsealed);
         }
         let Some(entry) = self.client_of_calls(conn) else { return };
         let Some(securing) = &mut entry.securing else { return };

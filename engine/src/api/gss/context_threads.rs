@@ -191,7 +191,7 @@ impl GssCore {
 
     pub(super) fn tell(&self, outcome: Outcome) {
         self.outcomes.push(outcome);
-        let mut mail = Mail::GssProgress;
+        let mut mail = Mail::GssResult;
         while let Err(back) = self.inbox.post(mail) {
             mail = back;
             std::thread::yield_now();

@@ -14,11 +14,11 @@
 //! Kerberos is the mechanism with the feature `krb5` (`Kerberos`). Servers can demand protection for all programs
 //! ([`GssAcceptor::require`]).
 //!
-//! A core seals and opens short bodies itself, and leaves bodies of more than 32 KiB (`Config::gss_at_once_bytes`) to two threads of
+//! A core seals and unseals short bodies itself, and leaves bodies of more than 32 KiB (`Config::gss_at_once_bytes`) to two threads of
 //! its own, so that its other connections do not wait for them. Connections take turns there. Short calls may overtake long ones, as they
 //! overtake calls whose data are being fetched. A long call has its slot and its credit when it is made, and leaves when its
 //! arguments are sealed: over shared memory it is copied then to memory that the server can read, for which it needs a second
-//! block until it has left. Sealed and opened at once are long calls that are sent again by another connection, and bodies for
+//! block until it has left. Sealed and unsealed at once are long calls that are sent again by another connection, and bodies for
 //! which there is no place: one for each four of the longest blocks of a core's memory (`mem.arena_mib`), 64 at most, of which a
 //! connection may have half.
 //!
@@ -54,7 +54,7 @@
 //! that the server has answered that call; results are protected beyond that by the other two services, and neither the
 //! status of a reply nor results without a byte are under any of them.
 //!
-//! Bodies are checked and opened in memory that no peer can write to. The exception is `verbs.registration = "pool"`: its key lets
+//! Bodies are checked and unsealed in memory that no peer can write to. The exception is `verbs.registration = "pool"`: its key lets
 //! every peer write all memory of a core at any time, so that a peer can change a body, of its own calls or of others, after that was
 //! checked. Do not combine it with peers that have to prove who they are.
 //!
@@ -64,7 +64,7 @@
 //!
 //! Not there yet:
 //!
-//! * Threads of a core seal and open long bodies, so that they need a CPU beside those of the cores. Their arguments and results are
+//! * Threads of a core seal and unseal long bodies, so that they need a CPU beside those of the cores. Their arguments and results are
 //!   written and copied at once: that takes a core about a tenth of a millisecond for a mebibyte.
 //! * Of mechanisms of clients that never return, four keep their threads, and then no client of the engine gets a context;
 //!   of a server, eight, which tokens of at least four hosts can take.
@@ -96,11 +96,11 @@ mod context_threads;
 mod initiator;
 mod initiator_threads;
 mod keys;
-mod open_reply;
 mod other_transport;
 mod server;
 mod stats;
 mod tcp_contexts;
+mod unseal_reply;
 
 pub use acceptor::GssAcceptor;
 pub(super) use client_context::{GssClientState, NOT_AUTHENTIC};

@@ -7,13 +7,13 @@ use crate::api::dispatch::{Dispatch, refusal};
 use crate::api::rfc5666::{with_chunk, without_padding};
 use crate::mem::Bulk;
 use crate::reactor::ReplyData;
-use crate::reactor::in_flight::gss_jobs::{Body, Finished, Purpose};
+use crate::reactor::in_flight::gss_bodies::{Body, Finished, Purpose};
 use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::types::calls::{CallOutcome, ReplyTarget, RpcRefusal};
 use crate::reactor::types::encoded_stream::once;
 use crate::reactor::types::header_bytes::SYSTEM_ERR;
-use crate::reactor::types::protection::{ProtectError, Protection, now, open, take};
+use crate::reactor::types::protection::{ProtectError, Protection, now, private_block, unseal};
 use crate::reactor::types::rfc5666::Padded;
 use crate::sys::journal::event;
 use spinrpc_gss::context::Context;
@@ -81,7 +81,7 @@ impl Dispatch {
             Ok((_, Protection { context, service, .. })) => {
                 let beside = BesideArguments { padded: Some(padded), ..beside };
                 let arguments = Arguments::behind(reader, beside);
-                self.run_opened(serving, (&context, service), called, arguments)
+                self.run_unsealed(serving, (&context, service), called, arguments)
             }
             Err(outcome) => outcome,
         }
@@ -155,7 +155,7 @@ impl Dispatch {
         match self.admit(serving, acceptor, whole, has_chunks) {
             Ok((to, protection)) => {
                 let arrived = Arrived { message, at, called };
-                self.open_and_run(serving, &to, protection, arrived, beside)
+                self.unseal_and_run(serving, &to, protection, arrived, beside)
             }
             Err(outcome) => outcome,
         }
@@ -166,7 +166,7 @@ impl Dispatch {
     }
 
     /// Serves a call whose credential is of flavor RPCSEC_GSS, from the private memory that its message was received in:
-    /// the peer cannot change what has been checked. A body that has to be opened in place is copied.
+    /// the peer cannot change what has been checked. A body that has to be unsealed in place is copied.
     #[cold]
     #[inline(never)]
     pub(in crate::api) fn serve_gss(
@@ -189,12 +189,12 @@ impl Dispatch {
         let has_chunks = !beside.chunks.is_empty();
         let outcome = match self.admit(serving, acceptor, whole, has_chunks) {
             Ok((to, protection)) if protection.service.protects_body() => {
-                match take(&self.ops.pool(), stream.len()) {
+                match private_block(&self.ops.pool(), stream.len()) {
                     Ok(mut message) => {
                         message.bytes_mut().copy_from_slice(stream);
                         let arrived = Arrived { message, at, called };
                         let beside = (beside.chunks, beside.bulks);
-                        self.open_and_run(serving, &to, protection, arrived, beside)
+                        self.unseal_and_run(serving, &to, protection, arrived, beside)
                     }
                     // The answer is verified, as the header was.
                     Err(_) => self.refuse(serving, &SYSTEM_ERR),
@@ -202,7 +202,7 @@ impl Dispatch {
             }
             Ok((_, Protection { context, service, .. })) => {
                 let arguments = Arguments::behind(reader, beside);
-                self.run_opened(serving, (&context, service), called, arguments)
+                self.run_unsealed(serving, (&context, service), called, arguments)
             }
             Err(outcome) => outcome,
         };
@@ -216,7 +216,7 @@ impl Dispatch {
     #[cold]
     pub(in crate::api) fn refuse_starved(&mut self, frame: &CallFrame) -> CallOutcome {
         let (conn, slot, message) = (frame.conn, frame.slot, frame.message.bytes());
-        let serving = Serving::placed(&ReplyTarget { conn, slot, message, plain: false });
+        let serving = Serving::placed(&ReplyTarget { conn, slot, message, is_chunkless: false });
         let Some(acceptor) = self.acceptor(&serving) else {
             return self.deny(&serving, AuthStat::BadCred);
         };
@@ -294,7 +294,7 @@ impl Dispatch {
     }
 
     /// The header is verified.
-    fn open_and_run(
+    fn unseal_and_run(
         &mut self,
         serving: &Serving<'_>,
         to: &ReplyTarget<'_>,
@@ -308,7 +308,7 @@ impl Dispatch {
             let (chunks, bulks) = beside;
             let beside = BesideArguments { chunks, bulks, padded: None };
             let arguments = Arguments::new(&message.bytes()[at..], at, beside);
-            return self.run_opened(serving, (context, service), called, arguments);
+            return self.run_unsealed(serving, (context, service), called, arguments);
         }
         let whole = match beside.0 {
             [] => Ok(message),
@@ -320,42 +320,42 @@ impl Dispatch {
         };
         if self.ops.takes_body(to.conn, message.len()) {
             let then = Purpose::Serve { slot: to.slot, protection };
-            self.ops.process(Body { conn: to.conn, message, at, then });
+            self.ops.offload_unseal(Body { conn: to.conn, message, at, then });
             return CallOutcome::Deferred;
         }
         let body = &mut message.bytes_mut()[at..];
-        let Ok(place) = open(context, service, body, sequence, &self.gss.crypto) else {
+        let Ok(place) = unseal(context, service, body, sequence, &self.gss.crypto) else {
             return self.answer_fault(serving, GssFault::Body);
         };
         let arguments =
             Arguments::new(&message.bytes()[at..][place], at, BesideArguments::default());
-        self.run_opened(serving, (context, service), called, arguments)
+        self.run_unsealed(serving, (context, service), called, arguments)
     }
 
-    /// A call whose arguments a thread has opened, or a reply.
-    pub(in crate::api) fn take_opened(&mut self, finished: Option<Finished>) {
-        let Some((body, opened)) = finished else { return };
+    /// A call whose arguments a thread has unsealed, or a reply.
+    pub(in crate::api) fn take_unsealed(&mut self, finished: Option<Finished>) {
+        let Some((body, unsealed)) = finished else { return };
         let Body { conn, ref message, at, then: Purpose::Serve { slot, ref protection }, .. } =
             body
         else {
-            return self.deliver_opened(body, opened);
+            return self.deliver_unsealed(body, unsealed);
         };
         let ops = Rc::clone(&self.ops);
-        self.resume();
-        ops.serve_opened((conn, slot), |serving| {
+        self.look_up_next();
+        ops.serve_unsealed((conn, slot), |serving| {
             let parsed = CallHeader::parse(message.bytes());
-            let (Ok(place), Ok((header, _))) = (opened, parsed) else {
+            let (Ok(place), Ok((header, _))) = (unsealed, parsed) else {
                 return self.answer_fault(serving, GssFault::Body);
             };
             let arguments =
                 Arguments::new(&message.bytes()[at..][place], at, BesideArguments::default());
             let caller = (&protection.context, protection.service);
-            self.run_opened(serving, caller, Called::of(serving.xid(), &header), arguments)
+            self.run_unsealed(serving, caller, Called::of(serving.xid(), &header), arguments)
         });
     }
 
     /// The arguments are verified, as far as their service goes.
-    fn run_opened(
+    fn run_unsealed(
         &mut self,
         serving: &Serving<'_>,
         (context, service): (&Arc<Context>, GssService),
@@ -368,7 +368,7 @@ impl Dispatch {
         let credential = OpaqueAuth { flavor: AuthFlavor::Gss, body: &[] };
         let state = CallState {
             home: &self.home,
-            ticket: None,
+            keeper: None,
             serving,
             called,
             credential: Some(credential),
@@ -397,26 +397,26 @@ impl Dispatch {
             return self.turn_away(serving, header.program);
         }
         let Some(to) = self.ops.target(serving) else { return CallOutcome::Done };
-        let Some(mut ticket) = self.ops.defer(&to) else {
+        let Some(mut deferred) = self.ops.defer(&to) else {
             return self.refuse(serving, &SYSTEM_ERR);
         };
         let (acceptor, host) = (Arc::clone(acceptor), self.ops.host_of(serving.conn));
         let (handle, token) = (credential.handle.to_vec(), token.to_vec());
         let crypto = Arc::clone(&self.gss.crypto);
         let job = move || {
-            if ticket.is_unheard() {
+            if deferred.is_unheard() {
                 return;
             }
             let answered = acceptor.take_token(&handle, &token, host);
             if let Some(context) = &answered.context {
                 let (context, service) = (Arc::clone(context), GssService::None);
                 let sequence = Answered::WINDOW;
-                ticket.protect(Protection { context, service, sequence }, crypto);
+                deferred.protect(Protection { context, service, sequence }, crypto);
             }
             let write = |stream: &mut StreamWriter<'_>| answered.result().write(stream.xdr());
-            ticket.reply(write);
+            deferred.reply(write);
         };
-        // Where it does not run, the ticket is dropped: SYSTEM_ERR.
+        // Where it does not run, the deferred call is dropped: SYSTEM_ERR.
         self.gss.shared.take_token(host, job);
         CallOutcome::Deferred
     }

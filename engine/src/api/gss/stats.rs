@@ -75,7 +75,7 @@ counters! {
     calls_denied,
     /// Replies to them that do not come from the server, or are not as it sent them.
     replies_forged,
-    /// Long bodies that threads of the cores sealed or opened.
+    /// Long bodies that threads of the cores sealed or unsealed.
     long_bodies,
     /// Bytes of arguments and results, with their frames, that were signed, or whose signature was checked.
     bytes_integrity,

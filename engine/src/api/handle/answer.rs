@@ -1,6 +1,6 @@
 //! A call that has not ended and its answer, as a thread holds them.
 
-use super::call::{HandleCall, Ticket, give_back};
+use super::call::{HandleCall, Waiter, give_back};
 use super::pool::Pool;
 use crate::api::codec::Decoder;
 use crate::api::errors::CallError;
@@ -22,8 +22,8 @@ const LOOKS: u32 = 2_000;
 /// it, and its buffers stay with the connection until the server has answered.
 #[must_use = "dropped, it cancels the call"]
 pub struct PendingCall {
-    ticket: Option<Arc<Ticket>>,
-    /// A waker was left with the ticket.
+    waiter: Option<Arc<Waiter>>,
+    /// A waker was left with the waiter.
     has_waker: bool,
     /// The core was parked when the call was started: the answer takes longer than a look is worth, and this thread's
     /// CPU may be the one that the core is to run on.
@@ -34,11 +34,11 @@ pub struct PendingCall {
 
 impl PendingCall {
     pub(super) fn new(
-        ticket: Arc<Ticket>,
+        waiter: Arc<Waiter>,
         was_parked: bool,
         end_without_core: Option<Instant>,
     ) -> Self {
-        Self { ticket: Some(ticket), has_waker: false, was_parked, end_without_core }
+        Self { waiter: Some(waiter), has_waker: false, was_parked, end_without_core }
     }
 
     /// Blocks the thread until the answer is there, or the call's deadline has passed. The core sees to the deadline;
@@ -50,7 +50,7 @@ impl PendingCall {
     /// calls after it: that thread would wait for itself, unless the answer is there already.
     pub fn wait(mut self) -> Result<Answer, CallError> {
         let waits_for_itself = |pool: &Pool| pool.is_core_here() || pool.is_refused_here();
-        if self.ticket.as_ref().is_some_and(|ticket| waits_for_itself(&ticket.pool)) {
+        if self.waiter.as_ref().is_some_and(|waiter| waits_for_itself(&waiter.pool)) {
             return self.take().unwrap_or(Err(CallError::Cancelled));
         }
         let looks = if self.was_parked { 1 } else { LOOKS };
@@ -72,7 +72,7 @@ impl PendingCall {
     }
 
     fn park(&self) -> Result<(), CallError> {
-        let has_core = self.ticket.as_ref().is_some_and(|ticket| ticket.pool.has_core());
+        let has_core = self.waiter.as_ref().is_some_and(|waiter| waiter.pool.has_core());
         let Some(end) = self.end_without_core.filter(|_| !has_core) else {
             thread::park();
             return Ok(());
@@ -88,19 +88,19 @@ impl PendingCall {
 
     /// The answer, if it is there. It can be taken once.
     fn take(&mut self) -> Option<Result<Answer, CallError>> {
-        let ticket = self.ticket.as_ref()?;
-        let call = ticket.answer.take()?;
-        let ticket = self.leave()?;
-        Some(Answer::of(call, ticket))
+        let waiter = self.waiter.as_ref()?;
+        let call = waiter.answer.take()?;
+        let waiter = self.leave()?;
+        Some(Answer::of(call, waiter))
     }
 
-    /// Parts with the ticket, before others may use it. A waker that was registered too late would stay there.
-    fn leave(&mut self) -> Option<Arc<Ticket>> {
-        let ticket = self.ticket.take()?;
+    /// Parts with the waiter, before others may use it. A waker that was registered too late would stay there.
+    fn leave(&mut self) -> Option<Arc<Waiter>> {
+        let waiter = self.waiter.take()?;
         if self.has_waker {
-            drop(ticket.waker.take());
+            drop(waiter.waker.take());
         }
-        Some(ticket)
+        Some(waiter)
     }
 }
 
@@ -111,10 +111,10 @@ impl Future for PendingCall {
         if let Some(answer) = self.take() {
             return Poll::Ready(answer);
         }
-        let Self { ticket, has_waker, .. } = &mut *self;
-        let Some(ticket) = ticket else { return Poll::Ready(Err(CallError::Cancelled)) };
+        let Self { waiter, has_waker, .. } = &mut *self;
+        let Some(waiter) = waiter else { return Poll::Ready(Err(CallError::Cancelled)) };
         *has_waker = true;
-        ticket.waker.register(context.waker());
+        waiter.waker.register(context.waker());
         // It may have come between the look and the registration.
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
@@ -122,17 +122,17 @@ impl Future for PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        let Some(ticket) = self.leave() else { return };
-        match ticket.answer.abandon() {
+        let Some(waiter) = self.leave() else { return };
+        match waiter.answer.abandon() {
             Some(call) => give_back(call),
-            None => ticket.pool.order_cancel(ticket.number),
+            None => waiter.pool.order_cancel(waiter.number),
         }
     }
 }
 
 impl std::fmt::Debug for PendingCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let number = self.ticket.as_ref().map(|ticket| ticket.number);
+        let number = self.waiter.as_ref().map(|waiter| waiter.number);
         f.debug_struct("PendingCall").field("number", &number).finish()
     }
 }
@@ -142,12 +142,12 @@ impl std::fmt::Debug for PendingCall {
 pub struct Answer {
     call: Option<Box<HandleCall>>,
     /// The call's own: the memory goes back to its pool.
-    ticket: Arc<Ticket>,
+    waiter: Arc<Waiter>,
 }
 
 impl Answer {
-    pub(super) fn of(call: Box<HandleCall>, ticket: Arc<Ticket>) -> Result<Self, CallError> {
-        let mut answer = Self { call: Some(call), ticket };
+    pub(super) fn of(call: Box<HandleCall>, waiter: Arc<Waiter>) -> Result<Self, CallError> {
+        let mut answer = Self { call: Some(call), waiter };
         match answer.arrived().map(Arrived::status) {
             Some(Err(error)) => Err(error),
             _ => Ok(answer),
@@ -177,7 +177,7 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            self.ticket.give_back(call);
+            self.waiter.give_back(call);
         }
     }
 }

@@ -29,7 +29,7 @@ const SHORT_BYTES: usize = 128;
 /// A call, in memory that goes round. Only the holder of the box touches it.
 ///
 /// Each cache line that both sides touch costs as much time as a call started by the core itself.
-/// Everything that a plain call needs is therefore in the first two lines, and short data are in
+/// Everything that a call without buffers needs is therefore in the first two lines, and short data are in
 /// the next ones: [`HandleCall::prefetch`].
 #[repr(C, align(128))]
 pub(in crate::api) struct HandleCall {
@@ -40,7 +40,7 @@ pub(in crate::api) struct HandleCall {
     arguments: Stored,
     answer: Stored,
     pub(super) to: Destination,
-    pub(super) ticket: Arc<Ticket>,
+    pub(super) waiter: Arc<Waiter>,
     pub(super) spec: CallSpec,
     /// Arguments, and later the answer.
     short: ShortBytes,
@@ -64,7 +64,7 @@ struct ShortBytes([u8; SHORT_BYTES]);
 
 #[derive(Default)]
 pub(super) enum Destination {
-    /// The holder of the ticket.
+    /// The thread that has the [`Waiter`].
     #[default]
     Holder,
     /// A queue, under a name.
@@ -73,15 +73,15 @@ pub(super) enum Destination {
     Core(Arc<OnAnswer>, Token),
 }
 
-/// Kept by the thread that waits for a call. Each call has its own, and keeps it when it goes round.
-pub(super) struct Ticket {
+/// Shared with the thread that waits for the answer. Each call has its own, also when its memory is used again.
+pub(super) struct Waiter {
     pub(super) number: u32,
     pub(super) answer: Handoff<HandleCall>,
     pub(super) waker: AtomicWaker,
     pub(super) pool: Arc<Pool>,
 }
 
-impl Ticket {
+impl Waiter {
     /// Gives the memory of its call back.
     pub(super) fn give_back(&self, mut call: Box<HandleCall>) {
         call.clear();
@@ -99,7 +99,7 @@ impl HandleCall {
             arguments: Stored::Short(0),
             answer: Stored::Short(0),
             to: Destination::Holder,
-            ticket: Arc::new(Ticket { number, answer, waker, pool }),
+            waiter: Arc::new(Waiter { number, answer, waker, pool }),
             spec: CallSpec::new(),
             short: ShortBytes([0; SHORT_BYTES]),
             long_arguments: StoredDraft::default(),
@@ -140,7 +140,7 @@ impl HandleCall {
         })
     }
 
-    /// Keeps its answer: a plain one where the arguments were.
+    /// Keeps its answer: one without buffers where the arguments were.
     #[inline]
     fn keep(&mut self, reply: Result<Reply<'_>, CallError>) {
         if let Ok(Reply { stream, beside: None }) = &reply
@@ -171,7 +171,7 @@ impl HandleCall {
     /// True if no thread waits for the answer any more.
     #[inline]
     pub(super) fn is_abandoned(&self) -> bool {
-        matches!(self.to, Destination::Holder) && self.ticket.answer.is_abandoned()
+        matches!(self.to, Destination::Holder) && self.waiter.answer.is_abandoned()
     }
 
     /// Makes it ready for another caller: buffers go back to where they are from.
@@ -183,7 +183,7 @@ impl HandleCall {
             self.answer = Stored::Short(0);
         }
         if matches!(self.to, Destination::Holder) {
-            self.ticket.answer.reset();
+            self.waiter.answer.reset();
         }
         self.to = Destination::Holder;
     }
@@ -199,9 +199,9 @@ impl HandleCall {
             }
             Destination::Holder => {
                 self.keep(reply);
-                let ticket = Arc::clone(&self.ticket);
-                match ticket.answer.give(self) {
-                    Ok(()) => ticket.waker.wake(),
+                let waiter = Arc::clone(&self.waiter);
+                match waiter.answer.give(self) {
+                    Ok(()) => waiter.waker.wake(),
                     Err(unwanted) => give_back(unwanted),
                 }
             }
@@ -248,6 +248,6 @@ impl HandleCall {
 
 /// Gives the memory of a call back to its core's pool.
 pub(super) fn give_back(call: Box<HandleCall>) {
-    let ticket = Arc::clone(&call.ticket);
-    ticket.give_back(call);
+    let waiter = Arc::clone(&call.waiter);
+    waiter.give_back(call);
 }

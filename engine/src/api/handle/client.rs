@@ -1,7 +1,7 @@
 //! A connection as it is held by threads other than its core.
 
 use super::answer::PendingCall;
-use super::call::{Destination, OnAnswer, Ticket};
+use super::call::{Destination, OnAnswer, Waiter};
 use super::pool::{CallGuard, Order, Pool, When};
 use super::queue::AnswerQueue;
 use crate::api::client::{Token, credential_of};
@@ -208,14 +208,14 @@ impl ClientHandle {
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
     ) -> Result<PendingCall, Backpressure> {
-        let (mut ticket, deadline) = (None, spec.deadline);
+        let (mut waiter, deadline) = (None, spec.deadline);
         let was_parked = self.order(procedure, spec, encode, |own| {
-            ticket = Some(Arc::clone(own));
+            waiter = Some(Arc::clone(own));
             Destination::Holder
         })?;
-        let ticket = ticket.ok_or(Backpressure::Down)?;
-        let end = ticket.pool.end_without_core(deadline);
-        Ok(PendingCall::new(ticket, was_parked, end))
+        let waiter = waiter.ok_or(Backpressure::Down)?;
+        let end = waiter.pool.end_without_core(deadline);
+        Ok(PendingCall::new(waiter, was_parked, end))
     }
 
     /// As [`ClientHandle::start`]: the answer comes to `queue`, with this token.
@@ -259,7 +259,7 @@ impl ClientHandle {
         procedure: Procedure,
         spec: CallSpec,
         encode: impl FnOnce(&mut Encoder<'_>),
-        to: impl FnOnce(&Arc<Ticket>) -> Destination,
+        to: impl FnOnce(&Arc<Waiter>) -> Destination,
     ) -> Result<bool, Backpressure> {
         let Shared { number, pool, .. } = &*self.0;
         let mut claimed = CallGuard::new(pool)?;
@@ -267,7 +267,7 @@ impl ClientHandle {
             (call.client, call.procedure) = (*number, procedure);
             call.spec.replace(spec);
             in_memory(pool.longest_bytes, |memory| call.encode(memory, encode))?;
-            call.to = to(&call.ticket);
+            call.to = to(&call.waiter);
             Ok(())
         })?;
         Ok(claimed.order(pool))

@@ -49,7 +49,7 @@ type Answered = RefCell<Vec<Box<HandleCall>>>;
 const TURNS_KEPT: u32 = 64;
 
 /// A handle's connection that is to be made.
-pub(in crate::api) struct Opening {
+pub(in crate::api) struct ToConnect {
     pub(in crate::api) to: ConnectTo,
     pub(in crate::api) link: Rc<Link>,
     pub(in crate::api) handler: Box<dyn ReplyHandler>,
@@ -164,7 +164,7 @@ impl HandleCore {
 
     /// Carries orders out, as many as fit into a turn or until one is to connect, which the dispatch does.
     #[inline]
-    pub(in crate::api) fn take_orders(&mut self, events: &mut usize) -> Option<Opening> {
+    pub(in crate::api) fn take_orders(&mut self, events: &mut usize) -> Option<ToConnect> {
         while *events < self.orders_max {
             let Some(order) = self.ordered.pop_front() else {
                 if !self.fetch_orders() {
@@ -177,8 +177,8 @@ impl HandleCore {
                 Item::Main(call) => self.take_call(call),
                 Item::Number(number) => self.cancel(number),
                 Item::Other(order) => {
-                    if let Some(opening) = self.carry_out(*order) {
-                        return Some(opening);
+                    if let Some(to_connect) = self.carry_out(*order) {
+                        return Some(to_connect);
                     }
                 }
             }
@@ -203,15 +203,15 @@ impl HandleCore {
         pool.take_orders(BATCH, fetch) > 0
     }
 
-    fn carry_out(&mut self, order: Order) -> Option<Opening> {
+    fn carry_out(&mut self, order: Order) -> Option<ToConnect> {
         match order {
             Order::Connect(number, order) => {
                 let (to, connection) = *order;
                 let (ops, reconnects) = (Rc::clone(&self.ops), to.options.reconnect.is_some());
                 let link = Link::new(ops, to.program, to.version, reconnects);
                 let watcher = to.options.watcher.clone();
-                let handler = self.open(number, (&link, connection), watcher);
-                return Some(Opening { to, link, handler });
+                let handler = self.add_client(number, (&link, connection), watcher);
+                return Some(ToConnect { to, link, handler });
             }
             Order::Credential { client, flavor, body } => self.set_credential(client, flavor, body),
             Order::Close { client, when } => self.close(client, when),
@@ -264,7 +264,7 @@ impl HandleCore {
         Progress { events, is_waiting: false }
     }
 
-    fn open(
+    fn add_client(
         &mut self,
         number: u32,
         (link, connection): (&Rc<Link>, Arc<Connection>),

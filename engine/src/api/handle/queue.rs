@@ -77,8 +77,8 @@ impl AnswerQueue {
             Destination::Queue(_, token) | Destination::Core(_, token) => token,
             Destination::Holder => Token(0),
         };
-        let ticket = Arc::clone(&call.ticket);
-        Some((token, Answer::of(call, ticket)))
+        let waiter = Arc::clone(&call.waiter);
+        Some((token, Answer::of(call, waiter)))
     }
 
     /// Arms the descriptor to become readable with the next answer. `false` if there is one

@@ -40,7 +40,7 @@ const CALL_HEADER_BYTES: usize = 40;
 // "at least one RPC message at a time that is at least 1 KB in size" (RFC 5666 section 6.1): the
 // request keeps to that with any credential, in either version, so that nothing need be known when it is sent.
 const _: () = assert!(
-    TransportVersion::Two.plain_header_bytes()
+    TransportVersion::Two.chunkless_header_bytes()
         + CALL_HEADER_BYTES
         + AUTH_BODY_MAX_BYTES
         + BODY_BYTES
@@ -96,13 +96,13 @@ fn request(call: &mut Call<'_>) -> Result<ConfigRequest, DecodeError> {
 }
 
 /// Asks the server of a new connection, before anything else is sent on it.
-pub(in crate::api) struct Asking {
+pub(in crate::api) struct ConfigClient {
     header: HeaderTemplate,
     timeout: Duration,
     pub(in crate::api) is_protected: bool,
 }
 
-impl Asking {
+impl ConfigClient {
     /// State with a credential of the configured flavor: AUTH_SYS names the user of this process.
     pub(in crate::api) fn new(config: &Config) -> Self {
         let mut body = [0; AUTH_BODY_MAX_BYTES];
@@ -120,13 +120,17 @@ impl Asking {
 
     /// Sends the request. The one credit of a new connection is in use until its reply, so that no
     /// other call can go before (RFC 5666 section 6.1).
-    pub(in crate::api) fn ask(&self, ops: &CoreCell, conn: ConnId) -> Result<CallId, Backpressure> {
+    pub(in crate::api) fn call(
+        &self,
+        ops: &CoreCell,
+        conn: ConnId,
+    ) -> Result<CallId, Backpressure> {
         let request = ops.config_request().emit();
         let target = CallTarget { header: &self.header, procedure: CONFIGURE, token: NO_TOKEN };
         let mut spec = CallSpec::short().deadline(self.timeout);
         #[cfg(feature = "gss")]
         if !self.is_protected {
-            spec.open();
+            spec.mark_setup();
         }
         let encode = |arguments: &mut StreamWriter<'_>| arguments.fixed(&request);
         ops.start_call((conn, &None), target, &mut spec, encode, |_| {})

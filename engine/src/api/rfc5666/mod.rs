@@ -5,6 +5,6 @@ mod config_protocol;
 #[cfg(feature = "gss")]
 mod protected;
 
-pub(super) use config_protocol::{Asking, ConfigService, SERVED_AS};
+pub(super) use config_protocol::{ConfigClient, ConfigService, SERVED_AS};
 #[cfg(feature = "gss")]
 pub(super) use protected::{whole_reply, with_chunk, without_padding};

@@ -8,7 +8,7 @@ use crate::api::errors::CallError;
 use crate::api::gss::NOT_AUTHENTIC;
 use crate::mem::{Bulk, BulkPool};
 use crate::reactor::types::calls::ReplyFrame;
-use crate::reactor::types::protection::{ProtectError, take};
+use crate::reactor::types::protection::{ProtectError, private_block};
 use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::rdma::v1::strip_padding;
 use spinrpc_proto::rpc::ReplyHeader;
@@ -25,7 +25,7 @@ pub(in crate::api) fn without_padding(
     rest: &[u8],
     padded: Padded,
 ) -> Result<Bulk, ProtectError> {
-    let mut message = take(pool, header.len() + rest.len())?;
+    let mut message = private_block(pool, header.len() + rest.len())?;
     let (head, body) = message.bytes_mut().split_at_mut(header.len());
     head.copy_from_slice(header);
     body.copy_from_slice(rest);
@@ -48,7 +48,7 @@ pub(in crate::api) fn with_chunk(
         return Err(ProtectError::Forged);
     }
     let (before, behind) = stream.split_at(position);
-    let mut message = take(pool, stream.len() + roundup4(data.len()))?;
+    let mut message = private_block(pool, stream.len() + roundup4(data.len()))?;
     let (begin, rest) = message.bytes_mut().split_at_mut(position);
     let (place, end) = rest.split_at_mut(roundup4(data.len()));
     begin.copy_from_slice(before);

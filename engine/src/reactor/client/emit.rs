@@ -17,7 +17,7 @@ use spinrpc_proto::events::SlotId;
 use spinrpc_proto::ids::{Instant, Xid};
 use spinrpc_proto::requester::{CallRefused, CallSlot, Requester};
 
-/// Slot of a call that is not plain.
+/// Slot of a call that may have chunks.
 #[derive(Clone, Copy)]
 pub(in crate::reactor) enum Start {
     /// A new one, for a call with this token.
@@ -47,7 +47,7 @@ impl Reactor {
     /// Starts a call that consists of its stream only, and whose reply fits inline on any connection: most calls that the lane
     /// does not send. `None` when it does not go inline; then nothing has happened. `draft` makes the draft of this stream, for
     /// a call under a context.
-    pub(in crate::reactor) fn emit_plain_call<'d>(
+    pub(in crate::reactor) fn emit_chunkless_call<'d>(
         &mut self,
         conn: ConnId,
         token: u64,
@@ -79,9 +79,9 @@ impl Reactor {
         let deadline = self.deadline(spec);
         let (mut message, c) = self.take_send_buffer(conn)?;
         let version = c.lane.proto().requester.negotiation().version();
-        let header_bytes = version.plain_header_bytes();
+        let header_bytes = version.chunkless_header_bytes();
         let (header, place) = message.whole_mut().split_at_mut(header_bytes);
-        let room = c.negotiated.plain_bytes_max(version).saturating_sub(header_bytes);
+        let room = c.negotiated.unpadded_bytes_max(version).saturating_sub(header_bytes);
         let Some(stream_bytes) = write(c, &mut place[..room])? else { return Ok(None) };
         let started = c.lane.proto().requester.start_call(token, deadline, &NO_CHUNKS, header);
         let (started, _) = started.map_err(|refused| self.stats().refuse(refused))?;

@@ -69,9 +69,9 @@ impl Reactor {
         spec: &mut CallSpec,
         draft: &EncodedStream<'_>,
     ) -> Result<CallId, Backpressure> {
-        if spec.is_plain()
+        if spec.needs_no_chunks()
             && let Some(slot) =
-                self.emit_plain_call(conn, token, spec, draft.stream(), || *draft)?
+                self.emit_chunkless_call(conn, token, spec, draft.stream(), || *draft)?
         {
             return Ok(CallId::of(slot));
         }
@@ -195,10 +195,10 @@ impl Reactor {
         let segment_bytes = self.config().segment_bytes();
         let mut message = call.set_sealed(None);
         let bytes = message.as_ref().map_or(&[][..], Bulk::bytes);
-        let mut encoded = Encoded::plain(bytes.len());
+        let mut encoded = Encoded::without_items(bytes.len());
         let mut is_inline = stage.header_bytes + bytes.len() <= stage.threshold_bytes;
         if is_inline {
-            encoded = stage.encode(call, &EncodedStream::plain(bytes), Placement::Inline);
+            encoded = stage.encode(call, &EncodedStream::without_items(bytes), Placement::Inline);
             is_inline = stage.fits(&encoded, segment_bytes);
         }
         let placed = match is_inline {
@@ -253,7 +253,7 @@ impl Reactor {
             stream_at,
             threshold_bytes: negotiation.send_bytes_max(negotiated.thresholds()) as usize,
             version,
-            header_bytes: version.plain_header_bytes() + lists_bytes,
+            header_bytes: version.chunkless_header_bytes() + lists_bytes,
             alignment: negotiated.alignment(version),
             padded_header_bytes: 0,
             takes_read_chunks: negotiated.takes_read_chunks() && !is_inline,
@@ -352,7 +352,7 @@ fn encode_call(
 impl CallSpec {
     /// Returns true for a call with only a stream, whose reply fits into the shortest message of any connection.
     #[inline]
-    pub(in crate::reactor) fn is_plain(&self) -> bool {
+    pub(in crate::reactor) fn needs_no_chunks(&self) -> bool {
         !self.is_special && self.reply_bytes_max <= Self::SHORT_RESULTS_BYTES_MAX
     }
 

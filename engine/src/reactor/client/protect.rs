@@ -8,8 +8,8 @@
 use crate::fabric::{ConnId, DownCause};
 use crate::mem::Bulk;
 use crate::reactor::client::emit::Start;
+use crate::reactor::in_flight::gss_bodies::{Body, Purpose};
 use crate::reactor::in_flight::gss_calls::{GssCalls, InUse, SentCall};
-use crate::reactor::in_flight::gss_jobs::{Body, Purpose};
 use crate::reactor::in_flight::outgoing::Outgoing;
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{Backpressure, CallSpec};
@@ -17,7 +17,7 @@ use crate::reactor::types::encoded_stream::EncodedStream;
 use crate::reactor::types::header_bytes::no_block;
 use crate::reactor::types::memory::longest_block_bytes;
 use crate::reactor::types::protection::{
-    CALL_HEAD_BYTES, ClientContext, LaidOut, PlainHead, ProtectError, seal,
+    CALL_HEAD_BYTES, CallWords, ClientContext, LaidOut, ProtectError, seal,
 };
 use crate::reactor::types::resend_source::{Kept, Terms};
 use spinrpc_proto::events::SlotId;
@@ -106,13 +106,13 @@ impl Reactor {
             Err(refused) => return not_now(refused),
         };
         let Ok(sequence) = context.context.peek_sequence(context.window) else { return Ok(None) };
-        let (procedure, plain) = (GssProcedure::Destroy, PlainHead::null(program, version));
+        let (procedure, words) = (GssProcedure::Destroy, CallWords::null(program, version));
         let mut bytes = [0; CALL_HEAD_BYTES];
-        let emitted = context.emit_head(procedure, (xid, sequence), plain, &mut bytes);
+        let emitted = context.emit_head(procedure, (xid, sequence), words, &mut bytes);
         let Ok(length) = emitted else { return Ok(None) };
         let mut spec = CallSpec::short();
-        spec.open();
-        match self.send_call(conn, 0, &mut spec, &EncodedStream::plain(&bytes[..length])) {
+        spec.mark_setup();
+        match self.send_call(conn, 0, &mut spec, &EncodedStream::without_items(&bytes[..length])) {
             Ok(_) => {
                 context.context.take_sequence(sequence);
                 Ok(Some(xid))
@@ -142,8 +142,8 @@ impl Reactor {
         call.seal(false);
         let context = match self.under(conn) {
             // One that prepares another context goes without.
-            ContextState::Context(context) if !call.terms().is_opening() => context,
-            ContextState::Missing if !call.terms().is_opening() => {
+            ContextState::Context(context) if !call.terms().is_setup() => context,
+            ContextState::Missing if !call.terms().is_setup() => {
                 return Err(Backpressure::Connecting);
             }
             _ => return self.place_call(conn, start, call, draft),
@@ -160,7 +160,7 @@ impl Reactor {
                 self.place_call(conn, start, call, &signed)?
             }
         };
-        self.note_sent(conn, (slot, sequence), context, None);
+        self.use_sequence(conn, (slot, sequence), context, None);
         Ok(slot)
     }
 
@@ -174,8 +174,8 @@ impl Reactor {
         draft: &EncodedStream<'_>,
     ) -> Result<Option<SlotId>, Backpressure> {
         let ContextState::Context(context) = self.under(conn) else { return Ok(None) };
-        let Some((plain, arguments)) = PlainHead::split(draft.stream()) else { return Ok(None) };
-        if context.service.protects_body() || spec.is_opening {
+        let Some((words, arguments)) = CallWords::split(draft.stream()) else { return Ok(None) };
+        if context.service.protects_body() || spec.is_setup {
             return Ok(None);
         }
         let sequence = self.next_sequence(conn, &context)?;
@@ -184,7 +184,7 @@ impl Reactor {
                 return Ok(None);
             }
             let numbers = (c.lane.proto().requester.next_xid(), sequence);
-            let at = context.emit_head(GssProcedure::Data, numbers, plain, place);
+            let at = context.emit_head(GssProcedure::Data, numbers, words, place);
             let at = at.map_err(|_| NOT_SIGNED)?;
             place[at..][..arguments.len()].copy_from_slice(arguments);
             Ok(Some(at + arguments.len()))
@@ -195,7 +195,7 @@ impl Reactor {
         let order = self.stats().calls_sent;
         let none = [const { None }; ITEMS_MAX];
         let kept = may_keep.then(|| Kept::new(self.arena(), draft, order, terms, &none)).flatten();
-        self.note_sent(conn, (slot, sequence), context, kept);
+        self.use_sequence(conn, (slot, sequence), context, kept);
         Ok(Some(slot))
     }
 
@@ -232,7 +232,7 @@ impl Reactor {
             let slot = reserved.map_err(|refused| core.stats().refuse(refused))?;
             core.wake_by(call.terms().deadline());
             let then = Purpose::Send { slot, context: Arc::clone(context), sequence };
-            self.process_body(Body { conn, message, at, then });
+            self.offload_body(Body { conn, message, at, then });
             return Ok(slot);
         }
         let (secured, body) = ((&context.context, context.service), &mut message.bytes_mut()[at..]);
@@ -271,8 +271,8 @@ impl Reactor {
         Err(self.stats().refuse(CallRefused::NoCredit))
     }
 
-    /// A call has its slot, and uses up its sequence number.
-    fn note_sent(
+    /// A call has its slot: its sequence number is used up, and its reply is checked with this context.
+    fn use_sequence(
         &mut self,
         conn: ConnId,
         (slot, sequence): (SlotId, u32),

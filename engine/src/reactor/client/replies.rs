@@ -12,7 +12,7 @@ use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::upcalls::{CoreEvent, Upcalls};
 use crate::reactor::state::core::{CoreCell, Reactor};
 use crate::reactor::types::calls::{CallEnd, ReplyBuffers, ReplyFrame, SlotToken};
-use crate::reactor::types::header_bytes::{is_plain, version_of};
+use crate::reactor::types::header_bytes::{is_chunkless, version_of};
 use crate::reactor::types::rfc5666::{Padded, PulledChunks};
 use spinrpc_proto::events::{CallFailure, DeliveredReply, PeerMisbehaved, ReplyStream};
 
@@ -58,7 +58,9 @@ impl CoreCell {
         up: &mut impl Upcalls,
     ) {
         match reply.stream {
-            ReplyStream::Inline { header_bytes } if call.is_none() && is_plain(header_bytes) => {
+            ReplyStream::Inline { header_bytes }
+                if call.is_none() && is_chunkless(header_bytes) =>
+            {
                 let (token, xid, placed) = (reply.token, reply.slot.xid(), &reply.placed);
                 let stream = &message.bytes()[header_bytes..];
                 let (buffers, padded) = (None, None);
@@ -135,7 +137,7 @@ impl CoreCell {
 
 impl Reactor {
     /// Takes a long reply whose body is protected out of the memory of its call: the server cannot write to that any more, and
-    /// the client opens the reply there.
+    /// the client unseals the reply there.
     #[cfg(feature = "gss")]
     fn take_whole(
         &mut self,

@@ -34,7 +34,7 @@ impl CoreCell {
 
     /// The turn ends here. A call that the application starts later, outside of turns, reads the clock.
     fn leave_turn(&self) {
-        self.lane().end_turn();
+        self.core_lane().end_turn();
         self.reactor().leave_turn();
     }
 }

@@ -16,7 +16,7 @@ pub(in crate::reactor) enum Posted {
 
 impl Reactor {
     /// Posts a message. There was room when it was written: without room the connection ends, and a call, which is in
-    /// flight by now, with it. In place in plain replies of either version.
+    /// flight by now, with it. In place in replies without chunks, of either version.
     #[inline(always)]
     pub(in crate::reactor) fn post(&mut self, conn: ConnId, message: Buf, what: Posted) {
         let bytes = message.len() as u64;

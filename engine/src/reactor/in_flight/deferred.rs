@@ -1,15 +1,15 @@
 //! A call that is answered outside of its handler, perhaps on another thread: the memory that its reply is encoded
 //! into, and the destination of the answer.
 //!
-//! Depends on the reply cache, which depends on it: a ticket stores its answer there, and a repeated call waits there
-//! with its ticket.
+//! Depends on the reply cache, which depends on it: a deferred call stores its answer there, and a repeated call waits there
+//! as a deferred call.
 
 use crate::fabric::ConnId;
 use crate::mem::{Bulk, BulkPool, Share};
 #[cfg(feature = "gss")]
-use crate::reactor::in_flight::gss_jobs::GssWork;
+use crate::reactor::in_flight::gss_bodies::GssWork;
 use crate::reactor::in_flight::mailbox::{DeferredAnswer, Inbox};
-use crate::reactor::in_flight::reply_cache::{Stored, Ticket};
+use crate::reactor::in_flight::reply_cache::{ReplyKeeper, Stored};
 use crate::reactor::types::calls::RpcRefusal;
 #[cfg(feature = "gss")]
 use crate::reactor::types::crypto_counts::CryptoCounts;
@@ -54,7 +54,7 @@ pub struct Deferred {
     /// `None` once it is answered.
     reply: Option<Box<DeferredReply>>,
     /// Stores the reply, for the same call on another connection.
-    keep: Option<Ticket>,
+    keep: Option<ReplyKeeper>,
 }
 
 /// The reply of a deferred call, from the core to the thread that encodes it and back by mail. It stays where it is
@@ -92,7 +92,7 @@ impl Caller {
 
     /// Calls that are not answered. Slightly outdated where other threads answer now.
     pub(in crate::reactor) fn deferred(this: &Arc<Self>) -> usize {
-        // Each ticket has a handle, and so has its keeper.
+        // Each deferred call has a handle, and so has the connection.
         Arc::strong_count(this) - 1
     }
 
@@ -164,9 +164,9 @@ impl Deferred {
         }
     }
 
-    /// Sets the ticket that stores the reply.
-    pub(crate) fn keep_by(&mut self, ticket: Ticket) {
-        self.keep = Some(ticket);
+    /// Has the reply stored, too.
+    pub(crate) fn keep_by(&mut self, keeper: ReplyKeeper) {
+        self.keep = Some(keeper);
     }
 
     /// Answers with results. `encode` writes them on this thread; it runs once.
@@ -185,16 +185,17 @@ impl Deferred {
         if let Some(DeferredReply { room: Some(room), answer, .. }) = self.reply.as_deref_mut() {
             let bytes = room.pool.largest();
             inbox.lend_draft_memory(bytes, |long| {
-                if keep.is_some() || !room.takes_plain(data) {
+                if keep.is_some() || !room.takes_itemless(data) {
                     *answer = room.encode_once(std::mem::take(data), keep, long, encode);
                     return;
                 }
-                let Some(results) = room.encode_plain(long, encode) else {
+                let Some(results) = room.encode_itemless(long, encode) else {
                     // Set alone: all bytes of an answer that is chosen by a match are copied.
-                    *answer = DeferredAnswer::Plain;
+                    *answer = DeferredAnswer::Staged;
                     return;
                 };
-                *answer = room.encode_draft(ReplyData::new(), results.map(EncodedStream::plain));
+                *answer =
+                    room.encode_draft(ReplyData::new(), results.map(EncodedStream::without_items));
             });
         }
         self.post();
@@ -344,7 +345,7 @@ impl Room {
     fn encode_once(
         &mut self,
         data: ReplyData,
-        keep: Option<Ticket>,
+        keep: Option<ReplyKeeper>,
         long: &mut [u8],
         encode: EncodeOnce<'_>,
     ) -> DeferredAnswer {
@@ -358,13 +359,13 @@ impl Room {
     }
 
     /// Returns true if nothing but the results of an encoder is needed to write the reply.
-    fn takes_plain(&self, data: &ReplyData) -> bool {
+    fn takes_itemless(&self, data: &ReplyData) -> bool {
         let has_more = data.count() > 0 || data.allows_read_chunks() || self.is_protected();
         !has_more && self.plan.alignment() == Alignment::NONE
     }
 
     /// Writes results without data items directly to the memory they are sent from. Returns them if they do not fit there.
-    fn encode_plain<'l>(
+    fn encode_itemless<'l>(
         &mut self,
         long: &'l mut [u8],
         encode: EncodeOnce<'_>,
@@ -372,7 +373,7 @@ impl Room {
         let mut writer = StreamWriter::with_more(self.stage.bytes_mut(), long);
         writer.fixed(&SUCCESS_HEADER);
         encode(&mut writer);
-        if let Some(bytes) = writer.plain_bytes() {
+        if let Some(bytes) = writer.itemless_bytes() {
             self.stage.set_len(bytes);
             return None;
         }
@@ -409,7 +410,7 @@ impl Room {
                 let data = data.without_items();
                 if reply.message.len() > self.at_once_bytes {
                     let protection = protection.clone();
-                    return DeferredAnswer::Unsealed { protection, reply, data };
+                    return DeferredAnswer::ToSeal { protection, reply, data };
                 }
                 return protection.seal(&mut reply, counts).map_or(REFUSAL, |()| {
                     DeferredAnswer::Results(EncodedReply::whole(reply.message, data))

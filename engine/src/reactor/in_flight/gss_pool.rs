@@ -1,7 +1,7 @@
-//! The threads that seal and open the long bodies of a core. They start with the first such body, and end with the core.
+//! The threads that seal and unseal the long bodies of a core. They start with the first such body, and end with the core.
 //! Connections take turns, however many bodies one of them has.
 
-use crate::reactor::in_flight::gss_jobs::{Body, Finished};
+use crate::reactor::in_flight::gss_bodies::{Body, Finished};
 use crate::reactor::in_flight::mailbox::{Inbox, Mail};
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::protection::ProtectError;
@@ -60,18 +60,18 @@ impl BodyThreads {
         self.spawn = Some(spawn);
     }
 
-    /// Has a thread process a body. Without one does so itself, and returns true.
-    pub(super) fn process(&self, mut body: Body) -> bool {
+    /// Has a thread seal or unseal a body. Without one does so itself, and returns true.
+    pub(super) fn hand_over(&self, mut body: Body) -> bool {
         let mut bodies = lock(&self.queue.bodies);
         if let Some(spawn) = self.spawn.filter(|_| bodies.threads == 0) {
             // All at once: to start one later would allocate among messages.
             for _ in 0..THREADS {
                 let queue = Arc::clone(&self.queue);
-                bodies.threads += usize::from(spawn(Box::new(move || queue.process_bodies())));
+                bodies.threads += usize::from(spawn(Box::new(move || queue.run_thread())));
             }
         }
         if bodies.threads == 0 {
-            let end = body.process(&self.queue.crypto);
+            let end = body.seal_or_unseal(&self.queue.crypto);
             bodies.done.push_back((body, end));
             return true;
         }
@@ -98,7 +98,7 @@ impl Drop for BodyThreads {
 }
 
 impl Queue {
-    fn process_bodies(&self) {
+    fn run_thread(&self) {
         let mut bodies = lock(&self.bodies);
         while !bodies.is_over {
             let Some(mut body) = bodies.next() else {
@@ -107,7 +107,7 @@ impl Queue {
             };
             drop(bodies);
             // A body that does not come back would keep its call for ever.
-            let end = catch_unwind(AssertUnwindSafe(|| body.process(&self.crypto)));
+            let end = catch_unwind(AssertUnwindSafe(|| body.seal_or_unseal(&self.crypto)));
             let finished = (body, end.unwrap_or(Err(ProtectError::Failed)));
             bodies = lock(&self.bodies);
             if !bodies.is_over {
@@ -122,7 +122,7 @@ impl Queue {
     /// A body is done: its core looks for it when it reads its mail.
     fn tell(&self) {
         // A mailbox that is full is read soon, and bodies are looked for behind that. The core may wait for this thread.
-        drop(self.inbox.post(Mail::GssProgress));
+        drop(self.inbox.post(Mail::GssResult));
     }
 }
 

@@ -31,9 +31,9 @@ pub(crate) enum Mail<E = Endpoint> {
     Reply(Box<DeferredReply>),
     /// The api has orders from other threads.
     Orders,
-    /// A thread has advanced a security context of the api, or sealed or opened a body.
+    /// A thread has advanced a security context of the api, or sealed or unsealed a body.
     #[cfg(feature = "gss")]
-    GssProgress,
+    GssResult,
     /// Report the state of the core; returns with the answer.
     Observe(Box<Observation>),
     /// Shut down gracefully.
@@ -66,10 +66,10 @@ pub(crate) enum DeferredAnswer {
     /// Results; their stream is where they were encoded if it is short ([`DeferredReply::stage`]).
     Results(EncodedReply),
     /// Results of an RPC reply without data items, all of which is there.
-    Plain,
+    Staged,
     /// A long reply under RPCSEC_GSS, which threads of the core are to seal.
     #[cfg(feature = "gss")]
-    Unsealed {
+    ToSeal {
         protection: Protection,
         reply: LaidOut,
         data: ReplyData,

@@ -7,9 +7,9 @@ pub(crate) mod deferred;
 pub(crate) mod detached_clients;
 pub(crate) mod drain;
 #[cfg(feature = "gss")]
-pub(crate) mod gss_calls;
+pub(crate) mod gss_bodies;
 #[cfg(feature = "gss")]
-pub(crate) mod gss_jobs;
+pub(crate) mod gss_calls;
 #[cfg(feature = "gss")]
 pub(crate) mod gss_pool;
 pub(crate) mod latency;

@@ -289,7 +289,7 @@ impl Outgoing {
 /// Protection of its body.
 #[cfg(feature = "gss")]
 impl Outgoing {
-    /// Its body goes with all its data in it, sealed, or else open.
+    /// Its body goes with all its data in it, sealed, or else in the clear.
     pub(in crate::reactor) fn seal(&mut self, is_sealed: bool) {
         self.is_sealed = is_sealed;
     }
@@ -366,7 +366,7 @@ mod tests {
         let pool = pool(Region::from_boxed(vec![0; 8192].into()));
         let spec = CallSpec { resend: Resend::AtLeastOnce, ..CallSpec::short() };
         call.terms = Terms::of(&spec, Instant(0), 0);
-        assert!(call.keep(&pool, &EncodedStream::plain(&[0; 40]), 0));
+        assert!(call.keep(&pool, &EncodedStream::without_items(&[0; 40]), 0));
     }
 
     /// A reply whose rest is still to be fetched when the connection is lost.

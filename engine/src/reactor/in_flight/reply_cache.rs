@@ -210,8 +210,8 @@ impl CallKey {
 
 /// Decision about a call.
 pub(crate) enum Verdict {
-    /// It is new: execute it, and give its reply to the ticket.
-    Execute(Ticket),
+    /// It is new: execute it, and give its reply to the keeper.
+    Execute(ReplyKeeper),
     /// It was answered from the cache.
     Answered,
     /// It is being executed: [`Attached::wait`] for the reply.
@@ -302,7 +302,7 @@ impl Attached {
         drop(state);
         drop(displaced);
         begun.map_or(Verdict::Full, |(index, generation)| {
-            Verdict::Execute(Ticket { part: Some(Arc::clone(&self.part)), index, generation })
+            Verdict::Execute(ReplyKeeper { part: Some(Arc::clone(&self.part)), index, generation })
         })
     }
 
@@ -356,15 +356,15 @@ impl Drop for Attached {
     }
 }
 
-/// The place of a call that is being executed. Dropped without a reply it keeps SYSTEM_ERR.
-pub(crate) struct Ticket {
+/// Stores the reply of a call that is being executed in its place. Dropped without a reply it stores SYSTEM_ERR.
+pub(crate) struct ReplyKeeper {
     /// `None` when the reply is there.
     part: Option<Arc<Places>>,
     index: u32,
     generation: u64,
 }
 
-impl Ticket {
+impl ReplyKeeper {
     /// Stores the reply in `data` and `draft`; SYSTEM_ERR if there is none.
     pub(crate) fn record(mut self, data: &ReplyData, draft: Option<&EncodedStream<'_>>) {
         self.finish(|state, index| match draft {
@@ -392,7 +392,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ReplyKeeper {
     fn drop(&mut self) {
         self.finish(|state, index| state.keep_refusal(index, SYSTEM_ERR));
     }

@@ -13,13 +13,13 @@ use std::cell::{Cell, RefCell};
 
 /// A call in the hands of its handler.
 ///
-/// Most plain calls are answered at once. The reply is written into memory that the handler finds here,
+/// Most calls without chunks are answered at once. The reply is written into memory that the handler finds here,
 /// and sent when it returns; if it is short the call never takes a slot. Any other answer takes one
 /// first.
 pub(crate) struct Serving<'a> {
     pub(crate) conn: ConnId,
     message: &'a [u8],
-    plain: bool,
+    is_chunkless: bool,
     slot: Cell<Option<SlotId>>,
     room: Option<&'a RefCell<MessageMemory>>,
     /// No further reply is written there.
@@ -29,10 +29,13 @@ pub(crate) struct Serving<'a> {
 impl<'a> Serving<'a> {
     /// A call that has a slot, and no short reply.
     pub(crate) fn placed(to: &ReplyTarget<'a>) -> Self {
-        Self { plain: to.plain, ..Self::with_room(to.conn, Some(to.slot), to.message, None) }
+        Self {
+            is_chunkless: to.is_chunkless,
+            ..Self::with_room(to.conn, Some(to.slot), to.message, None)
+        }
     }
 
-    /// A plain call; a reply is written into `room`.
+    /// A call without chunks; a reply is written into `room`.
     #[inline(always)]
     pub(in crate::reactor) fn with_room(
         conn: ConnId,
@@ -41,7 +44,7 @@ impl<'a> Serving<'a> {
         room: Option<&'a RefCell<MessageMemory>>,
     ) -> Self {
         let (slot, is_forgone) = (Cell::new(slot), Cell::new(false));
-        Self { conn, message, plain: true, slot, room, is_forgone }
+        Self { conn, message, is_chunkless: true, slot, room, is_forgone }
     }
 
     /// The version of RPC-over-RDMA in which it came.
@@ -90,9 +93,9 @@ impl<'a> Serving<'a> {
         take_slot: impl FnOnce(ConnId, TransportVersion) -> Option<SlotId>,
     ) -> Option<ReplyTarget<'a>> {
         self.forgo_room();
-        let Self { conn, message, plain, .. } = *self;
+        let Self { conn, message, is_chunkless, .. } = *self;
         let slot = self.slot.get().or_else(|| take_slot(conn, version_of(message)))?;
         self.slot.set(Some(slot));
-        Some(ReplyTarget { conn, slot, message, plain })
+        Some(ReplyTarget { conn, slot, message, is_chunkless })
     }
 }

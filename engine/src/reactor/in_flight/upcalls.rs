@@ -3,7 +3,7 @@
 use crate::fabric::{ConnId, DownCause, FabricError, Peer};
 use crate::mem::Buf;
 #[cfg(feature = "gss")]
-use crate::reactor::in_flight::gss_jobs::Finished;
+use crate::reactor::in_flight::gss_bodies::Finished;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::serving::Serving;
 use crate::reactor::types::calls::{
@@ -20,7 +20,7 @@ pub(crate) struct CallFrame {
     pub(crate) slot: SlotId,
     pub(crate) message: Buf,
     pub(crate) admitted: Admitted,
-    /// `None` for a plain call, and for a call under RPCSEC_GSS whose chunks found no memory.
+    /// `None` for a call without chunks, and for a call under RPCSEC_GSS whose chunks found no memory.
     pub(crate) sinks: Option<Box<ReadBuffers>>,
 }
 
@@ -31,9 +31,9 @@ pub(crate) enum CoreEvent<'a> {
     /// A thread has advanced a security context.
     #[cfg(feature = "gss")]
     Context,
-    /// A thread has opened the body of a call or a reply.
+    /// A thread has unsealed the body of a call or a reply.
     #[cfg(feature = "gss")]
-    Opened(&'a mut Option<Finished>),
+    Unsealed(&'a mut Option<Finished>),
     /// The latencies of calls are to be measured from now on, or no longer.
     Measure(bool),
     /// The next call of a service is to be timed, and the next of a handle.

@@ -7,7 +7,7 @@ use crate::reactor::in_flight::upcalls::Upcalls;
 use crate::reactor::state::conn_lane::ConnLane;
 use crate::reactor::state::core::CoreCell;
 use crate::reactor::types::calls::{CallOutcome, ReplyFrame};
-use crate::reactor::types::header_bytes::{is_under_gss, plain_header_bytes};
+use crate::reactor::types::header_bytes::{chunkless_header_bytes, is_under_gss};
 use crate::reactor::types::lane_gate::LaneWay;
 use spinrpc_proto::events::{Arrival, Event};
 use spinrpc_proto::ids::Xid;
@@ -22,37 +22,40 @@ impl CoreCell {
     #[inline(always)]
     pub(super) fn serve_other_call(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         short: &Short,
         up: &mut impl Upcalls,
     ) -> bool {
         let Some((way, xid, stream)) = other_call(short.bytes()) else { return false };
-        if !self.may_use(lane, way) || endpoint.room() <= lane.reserved() {
+        if !self.may_use(conn_lane, way) || endpoint.room() <= conn_lane.reserved() {
             return false;
         }
-        debug_assert!(lane.proto().responder.has_slot(), "the gate lets calls in without a slot");
-        lane.reserve(1);
-        let conn = lane.id();
-        let serving = Serving::with_room(conn, None, short.bytes(), Some(self.lane().reply()));
+        debug_assert!(
+            conn_lane.proto().responder.has_slot(),
+            "the gate lets calls in without a slot"
+        );
+        conn_lane.reserve(1);
+        let conn = conn_lane.id();
+        let serving = Serving::with_room(conn, None, short.bytes(), Some(self.core_lane().reply()));
         let outcome = self.serve_in_place(conn, || up.on_inline_call(&serving, stream));
         let sent = match (outcome, way) {
             (CallOutcome::Replied, LaneWay::TakeCallsTwo) => {
-                self.answer_in_version_two(lane, endpoint, (short, xid))
+                self.answer_in_version_two(conn_lane, endpoint, (short, xid))
             }
             (CallOutcome::Replied, _) => {
-                lane.unreserve(1);
-                let mut memory = self.lane().reply().borrow_mut();
-                self.emit_short_reply(lane, endpoint, xid, memory.short_mut())
+                conn_lane.unreserve(1);
+                let mut memory = self.core_lane().reply().borrow_mut();
+                self.emit_short_reply(conn_lane, endpoint, xid, memory.short_mut())
             }
             (outcome, _) => {
-                self.end_plain_call(lane, serving.slot(), short, outcome);
+                self.end_or_defer(conn_lane, serving.slot(), short, outcome);
                 None
             }
         };
         self.close_if_asked();
         let (unanswered, bytes_sent) = (usize::from(sent.is_none()), sent.unwrap_or(0));
-        self.count_handled(lane, 1, &Handled { unanswered, bytes_sent, ..Handled::default() });
+        self.count_handled(conn_lane, 1, &Handled { unanswered, bytes_sent, ..Handled::default() });
         true
     }
 
@@ -61,25 +64,25 @@ impl CoreCell {
     #[inline(always)]
     fn answer_in_version_two(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         (call, xid): (&Short, Xid),
     ) -> Option<usize> {
-        let mut memory = self.lane().reply().borrow_mut();
+        let mut memory = self.core_lane().reply().borrow_mut();
         let message = memory.short_mut();
         if !message.insert_word::<REPLY_BYTES>() {
             drop(memory);
-            self.emit_written_reply(lane.id(), None, call.bytes(), true);
+            self.emit_written_reply(conn_lane.id(), None, call.bytes(), true);
             return None;
         }
-        lane.unreserve(1);
-        let reply = PlainReply { xid, credits: lane.proto().responder.grant() };
+        conn_lane.unreserve(1);
+        let reply = PlainReply { xid, credits: conn_lane.proto().responder.grant() };
         let (first, [a, b, c, d, e, f]) = reply.emit_two();
         let [.., g, h] = message.pairs::<{ LINE_PAIRS + 2 }>();
         let (head, bytes) = (LongHead::new(first, [a, b, c, d, e, f, g, h]), message.length());
         if !endpoint.send(head, message, bytes) {
             message.set_head(&head);
-            self.reactor().queue_short_reply(lane.id(), message);
+            self.reactor().queue_short_reply(conn_lane.id(), message);
             return None;
         }
         Some(bytes)
@@ -90,29 +93,29 @@ impl CoreCell {
     #[inline(never)]
     pub(super) fn on_other_short(
         &self,
-        lane: &ConnLane,
+        conn_lane: &ConnLane,
         endpoint: &impl ShortEndpointOps,
         short: &Short,
         up: &mut impl Upcalls,
     ) {
-        if self.serve_other_call(lane, endpoint, short, up) {
+        if self.serve_other_call(conn_lane, endpoint, short, up) {
             return;
         }
-        let conn = lane.id();
+        let conn = conn_lane.id();
         let mut reactor = self.reactor();
         let Some(c) = reactor.conn(conn) else { return };
         let takes_any = c.takes_any_short(TransportVersion::One);
         let mut arrival = Arrival::default();
-        lane.proto().on_receive(short.bytes(), &mut arrival);
+        conn_lane.proto().on_receive(short.bytes(), &mut arrival);
         match &arrival.event {
             Event::Call(slot) => {
-                if let Some(header_bytes) = plain_header_bytes(short.bytes())
+                if let Some(header_bytes) = chunkless_header_bytes(short.bytes())
                     && reactor.reserve(conn, *slot, (1, 0), endpoint.room()).is_some()
                 {
                     drop(reactor);
                     let header_bytes = header_bytes as usize;
-                    let (to, message) = ((lane, takes_any), short.bytes());
-                    let outcome = self.serve_plain(to, *slot, message, header_bytes, up);
+                    let (to, message) = ((conn_lane, takes_any), short.bytes());
+                    let outcome = self.serve_chunkless(to, *slot, message, header_bytes, up);
                     if outcome == CallOutcome::Deferred {
                         self.reactor().keep_deferred(conn, Some(*slot), short, &mut None);
                     }
@@ -137,9 +140,9 @@ impl CoreCell {
 /// The way, the XID and the RPC message of a call without chunks that is not under RPCSEC_GSS, if both headers agree on
 /// the XID.
 fn other_call(message: &[u8]) -> Option<(LaneWay, Xid, &[u8])> {
-    let (way, view) = match HeaderView::plain(message) {
+    let (way, view) = match HeaderView::chunkless(message) {
         Some(view) => (LaneWay::TakeCalls, view),
-        None => (LaneWay::TakeCallsTwo, HeaderView::plain_two(message)?),
+        None => (LaneWay::TakeCallsTwo, HeaderView::chunkless_two(message)?),
     };
     let (xid, stream) = (view.xid(), view.payload());
     let is_call = opens_with(stream, xid, Direction::Call)

@@ -4,7 +4,7 @@
 use crate::fabric::{ConnId, Peer};
 use crate::mem::Bulk;
 use crate::reactor::in_flight::deferred::{DeferredReply, Noted};
-use crate::reactor::in_flight::gss_jobs::{Awaited, Body, Purpose};
+use crate::reactor::in_flight::gss_bodies::{Awaited, Body, Purpose};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_ids::ReadOwner;
 use crate::reactor::in_flight::serving::Serving;
@@ -50,7 +50,7 @@ impl CoreCell {
     }
 
     /// Answers a call with these results, under the protection of the call.
-    pub(in crate::reactor) fn protect_reply(
+    pub(in crate::reactor) fn send_protected_reply(
         &self,
         to: &ReplyTarget<'_>,
         protection: &Protection,
@@ -58,10 +58,10 @@ impl CoreCell {
         draft: &EncodedStream<'_>,
     ) {
         if !protection.service.protects_body() {
-            let is_plain = to.plain && data.count() == 0;
+            let is_chunkless = to.is_chunkless && data.count() == 0;
             let head =
                 (protection.head_bytes(), |xid, place: &mut [u8]| protection.put_head(xid, place));
-            if is_plain && self.reactor().emit_plain_reply(to, head, draft.stream()) {
+            if is_chunkless && self.reactor().emit_chunkless_reply(to, head, draft.stream()) {
                 return;
             }
             return protection.behind_header(draft, |draft| self.place_reply(to, data, draft));
@@ -77,10 +77,10 @@ impl CoreCell {
                     times.into_iter().for_each(|times| c.serves.put_times(to.slot, times));
                 }
                 let (call, data) = ((to.conn, to.slot), data.without_items());
-                reactor.process_body(Body::reply(call, protection.clone(), reply, data));
+                reactor.offload_body(Body::reply(call, protection.clone(), reply, data));
             }
-            Ok(reply) => reactor.seal_now(to, protection, reply, data.without_items()),
-            Err(why) => reactor.refuse_unsealed(to, why),
+            Ok(reply) => reactor.seal_and_send(to, protection, reply, data.without_items()),
+            Err(why) => reactor.refuse_unprotected(to, why),
         }
     }
 
@@ -116,7 +116,7 @@ impl CoreCell {
         let mut reactor = self.reactor();
         reactor.end_deferred((conn, slot), Noted::default());
         reactor.answer_deferred(conn, slot, |reactor, to| match is_sealed {
-            true => reactor.place_sealed(to, reply, data),
+            true => reactor.send_sealed_reply(to, reply, data),
             false => reactor.refuse(to, &SYSTEM_ERR),
         });
     }
@@ -137,7 +137,7 @@ impl CoreCell {
 
 impl Reactor {
     /// Seals a reply and sends it.
-    pub(in crate::reactor) fn seal_now(
+    pub(in crate::reactor) fn seal_and_send(
         &mut self,
         to: &ReplyTarget<'_>,
         protection: &Protection,
@@ -145,33 +145,33 @@ impl Reactor {
         data: ReplyData,
     ) {
         match protection.seal(&mut reply, self.gss_work().crypto()) {
-            Ok(()) => self.place_sealed(to, reply.message, data),
-            Err(why) => self.refuse_unsealed(to, why),
+            Ok(()) => self.send_sealed_reply(to, reply.message, data),
+            Err(why) => self.refuse_unprotected(to, why),
         }
     }
 
-    fn refuse_unsealed(&mut self, to: &ReplyTarget<'_>, why: ProtectError) {
+    fn refuse_unprotected(&mut self, to: &ReplyTarget<'_>, why: ProtectError) {
         event!(DEBUG, %why, "a reply cannot be protected");
         self.stats().no_buffer += 1;
         self.refuse(to, &SYSTEM_ERR);
     }
 
     /// Sends a reply from where it was sealed.
-    fn place_sealed(&mut self, to: &ReplyTarget<'_>, reply: Bulk, data: ReplyData) {
+    fn send_sealed_reply(&mut self, to: &ReplyTarget<'_>, reply: Bulk, data: ReplyData) {
         self.send_encoded(to, &mut EncodedReply::whole(reply, data));
     }
 
     /// Returns true if the answer of this deferred call is long, and a thread of the core seals it.
     pub(in crate::reactor) fn try_offload_seal(&mut self, reply: &mut DeferredReply) -> bool {
         let (conn, slot) = (reply.conn(), reply.slot());
-        let is_long = matches!(reply.answer(), DeferredAnswer::Unsealed { .. });
+        let is_long = matches!(reply.answer(), DeferredAnswer::ToSeal { .. });
         if !is_long || !self.gss_work().has_room(conn) {
             return false;
         }
         let noted = reply.noted();
-        if let DeferredAnswer::Unsealed { protection, reply, data } = reply.take_answer() {
+        if let DeferredAnswer::ToSeal { protection, reply, data } = reply.take_answer() {
             noted.into_iter().for_each(|noted| self.seal_deferred((conn, slot), noted));
-            self.process_body(Body::reply((conn, slot), protection, reply, data));
+            self.offload_body(Body::reply((conn, slot), protection, reply, data));
         }
         true
     }
@@ -230,7 +230,7 @@ impl Reactor {
         let message = c.serves.take_message(slot)?;
         let view = HeaderView::new_checked(message.bytes(), c.lane.proto().limits()).ok()?;
         let header_bytes = view.header_bytes() as u32;
-        let admitted = Admitted { header_bytes, plain: false, long: false };
+        let admitted = Admitted { header_bytes, is_chunkless: false, long: false };
         Some(CallFrame { conn, slot, message, admitted, sinks: None })
     }
 

@@ -74,7 +74,10 @@ impl Reactor {
         let Some(c) = self.conn(conn) else { return };
         c.serves.clear_sinks(slot);
         let Some(message) = c.serves.take_message(slot) else { return };
-        self.refuse(&ReplyTarget { conn, slot, message: message.bytes(), plain: false }, answer);
+        self.refuse(
+            &ReplyTarget { conn, slot, message: message.bytes(), is_chunkless: false },
+            answer,
+        );
         self.repost(conn, message);
     }
 }

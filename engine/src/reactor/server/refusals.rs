@@ -107,7 +107,7 @@ impl Reactor {
         let Some(c) = self.conn(conn) else { return false };
         let room = c.negotiated.inline_bytes_max_in(version);
         let call = call.filter(|call| ReplyRepr::bytes_of(call, 0) + rpc_bytes <= room);
-        let at = call.map_or(version.plain_header_bytes(), |call| ReplyRepr::bytes_of(call, 0));
+        let at = call.map_or(version.chunkless_header_bytes(), |call| ReplyRepr::bytes_of(call, 0));
         if at + rpc_bytes > room {
             self.emit_refusal(conn, (xid, version), None, &RpcRefusal::NoRoom);
             return true;

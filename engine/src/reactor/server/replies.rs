@@ -8,7 +8,7 @@ use crate::reactor::in_flight::deferred::{Deferred, DeferredReply, Room};
 use crate::reactor::in_flight::mailbox::DeferredAnswer;
 use crate::reactor::in_flight::read_buffers::ReadBuffers;
 use crate::reactor::in_flight::read_ids::ReadOwner;
-use crate::reactor::in_flight::reply_cache::Ticket;
+use crate::reactor::in_flight::reply_cache::ReplyKeeper;
 use crate::reactor::in_flight::upcalls::CallFrame;
 use crate::reactor::server::rfc5666::exports::Exported;
 use crate::reactor::state::core::{CoreCell, Reactor};
@@ -16,7 +16,7 @@ use crate::reactor::types::calls::{Admitted, CallOutcome, ReplyTarget, RpcRefusa
 use crate::reactor::types::encode_buffer::EncodeError;
 use crate::reactor::types::encoded_stream::{EncodeOnce, EncodedStream};
 use crate::reactor::types::header_bytes::{
-    SUCCESS_HEADER, SYSTEM_ERR, plain_header_bytes, version_of, xid_of,
+    SUCCESS_HEADER, SYSTEM_ERR, chunkless_header_bytes, version_of, xid_of,
 };
 use crate::reactor::types::negotiate::Negotiated;
 use crate::reactor::types::reply_plan::{EncodedReply, ReplyData, ReplyPlan};
@@ -51,14 +51,14 @@ impl CoreCell {
         &self,
         to: &ReplyTarget<'_>,
         data: ReplyData,
-        keep: Option<Ticket>,
+        keep: Option<ReplyKeeper>,
         encode: EncodeOnce<'_>,
     ) {
         // Only in use by an encoder, which has no other call of this core to answer.
-        let Ok(mut memory) = self.lane().reply().try_borrow_mut() else {
+        let Ok(mut memory) = self.core_lane().reply().try_borrow_mut() else {
             return self.reactor().refuse(to, &SYSTEM_ERR);
         };
-        let draft = memory.draft(data.count(), self.lane().alignment(), encode);
+        let draft = memory.draft(data.count(), self.core_lane().alignment(), encode);
         if let Some(keep) = keep {
             keep.record(&data, draft.as_ref().ok());
         }
@@ -77,11 +77,11 @@ impl CoreCell {
     ) {
         #[cfg(feature = "gss")]
         if let Some(protection) = self.protection_of(to) {
-            return self.protect_reply(to, &protection, data, draft);
+            return self.send_protected_reply(to, &protection, data, draft);
         }
-        let is_plain = to.plain && data.count() == 0;
+        let is_chunkless = to.is_chunkless && data.count() == 0;
         let head = (SUCCESS_HEADER.len(), put_success_header);
-        if !is_plain || !self.reactor().emit_plain_reply(to, head, draft.stream()) {
+        if !is_chunkless || !self.reactor().emit_chunkless_reply(to, head, draft.stream()) {
             self.place_reply(to, data, draft);
         }
     }
@@ -108,12 +108,12 @@ impl Reactor {
     /// device reports that the message was sent.
     #[inline]
     fn admit_call(&mut self, conn: ConnId, slot: SlotId, message: &Buf) -> Option<Admitted> {
-        let Some(header_bytes) = plain_header_bytes(message.bytes()) else {
+        let Some(header_bytes) = chunkless_header_bytes(message.bytes()) else {
             return self.admit_other_call(conn, slot, message);
         };
         let send_room = self.fabric().room(conn);
         self.reserve(conn, slot, (1, 0), send_room)?;
-        Some(Admitted { header_bytes, plain: true, long: false })
+        Some(Admitted { header_bytes, is_chunkless: true, long: false })
     }
 
     /// Admits a call with chunks or padding.
@@ -136,7 +136,7 @@ impl Reactor {
         if owes_done {
             self.emit_done_after_call(conn, view.xid());
         }
-        Some(Admitted { header_bytes: view.header_bytes() as u32, plain: false, long })
+        Some(Admitted { header_bytes: view.header_bytes() as u32, is_chunkless: false, long })
     }
 
     /// Reserves places in the send queue of a driver with so much room, for the reply of a call. Its RDMA_DONE needs none
@@ -178,7 +178,7 @@ impl Reactor {
             self.put_off(conn, ReadOwner::Call(slot));
             return None;
         };
-        let sinks = if admitted.plain { None } else { self.take_sinks(conn, slot) };
+        let sinks = if admitted.is_chunkless { None } else { self.take_sinks(conn, slot) };
         Some(CallFrame { conn, slot, message, admitted, sinks })
     }
 
@@ -206,12 +206,12 @@ impl Reactor {
                 c.serves.clear_sinks(frame.slot);
             }
         }
-        self.finish_plain_call(frame.conn, frame.slot, frame.message, outcome);
+        self.finish_chunkless_call(frame.conn, frame.slot, frame.message, outcome);
     }
 
     /// The same for a call without chunks.
     #[inline(always)]
-    pub(in crate::reactor) fn finish_plain_call(
+    pub(in crate::reactor) fn finish_chunkless_call(
         &mut self,
         conn: ConnId,
         slot: SlotId,
@@ -244,7 +244,7 @@ impl Reactor {
 
     /// Handles the common case: the call had no chunks, and the reply has no data items. Writes it where it is sent from,
     /// with this head in front of its results. Returns `false`, and does nothing, if the reply does not fit inline.
-    pub(in crate::reactor::server) fn emit_plain_reply(
+    pub(in crate::reactor::server) fn emit_chunkless_reply(
         &mut self,
         to: &ReplyTarget<'_>,
         (head_bytes, put_head): (usize, impl FnOnce(Xid, &mut [u8])),
@@ -255,9 +255,9 @@ impl Reactor {
             return true;
         };
         let version = version_of(to.message);
-        let header_bytes = version.plain_header_bytes();
+        let header_bytes = version.chunkless_header_bytes();
         let bytes = header_bytes + head_bytes + results.len();
-        if bytes > c.negotiated.plain_bytes_max(version) {
+        if bytes > c.negotiated.unpadded_bytes_max(version) {
             return false;
         }
         let Some(mut message) = c.sends.take() else {
@@ -271,7 +271,7 @@ impl Reactor {
         let (head, place) = stream.split_at_mut(head_bytes);
         put_head(xid, head);
         place.copy_from_slice(results);
-        if c.lane.proto().responder.reply_plain(to.slot, xid, header).is_err() {
+        if c.lane.proto().responder.reply_chunkless(to.slot, xid, header).is_err() {
             self.stats().stale += 1;
             return true;
         }
@@ -433,7 +433,7 @@ impl Reactor {
         view: &HeaderView<'_>,
     ) -> Option<u32> {
         let c = self.conn(conn)?;
-        if view.is_plain() || !c.negotiated.remote_invalidate() {
+        if view.is_chunkless() || !c.negotiated.remote_invalidate() {
             return None;
         }
         let reads = view.reads().map(|read| read.target.handle);
@@ -465,7 +465,7 @@ impl Reactor {
         self.emit_refusal(to.conn, call, Some(&view), &answer);
     }
 
-    /// The ticket with which another thread answers a call; `None` when the connection or its origin has its share of
+    /// The call, for another thread to answer; `None` when the connection or its origin has its share of
     /// the places for deferred calls, or no memory for the reply is left.
     pub(in crate::reactor) fn defer_call(&mut self, to: &ReplyTarget<'_>) -> Option<Deferred> {
         let (c, core) = self.conn_and_core(to.conn)?;
@@ -507,8 +507,8 @@ impl Reactor {
         }
         self.answer_deferred(conn, slot, |reactor, to| {
             // In front of the others: a large answer is moved to be taken.
-            if matches!(reply.answer(), DeferredAnswer::Plain) {
-                return reactor.place_plain_encoded(to, reply);
+            if matches!(reply.answer(), DeferredAnswer::Staged) {
+                return reactor.send_where_encoded(to, reply);
             }
             match reply.take_answer() {
                 DeferredAnswer::Results(mut results) => {
@@ -516,16 +516,16 @@ impl Reactor {
                     reactor.send_encoded(to, &mut results);
                 }
                 #[cfg(feature = "gss")]
-                DeferredAnswer::Unsealed { protection, reply, data } => {
-                    reactor.seal_now(to, &protection, reply, data);
+                DeferredAnswer::ToSeal { protection, reply, data } => {
+                    reactor.seal_and_send(to, &protection, reply, data);
                 }
-                DeferredAnswer::Plain => {}
+                DeferredAnswer::Staged => {}
                 DeferredAnswer::Refused(why) => reactor.refuse(to, &why),
             }
         });
     }
 
-    /// Answers a deferred call, if it is still open.
+    /// Answers a deferred call, if it is not answered yet.
     #[inline(always)]
     pub(in crate::reactor) fn answer_deferred(
         &mut self,
@@ -534,15 +534,15 @@ impl Reactor {
         answer: impl FnOnce(&mut Self, &ReplyTarget<'_>),
     ) {
         let Some(message) = self.take_deferred(conn, slot) else { return };
-        answer(self, &ReplyTarget { conn, slot, message: message.bytes(), plain: false });
+        answer(self, &ReplyTarget { conn, slot, message: message.bytes(), is_chunkless: false });
         self.repost(conn, message);
     }
 
-    /// The message of a deferred call, whose sinks are emptied, if the call is still open.
+    /// The message of a deferred call, whose sinks are emptied, if it is not answered yet.
     #[inline]
     pub(in crate::reactor) fn take_deferred(&mut self, conn: ConnId, slot: SlotId) -> Option<Buf> {
-        let open = self.conn(conn).filter(|c| c.lane.proto().responder.is_delivered(slot));
-        let Some(c) = open else {
+        let conn = self.conn(conn).filter(|c| c.lane.proto().responder.is_delivered(slot));
+        let Some(c) = conn else {
             self.stats().stale += 1;
             return None;
         };
@@ -551,11 +551,11 @@ impl Reactor {
     }
 
     /// The results are where they were encoded, and are not moved.
-    fn place_plain_encoded(&mut self, to: &ReplyTarget<'_>, reply: &mut DeferredReply) {
+    fn send_where_encoded(&mut self, to: &ReplyTarget<'_>, reply: &mut DeferredReply) {
         let head = (SUCCESS_HEADER.len(), put_success_header);
-        if plain_header_bytes(to.message).is_some()
+        if chunkless_header_bytes(to.message).is_some()
             && let Some(stream) = reply.stage()
-            && self.emit_plain_reply(to, head, &stream.bytes()[SUCCESS_HEADER.len()..])
+            && self.emit_chunkless_reply(to, head, &stream.bytes()[SUCCESS_HEADER.len()..])
         {
             return;
         }
@@ -590,7 +590,7 @@ fn owes_done(profile: Profile, view: &HeaderView<'_>) -> bool {
 
 /// RDMA Writes the reply may need: one for each segment offered.
 fn reply_writes(view: &HeaderView<'_>) -> usize {
-    if view.is_plain() {
+    if view.is_chunkless() {
         return 0;
     }
     view.writes().chain(view.reply_chunk()).map(|chunk| chunk.segment_count()).sum()

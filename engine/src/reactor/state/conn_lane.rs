@@ -96,10 +96,10 @@ impl ConnLane {
         self.send_reserved.set(self.send_reserved.get().wrapping_sub(places));
     }
 
-    /// Counts plain calls that were taken on without a slot.
+    /// Counts calls that were taken on without a slot.
     #[inline(always)]
     pub(in crate::reactor) fn count_calls(&self, calls: u64) {
-        self.proto().responder.count_plain(calls);
+        self.proto().responder.count_slotless(calls);
     }
 
     /// The calls of a connection that is gone, to be made on another one.

@@ -22,7 +22,7 @@ impl ConnTable {
         Some(conn)
     }
 
-    /// Finds a connection for the lane, which keeps its gate up to date itself: a plain call is answered, and its
+    /// Finds a connection for the lane, which keeps its gate up to date itself: a call without chunks is answered, and its
     /// room released, before the lane looks at another message.
     #[inline(always)]
     pub(in crate::reactor) fn find_for_lane(&mut self, id: ConnId) -> Option<&mut Conn> {

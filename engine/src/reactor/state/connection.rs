@@ -153,7 +153,7 @@ impl Conn {
     /// Returns true if a short message of that version may have the maximum length.
     #[inline(always)]
     pub(in crate::reactor) fn takes_any_short(&self, version: TransportVersion) -> bool {
-        self.negotiated.plain_bytes_max(version) >= SHORT_BYTES_MAX
+        self.negotiated.unpadded_bytes_max(version) >= SHORT_BYTES_MAX
     }
 
     /// Work requests that may be posted without using those reserved for replies.
@@ -236,9 +236,8 @@ impl Conn {
         call.lent.kill_keys(|handle| fabric.revoke(self.id, handle));
     }
 
-    /// Returns true if its calls and replies may be plain. Calls under RPCSEC_GSS are not plain, and neither are the
-    /// server's replies to them.
-    pub(in crate::reactor) fn goes_plain(&self) -> bool {
+    /// Returns true if its calls do not go under RPCSEC_GSS: those and the replies to them have no plain headers.
+    pub(in crate::reactor) fn is_without_gss(&self) -> bool {
         #[cfg(feature = "gss")]
         return self.gss.is_none();
         #[cfg(not(feature = "gss"))]

@@ -16,7 +16,7 @@ use crate::reactor::in_flight::deferred::{Caller, DeferredReply};
 use crate::reactor::in_flight::detached_clients::DetachedClients;
 use crate::reactor::in_flight::drain::{DrainRequest, Leaving};
 #[cfg(feature = "gss")]
-use crate::reactor::in_flight::gss_jobs::{Body, GssWork};
+use crate::reactor::in_flight::gss_bodies::{Body, GssWork};
 use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::in_flight::origins::Origins;
 use crate::reactor::in_flight::panic_log::LogLimit;
@@ -47,7 +47,7 @@ use std::sync::Arc;
 // Short messages use the lane only, and it is next to what points here.
 #[repr(C)]
 pub(crate) struct CoreCell {
-    lane: CoreLane,
+    core_lane: CoreLane,
     state: RefCell<Reactor>,
     /// Mailbox of the state.
     inbox: Arc<Inbox>,
@@ -121,7 +121,7 @@ pub(crate) struct Core {
     is_sample_due: bool,
     next_sample: Ticks,
     slow: SlowCalls,
-    /// Bodies that threads seal and open, and calls that wait.
+    /// Bodies that threads seal and unseal, and calls that wait.
     #[cfg(feature = "gss")]
     gss_work: GssWork,
 }
@@ -134,12 +134,12 @@ impl CoreCell {
         let shorts = (caps.sends_shorts, !caps.takes_shorts);
         let longest_bytes = longest_block_bytes(&core.config);
         let times = (clock, core.default_timeout_ticks);
-        let lane = CoreLane::new(shorts, core.config.msgp_alignment(), longest_bytes, times);
+        let core_lane = CoreLane::new(shorts, core.config.msgp_alignment(), longest_bytes, times);
         let inbox = Arc::clone(&core.inbox);
         #[cfg(feature = "gss")]
         let crypto = Arc::clone(core.gss_work.crypto());
         Self {
-            lane,
+            core_lane,
             state: RefCell::new(reactor),
             inbox,
             #[cfg(feature = "gss")]
@@ -159,8 +159,8 @@ impl CoreCell {
     }
 
     #[inline(always)]
-    pub(in crate::reactor) fn lane(&self) -> &CoreLane {
-        &self.lane
+    pub(in crate::reactor) fn core_lane(&self) -> &CoreLane {
+        &self.core_lane
     }
 
     #[inline(always)]
@@ -424,9 +424,9 @@ impl Core {
         &mut self.gss_work
     }
 
-    /// Has a thread of the core seal or open a body.
+    /// Has a thread of the core seal or unseal a body.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn process_body(&mut self, body: Body) {
+    pub(in crate::reactor) fn offload_body(&mut self, body: Body) {
         if self.gss_work.push(body) {
             self.wake_by(Instant(0));
         }

@@ -56,8 +56,8 @@ pub(crate) struct CallTarget<'a> {
 /// The RPC header of one client's calls, written once: only the XID and the procedure are filled in per call.
 pub(crate) struct HeaderTemplate {
     bytes: Vec<u8>,
-    /// It has no credential, so that the call can be plain.
-    is_plain: bool,
+    /// The calls have no credential.
+    has_no_credential: bool,
     program: Program,
     version: Version,
 }
@@ -68,13 +68,12 @@ impl HeaderTemplate {
         let header = CallHeader { xid, program, version, procedure, credential, verifier };
         let mut bytes = vec![0; header.buffer_len()];
         header.emit(&mut bytes);
-        Self { bytes, is_plain: credential == OpaqueAuth::NONE, program, version }
+        Self { bytes, has_no_credential: credential == OpaqueAuth::NONE, program, version }
     }
 
-    /// The calls have no credential.
     #[inline(always)]
-    pub(in crate::reactor) fn is_plain(&self) -> bool {
-        self.is_plain
+    pub(in crate::reactor) fn has_no_credential(&self) -> bool {
+        self.has_no_credential
     }
 
     /// Program and version.
@@ -87,7 +86,7 @@ impl HeaderTemplate {
     /// header has a credential, because it is then already in the stream.
     pub(crate) fn write_without_credential(&self, procedure: Procedure, stream: &mut [u8]) {
         const BYTES: usize = CALL_BYTES - MSG_HEADER_BYTES;
-        if self.is_plain
+        if self.has_no_credential
             && let Some(place) = stream.first_chunk_mut::<BYTES>()
             && let Some(header) = self.bytes.first_chunk::<BYTES>()
         {
@@ -115,7 +114,7 @@ pub(crate) struct ReplyTarget<'a> {
     pub(crate) slot: SlotId,
     pub(crate) message: &'a [u8],
     /// The call has no chunk lists, so that the reply has none to echo.
-    pub(crate) plain: bool,
+    pub(crate) is_chunkless: bool,
 }
 
 /// An answer that carries no results.
@@ -161,7 +160,7 @@ pub(crate) enum RpcRefusal {
 /// }
 /// ```
 #[derive(Debug)]
-// Fields of plain calls are adjacent: threads that make calls send them to their core.
+// Fields of calls without buffers are adjacent: threads that make calls send them to their core.
 #[repr(C)]
 pub struct CallSpec {
     pub(crate) deadline: Deadline,
@@ -169,13 +168,13 @@ pub struct CallSpec {
     /// The caller did not give `reply_bytes_max`: the call offers room for `rpc.max_read_bytes` at most.
     pub(crate) is_reply_assumed: bool,
     pub(crate) resend: Resend,
-    /// Set if it has buffers, or is to be kept: most calls are plain.
+    /// Set if it has buffers, or is to be kept. Most calls are neither.
     pub(crate) is_special: bool,
     /// A builder was given more items than fit: such a spec starts no call.
     pub(crate) overfull: bool,
     /// The call prepares a connection, so that it may go without a security context.
     #[cfg(feature = "gss")]
-    pub(crate) is_opening: bool,
+    pub(crate) is_setup: bool,
     pub(crate) arguments: [Option<Bulk>; ITEMS_MAX],
     pub(crate) results: [Option<Bulk>; ITEMS_MAX],
 }
@@ -193,7 +192,7 @@ impl Default for CallSpec {
             is_special: false,
             overfull: false,
             #[cfg(feature = "gss")]
-            is_opening: false,
+            is_setup: false,
             arguments: [const { None }; ITEMS_MAX],
             results: [const { None }; ITEMS_MAX],
         }
@@ -224,8 +223,8 @@ impl CallSpec {
 
     /// Marks the call as one that prepares a connection.
     #[cfg(feature = "gss")]
-    pub(crate) fn open(&mut self) {
-        self.is_opening = true;
+    pub(crate) fn mark_setup(&mut self) {
+        self.is_setup = true;
     }
 
     /// Gives its buffers back, if it has any.
@@ -348,8 +347,8 @@ pub enum Backpressure {
 pub(crate) struct Admitted {
     /// Length of the transport header at the start of the message.
     pub(crate) header_bytes: u32,
-    /// The call has no chunk lists.
-    pub(crate) plain: bool,
+    /// The call has no chunks.
+    pub(crate) is_chunkless: bool,
     /// The RPC message is in the first sink, not behind the header.
     pub(crate) long: bool,
 }
@@ -412,7 +411,7 @@ pub(crate) struct ReplyBuffers<'a> {
     pub(crate) results: &'a mut [Option<Bulk>],
     /// Empty unless the reply had to be fetched.
     pub(crate) pulled: PulledChunks<'a>,
-    /// The whole reply in private memory, in the place of the stream of the frame, if its body is to be opened.
+    /// The whole reply in private memory, in the place of the stream of the frame, if its body is to be unsealed.
     #[cfg(feature = "gss")]
     pub(crate) whole: Option<Bulk>,
     /// The source that the call is sent again from if it was denied.

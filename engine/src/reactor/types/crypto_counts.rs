@@ -1,10 +1,10 @@
-//! Bodies that a core has sealed and opened under RPCSEC_GSS, and the time that took.
+//! Bodies that a core has sealed and unsealed under RPCSEC_GSS, and the time that took.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::Clock;
 use spinrpc_proto::rpc::GssService;
 
-/// Counters of one core. Its thread writes them, those that seal and open its long bodies, and one that seals the reply of a
+/// Counters of one core. Its thread writes them, those that seal and unseal its long bodies, and one that seals the reply of a
 /// deferred call. Nothing
 /// pairs with their orderings.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl CryptoCounts {
         Self { clock, integrity, privacy, long: AtomicU64::new(0) }
     }
 
-    /// Counts a body of this length, which is completely sealed or opened.
+    /// Counts a body of this length, which is completely sealed or unsealed.
     pub(crate) fn count(&self, service: GssService, bytes: usize) {
         if let Some(counter) = self.of(service) {
             counter.bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -67,7 +67,7 @@ impl StoredDraft {
         }
         let mut writer = StreamWriter::with_more(short, memory);
         encode(&mut writer);
-        if let Some(bytes) = writer.plain_bytes() {
+        if let Some(bytes) = writer.itemless_bytes() {
             return Ok(Some(bytes));
         }
         let bytes = check(&writer.finish()).map_err(EncodeError::refusal)?;
@@ -139,7 +139,7 @@ impl MessageMemory {
         let long = long.get_mut(HEAD..).unwrap_or_default();
         let mut writer = StreamWriter::with_more(&mut short.whole_mut()[HEAD..], long);
         encode(&mut writer);
-        let bytes = writer.plain_bytes().map(|bytes| HEAD + bytes);
+        let bytes = writer.itemless_bytes().map(|bytes| HEAD + bytes);
         match bytes {
             Some(bytes) => short.set_len(bytes),
             None => *drafted = check(&writer.finish()).map(|bytes| HEAD + bytes),

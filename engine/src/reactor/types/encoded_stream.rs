@@ -2,7 +2,7 @@
 //! remembered. Messages are written from it as often as necessary: an item goes into the stream or into a chunk,
 //! depending on the message; addresses of chunks are never stored.
 //!
-//! Made for every call and reply that is not short and plain; kept for calls that may be sent again, and for replies
+//! Made for every call and reply that is not written by the lane; kept for calls that may be sent again, and for replies
 //! that may be requested again.
 
 use crate::reactor::types::rfc5666::Marks;
@@ -35,14 +35,14 @@ pub(crate) fn once(
 pub(crate) struct EncodedStream<'a> {
     stream: &'a [u8],
     cuts: ItemOffsets,
-    /// RPC header with a verifier, in the place of the plain one.
+    /// RPC header with a verifier, in the place of the one without protection.
     #[cfg(feature = "gss")]
     head: Option<&'a [u8]>,
 }
 
 impl<'a> EncodedStream<'a> {
     /// A draft of a stream without data items, whose counted data are at unknown positions.
-    pub(in crate::reactor) fn plain(stream: &'a [u8]) -> Self {
+    pub(in crate::reactor) fn without_items(stream: &'a [u8]) -> Self {
         Self::new(stream, ItemOffsets::NONE)
     }
 
@@ -55,7 +55,7 @@ impl<'a> EncodedStream<'a> {
         }
     }
 
-    /// It has an RPC header in the place of the plain one.
+    /// It has an RPC header in the place of the one without protection.
     #[inline(always)]
     pub(in crate::reactor) fn has_head(&self) -> bool {
         #[cfg(feature = "gss")]

@@ -12,8 +12,8 @@ pub(in crate::reactor) static NO_CHUNKS: CallChunks = CallChunks::EMPTY;
 /// A transport header of this length has no chunks, in either version: that of an RDMA_MSGP is longer,
 /// and so is one with chunks.
 #[inline]
-pub(in crate::reactor) const fn is_plain(header_bytes: usize) -> bool {
-    header_bytes <= TransportVersion::Two.plain_header_bytes()
+pub(in crate::reactor) const fn is_chunkless(header_bytes: usize) -> bool {
+    header_bytes <= TransportVersion::Two.chunkless_header_bytes()
 }
 
 #[inline]
@@ -75,7 +75,7 @@ pub(in crate::reactor) fn xid_of(message: &[u8]) -> Xid {
 
 /// Length of a transport header that was checked when it came, if it has no lists.
 #[inline]
-pub(in crate::reactor) fn plain_header_bytes(message: &[u8]) -> Option<u32> {
-    let view = HeaderView::plain(message).or_else(|| HeaderView::plain_two(message))?;
+pub(in crate::reactor) fn chunkless_header_bytes(message: &[u8]) -> Option<u32> {
+    let view = HeaderView::chunkless(message).or_else(|| HeaderView::chunkless_two(message))?;
     Some(view.header_bytes() as u32)
 }

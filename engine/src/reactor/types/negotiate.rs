@@ -131,7 +131,7 @@ impl Terms {
             msgp_align_bytes: None,
             is_configured: false,
             alignment: Alignment::NONE,
-            plain_bytes_max: [0; 2],
+            unpadded_bytes_max: [0; 2],
             peer: PeerId::new(
                 self.peer_identity,
                 self.theirs.map_or(Instance::Unknown, |theirs| theirs.instance),
@@ -175,7 +175,7 @@ pub struct Negotiated {
     /// In version one; there is no padding in version two.
     alignment: Alignment,
     /// By version.
-    plain_bytes_max: [usize; 2],
+    unpadded_bytes_max: [usize; 2],
     peer: PeerId,
 }
 
@@ -215,8 +215,8 @@ impl Negotiated {
         self.alignment = alignment;
         for version in [TransportVersion::One, TransportVersion::Two] {
             let threshold_bytes = self.alignment(version).threshold_bytes() as usize;
-            let unpadded_bytes = version.plain_header_bytes().saturating_add(threshold_bytes);
-            self.plain_bytes_max[place(version)] =
+            let unpadded_bytes = version.chunkless_header_bytes().saturating_add(threshold_bytes);
+            self.unpadded_bytes_max[place(version)] =
                 self.inline_bytes_max_in(version).min(unpadded_bytes);
         }
         self
@@ -226,7 +226,7 @@ impl Negotiated {
     /// have to be sent again.
     pub(in crate::reactor) fn offering(mut self) -> Self {
         let two = TransportVersion::Two;
-        self.plain_bytes_max[place(two)] = two.plain_header_bytes();
+        self.unpadded_bytes_max[place(two)] = two.chunkless_header_bytes();
         self.version = None;
         self
     }
@@ -248,8 +248,8 @@ impl Negotiated {
     /// Longest message this side may send without inspecting its contents: no data in it can reach the threshold of
     /// padding.
     #[inline]
-    pub(crate) fn plain_bytes_max(&self, version: TransportVersion) -> usize {
-        self.plain_bytes_max[place(version)]
+    pub(crate) fn unpadded_bytes_max(&self, version: TransportVersion) -> usize {
+        self.unpadded_bytes_max[place(version)]
     }
 
     /// Thresholds for sending, by version.
@@ -264,7 +264,7 @@ impl Negotiated {
 
     /// Longest stream of an inline reply in that version whose header has no chunks.
     pub(crate) fn reply_bytes_max(&self, version: TransportVersion) -> usize {
-        (self.recvs.of(version) as usize).saturating_sub(version.plain_header_bytes())
+        (self.recvs.of(version) as usize).saturating_sub(version.chunkless_header_bytes())
     }
 
     /// Sizes that this side may send and receive in version one.

@@ -1,4 +1,4 @@
-//! Calls and replies under RPCSEC_GSS (RFC 2203): verifiers, and bodies that are sealed and opened in private memory.
+//! Calls and replies under RPCSEC_GSS (RFC 2203): verifiers, and bodies that are sealed and unsealed in private memory.
 //! Used by both halves, and by threads that answer deferred calls.
 
 use crate::fabric::LimitScope;
@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 use spinrpc_gss::context::Context;
 use spinrpc_gss::random::{AesConfounders, SEED_BYTES};
-use spinrpc_gss::{MIC_MAX_BYTES, Mic, content_at, open_body, seal_body, sealed_bytes};
+use spinrpc_gss::{MIC_MAX_BYTES, Mic, content_at, seal_body, sealed_bytes, unseal_body};
 use spinrpc_proto::chunking::{Item, Placement, StreamWriter};
 use spinrpc_proto::ids::{Instant, Program, Version, Xid};
 use spinrpc_proto::limits::{INLINE_THRESHOLD_MIN_BYTES, ITEMS_MAX};
@@ -56,9 +56,9 @@ pub(crate) struct Protection {
 }
 
 /// The words of a call that stay the same under a context: call, version, program, its version and procedure.
-pub(in crate::reactor) struct PlainHead([u8; Self::BYTES]);
+pub(in crate::reactor) struct CallWords([u8; Self::BYTES]);
 
-impl PlainHead {
+impl CallWords {
     const BYTES: usize = 20;
 
     /// Those of a call of the NULL procedure.
@@ -107,7 +107,7 @@ pub(crate) struct ClientContext {
     pub(crate) is_answered: AtomicBool,
 }
 
-/// A message cannot be protected, or opened.
+/// A message cannot be protected, or unsealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtectError {
     /// No memory of this many bytes is free.
@@ -212,7 +212,7 @@ impl Protection {
         let secured = (&*self.context, self.service);
         let (head, at) = self.success_header();
         let parts = (&head[..at], data.item_bytes());
-        let message = lay_out(secured, |bytes| take(pool, bytes), parts, (draft, 0))?;
+        let message = lay_out(secured, |bytes| private_block(pool, bytes), parts, (draft, 0))?;
         Ok(LaidOut { message, at })
     }
 
@@ -249,8 +249,8 @@ impl ClientContext {
         draft: &EncodedStream<'a>,
         head: &'a mut [u8],
     ) -> Result<EncodedStream<'a>, ProtectError> {
-        let (plain, at) = PlainHead::of(draft.stream())?;
-        let length = self.emit_head(GssProcedure::Data, numbers, plain, head)?;
+        let (words, at) = CallWords::of(draft.stream())?;
+        let length = self.emit_head(GssProcedure::Data, numbers, words, head)?;
         Ok(draft.from(at).behind(&head[..length]))
     }
 
@@ -259,7 +259,7 @@ impl ClientContext {
         let (procedure, service) = (GssProcedure::Data, self.service);
         let credential = GssCredential { procedure, sequence: 0, service, handle: &self.handle };
         let mic_bytes = self.context.send_keys().mic_bytes();
-        4 + PlainHead::BYTES + 8 + credential.buffer_len() + 8 + mic_bytes
+        4 + CallWords::BYTES + 8 + credential.buffer_len() + 8 + mic_bytes
     }
 
     /// Writes the RPC header of a call, with credential and verifier; returns its length.
@@ -267,16 +267,16 @@ impl ClientContext {
         &self,
         procedure: GssProcedure,
         (xid, sequence): (Xid, u32),
-        plain: PlainHead,
+        words: CallWords,
         to: &mut [u8],
     ) -> Result<usize, ProtectError> {
-        const CREDENTIAL_AT: usize = 4 + PlainHead::BYTES + 8;
+        const CREDENTIAL_AT: usize = 4 + CallWords::BYTES + 8;
         let service = self.service;
         let credential = GssCredential { procedure, sequence, service, handle: &self.handle };
         let place = to.get_mut(CREDENTIAL_AT..).ok_or(ProtectError::Failed)?;
         let length = credential.emit(place).map_err(|_| ProtectError::Failed)?;
         to[..4].copy_from_slice(&xid.0.to_be_bytes());
-        to[4..CREDENTIAL_AT - 8].copy_from_slice(&plain.0);
+        to[4..CREDENTIAL_AT - 8].copy_from_slice(&words.0);
         to[CREDENTIAL_AT - 8..CREDENTIAL_AT].copy_from_slice(&auth_head(length));
         let (signed, rest) = to.split_at_mut(CREDENTIAL_AT + length);
         let mic = self.context.sign_call(signed);
@@ -295,9 +295,9 @@ impl ClientContext {
         items: impl Iterator<Item = &'i [u8]>,
         draft: &EncodedStream<'_>,
     ) -> Result<LaidOut, ProtectError> {
-        let (plain, from) = PlainHead::of(draft.stream())?;
+        let (words, from) = CallWords::of(draft.stream())?;
         let mut bytes = [0; CALL_HEAD_BYTES];
-        let at = self.emit_head(GssProcedure::Data, numbers, plain, &mut bytes)?;
+        let at = self.emit_head(GssProcedure::Data, numbers, words, &mut bytes)?;
         let (secured, parts) = ((&self.context, self.service), (&bytes[..at], items));
         let message = lay_out(secured, memory, parts, (draft, from))?;
         Ok(LaidOut { message, at })
@@ -396,15 +396,15 @@ fn seeded(place: &mut Option<AesConfounders>) -> Result<&mut AesConfounders, Pro
     Ok(seeded)
 }
 
-/// Private memory, exactly so long.
-pub(crate) fn take(pool: &BulkPool, bytes: usize) -> Result<Bulk, ProtectError> {
+/// Takes a block of the pool for a body, exactly so long: memory that no peer can write to.
+pub(crate) fn private_block(pool: &BulkPool, bytes: usize) -> Result<Bulk, ProtectError> {
     let mut bulk = pool.take(bytes).ok_or(ProtectError::NoMemory(bytes))?;
     bulk.set_len(bytes);
     Ok(bulk)
 }
 
-/// Opens a body in memory that no peer can write to; returns the place of the arguments or results.
-pub(crate) fn open(
+/// Unseals a body in memory that no peer can write to; returns the place of the arguments or results.
+pub(crate) fn unseal(
     context: &Context,
     service: GssService,
     body: &mut [u8],
@@ -413,7 +413,8 @@ pub(crate) fn open(
 ) -> Result<Range<usize>, ProtectError> {
     counts.count(service, body.len());
     counts.measure(service, || {
-        open_body(service, context.receive_keys(), body, sequence).map_err(|_| ProtectError::Forged)
+        unseal_body(service, context.receive_keys(), body, sequence)
+            .map_err(|_| ProtectError::Forged)
     })
 }
 

@@ -128,11 +128,11 @@ pub(crate) struct EncodedReply {
 impl EncodedReply {
     /// Results that are still to be encoded.
     pub(in crate::reactor) fn new(data: ReplyData) -> Self {
-        Self { encoded: Encoded::plain(0), data, stream: None }
+        Self { encoded: Encoded::without_items(0), data, stream: None }
     }
 
     pub(in crate::reactor) fn whole(stream: Bulk, data: ReplyData) -> Self {
-        Self { encoded: Encoded::plain(stream.len()), data, stream: Some(stream) }
+        Self { encoded: Encoded::without_items(stream.len()), data, stream: Some(stream) }
     }
 
     getters! {
@@ -233,7 +233,7 @@ impl ReplyPlan {
         let threshold_bytes = negotiated.inline_bytes_max_in(version);
         let alignment = negotiated.alignment(version);
         let (mut write_bytes, mut reply_chunk_bytes) = ([0; ITEMS_MAX], 0);
-        if !view.is_plain() {
+        if !view.is_chunkless() {
             for (chunk, room) in view.writes().zip(&mut write_bytes) {
                 *room = chunk.total_length();
             }

@@ -16,7 +16,7 @@ pub(crate) struct Terms {
     is_reply_assumed: bool,
     resend: Resend,
     #[cfg(feature = "gss")]
-    is_opening: bool,
+    is_setup: bool,
 }
 
 impl Terms {
@@ -31,7 +31,7 @@ impl Terms {
             is_reply_assumed: spec.is_reply_assumed,
             resend: spec.resend,
             #[cfg(feature = "gss")]
-            is_opening: spec.is_opening,
+            is_setup: spec.is_setup,
         }
     }
 
@@ -42,7 +42,7 @@ impl Terms {
         resend: Resend,
         /// The call prepares a connection, so that it may go without a security context.
         #[cfg(feature = "gss")]
-        is_opening: bool,
+        is_setup: bool,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Statistics of a core: plain counters that the core alone writes, published as single-writer
+//! Statistics of a core: counters that the core alone writes, published as single-writer
 //! cells that any thread may read without disturbing it.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ macro_rules! counters {
         pub(crate) struct StatsCells { $($name: AtomicU64,)+ }
 
         impl StatsCells {
-            /// Publishes what the core counted. Only the core's own thread calls it, so plain
+            /// Publishes what the core counted. Only the core's own thread calls it, so ordinary
             /// stores suffice; readers pair with nothing, each number stands for itself.
             pub(crate) fn publish(&self, from: &StatsSnapshot) {
                 $(self.$name.store(from.$name, Ordering::Relaxed);)+

@@ -45,9 +45,9 @@ fn call_of(xid: u32) -> CallKey {
 }
 
 #[track_caller]
-fn begin(client: &Attached, xid: u32) -> Ticket {
+fn begin(client: &Attached, xid: u32) -> ReplyKeeper {
     match client.meet(call_of(xid), |_| ()) {
-        Verdict::Execute(ticket) => ticket,
+        Verdict::Execute(keeper) => keeper,
         _ => panic!("call {xid} is not executed"),
     }
 }
@@ -55,8 +55,8 @@ fn begin(client: &Attached, xid: u32) -> Ticket {
 /// Returns true if a call on this connection is executed; its reply is then a refusal.
 fn is_executed(client: &Attached, xid: u32) -> bool {
     match client.meet(call_of(xid), |_| ()) {
-        Verdict::Execute(ticket) => {
-            ticket.refuse(SYSTEM_ERR);
+        Verdict::Execute(keeper) => {
+            keeper.refuse(SYSTEM_ERR);
             true
         }
         _ => false,
@@ -280,12 +280,12 @@ fn no_place_free_expect_the_peer_that_was_idle_for_longest_to_lose_its_oldest_re
 fn all_places_of_a_peer_in_progress_expect_its_next_call_put_off_and_others_executed() {
     let cache = cache_of(PLACES);
     let (busy, another) = (other(&cache, 1), other(&cache, 2));
-    let mut tickets: Vec<_> =
+    let mut keepers: Vec<_> =
         (0..(PLACES / KIN_PART) as u32).map(|xid| begin(&busy, xid)).collect();
     assert!(is_full(&busy, 77) && is_full(&busy, 78));
     assert!((0..100).all(|xid| is_executed(&another, xid)));
-    assert!((0..tickets.len() as u32).all(|xid| is_running(&busy, xid)));
-    tickets.swap_remove(1).refuse(SYSTEM_ERR);
+    assert!((0..keepers.len() as u32).all(|xid| is_running(&busy, xid)));
+    keepers.swap_remove(1).refuse(SYSTEM_ERR);
     drop(begin(&busy, 77));
 }
 
@@ -293,9 +293,9 @@ fn all_places_of_a_peer_in_progress_expect_its_next_call_put_off_and_others_exec
 fn all_places_in_progress_expect_the_next_call_of_anybody_put_off() {
     let cache = cache_of(PLACES);
     let all = (0..PLACES as u32).map(|uid| (other(&cache, uid), uid));
-    let tickets: Vec<_> = all.map(|(client, xid)| begin(&client, xid)).collect();
+    let keepers: Vec<_> = all.map(|(client, xid)| begin(&client, xid)).collect();
     assert!(is_full(&other(&cache, 99), 1));
-    drop(tickets);
+    drop(keepers);
     assert!(is_executed(&other(&cache, 99), 1));
 }
 

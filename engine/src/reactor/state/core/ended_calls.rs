@@ -60,9 +60,9 @@ impl CoreCell {
             cancelled.map(|failed| ended.add(failed)).is_some()
         });
         let is_requested = is_requested.unwrap_or(false);
-        // A call whose reply is opened has no slot any more; its memory is private.
+        // A call whose reply is unsealed has no slot any more; its memory is private.
         #[cfg(feature = "gss")]
-        if !is_requested && let Some(token) = reactor.gss_work().take_opening(conn, slot) {
+        if !is_requested && let Some(token) = reactor.gss_work().take_reply_to_unseal(conn, slot) {
             let end = CallEnd::Failed(CallFailure::Cancelled);
             reactor.end_call(conn, SlotToken { slot, token }, end);
             return true;

@@ -20,7 +20,7 @@ impl CoreCell {
     pub(crate) fn begin_timer(&self, row: Row) {
         let mut reactor = self.reactor();
         let (now, is_counted) = (reactor.read_clock(), reactor.inbox.latencies().is_on());
-        reactor.begin_timed(self.lane().turn(), now);
+        reactor.begin_timed(self.core_lane().turn(), now);
         let new = CallTimes::new(Stage::Queue, reactor.seen_from.min(now));
         let mut times = reactor.resumed.take().unwrap_or(new);
         times.enter_handler(now, Some(row).filter(|_| is_counted));
@@ -89,9 +89,9 @@ impl Core {
         Some(times)
     }
 
-    /// The times of a call whose body a thread opens.
+    /// The times of a call whose body a thread unseals.
     #[cfg(feature = "gss")]
-    pub(in crate::reactor) fn open_times(&mut self) -> CallTimes {
+    pub(in crate::reactor) fn unseal_times(&mut self) -> CallTimes {
         let now = self.read_clock();
         let seen = CallTimes::new(Stage::Queue, self.busy_since.min(now));
         let mut times = self.resumed.take().unwrap_or(seen);
@@ -158,7 +158,7 @@ impl Reactor {
         }
     }
 
-    /// The times of a call that a thread has answered, which it keeps no longer, if it is still open.
+    /// The times of a call that a thread has answered, which it keeps no longer, if it is not answered yet.
     pub(in crate::reactor) fn answered_times(
         &mut self,
         (conn, slot): (ConnId, SlotId),

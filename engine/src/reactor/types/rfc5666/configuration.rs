@@ -121,7 +121,7 @@ mod tests {
     fn data_are_padded_as_configured_and_to_what_the_peer_recommends() {
         let plain = terms(Some(OURS));
         assert_eq!(
-            (plain.agreed().alignment(ONE), plain.agreed().plain_bytes_max(ONE)),
+            (plain.agreed().alignment(ONE), plain.agreed().unpadded_bytes_max(ONE)),
             (NONE, 4096)
         );
         assert_eq!(plain.with_reply(&ALL).alignment(ONE), NONE, "not configured, not begun");
@@ -131,11 +131,11 @@ mod tests {
         let silent = ConfigReply { align_bytes: 0, ..ALL };
         assert_eq!(padded.with_reply(&silent).alignment(ONE), Alignment::new(1024, 600));
         // No data in so short a message reach the threshold.
-        assert_eq!(padded.agreed().plain_bytes_max(ONE), 28 + 600);
+        assert_eq!(padded.agreed().unpadded_bytes_max(ONE), 28 + 600);
         assert_eq!(padded.agreed().send_bytes_max(), 4096);
         // Version two has no padding.
         let two = padded.agreed().settled(TransportVersion::Two);
-        assert_eq!(two.plain_bytes_max(TransportVersion::Two), 4096);
+        assert_eq!(two.unpadded_bytes_max(TransportVersion::Two), 4096);
     }
 
     /// R5666-54: "The server MAY return a maxcall_sendsize value that is smaller or larger"; R5666-55:

@@ -1,4 +1,4 @@
-//! Results of verified replies: opened, at once or by a thread, and given to the client's handler.
+//! Results of verified replies: unsealed, at once or by a thread, and given to the client's handler.
 
 use super::client_context::NOT_AUTHENTIC;
 use crate::api::client::{BesideReply, Reply, Token};
@@ -6,12 +6,12 @@ use crate::api::client_state::ClientEntry;
 use crate::api::dispatch::Dispatch;
 use crate::api::errors::CallError;
 use crate::mem::{Bulk, BulkPool};
+use crate::reactor::in_flight::gss_bodies::{Body, Purpose};
 use crate::reactor::in_flight::gss_calls::SentCall;
-use crate::reactor::in_flight::gss_jobs::{Body, Purpose};
 use crate::reactor::in_flight::outgoing::take_all;
 use crate::reactor::types::calls::ReplyFrame;
 use crate::reactor::types::crypto_counts::CryptoCounts;
-use crate::reactor::types::protection::{ProtectError, open, take};
+use crate::reactor::types::protection::{ProtectError, private_block, unseal};
 use std::ops::Range;
 
 /// Buffers of a call that come back with its reply.
@@ -60,11 +60,11 @@ impl Dispatch {
         let ops = &entry.link.ops;
         match begun {
             Ok(Some(reply)) if ops.takes_body(frame.conn, reply.message.len()) => {
-                ops.process(reply);
+                ops.offload_unseal(reply);
             }
             Ok(Some(mut reply)) => {
-                let opened = reply.process(&ops.crypto);
-                Self::deliver_results_of(entry, reply, opened);
+                let unsealed = reply.seal_or_unseal(&ops.crypto);
+                Self::deliver_results_of(entry, reply, unsealed);
             }
             Ok(None) => {}
             Err(error) => {
@@ -77,13 +77,13 @@ impl Dispatch {
     fn deliver_results(
         entry: &mut ClientEntry,
         token: Token,
-        opened: Result<&[u8], CallError>,
+        unsealed: Result<&[u8], CallError>,
         (arguments, results): Buffers<'_>,
     ) {
-        if let (Err(error), Some(securing)) = (&opened, &entry.securing) {
+        if let (Err(error), Some(securing)) = (&unsealed, &entry.securing) {
             securing.count_error(error);
         }
-        let reply = opened.map(|stream| {
+        let reply = unsealed.map(|stream| {
             let placed = &crate::api::client::NOTHING_PLACED;
             let beside = BesideReply { placed, arguments, results, pulled: None, padded: None };
             Reply { stream, beside: Some(beside) }
@@ -94,27 +94,27 @@ impl Dispatch {
     fn deliver_results_of(
         entry: &mut ClientEntry,
         Body { message, at, then, .. }: Body,
-        opened: Result<Range<usize>, ProtectError>,
+        unsealed: Result<Range<usize>, ProtectError>,
     ) {
         let Purpose::Deliver { token, mut arguments, mut results, .. } = then else { return };
-        let stream = opened.map(|place| &message.bytes()[at..][place]);
-        let stream = stream.map_err(|why| unopened(&why));
+        let stream = unsealed.map(|place| &message.bytes()[at..][place]);
+        let stream = stream.map_err(|why| not_unsealed(&why));
         Self::deliver_results(entry, Token(token), stream, (&mut arguments, &mut results));
     }
 
-    /// A reply whose results a thread has opened.
-    pub(super) fn deliver_opened(
+    /// A reply whose results a thread has unsealed.
+    pub(super) fn deliver_unsealed(
         &mut self,
         reply: Body,
-        opened: Result<Range<usize>, ProtectError>,
+        unsealed: Result<Range<usize>, ProtectError>,
     ) {
         let Some(entry) = self.client_of_calls(reply.conn) else { return };
-        Self::deliver_results_of(entry, reply, opened);
+        Self::deliver_results_of(entry, reply, unsealed);
     }
 }
 
-/// Opens a body in private memory: where it came to lie the server may write still.
-pub(super) fn open_copy(
+/// Unseals a body in private memory: where it came to lie the server may write still.
+pub(super) fn unseal_copy(
     (pool, counts): (&BulkPool, &CryptoCounts),
     sent: &SentCall,
     body: &[u8],
@@ -122,17 +122,17 @@ pub(super) fn open_copy(
     let mut message = copy(pool, body)?;
     let context = &sent.context;
     let (body, sequence) = (message.bytes_mut(), sent.sequence);
-    let opened = open(&context.context, context.service, body, sequence, counts);
-    opened.map(|place| (message, place)).map_err(|why| unopened(&why))
+    let unsealed = unseal(&context.context, context.service, body, sequence, counts);
+    unsealed.map(|place| (message, place)).map_err(|why| not_unsealed(&why))
 }
 
 fn copy(pool: &BulkPool, body: &[u8]) -> Result<Bulk, CallError> {
-    let mut message = take(pool, body.len()).map_err(|_| CallError::NoMemory)?;
+    let mut message = private_block(pool, body.len()).map_err(|_| CallError::NoMemory)?;
     message.bytes_mut().copy_from_slice(body);
     Ok(message)
 }
 
-fn unopened(why: &ProtectError) -> CallError {
+fn not_unsealed(why: &ProtectError) -> CallError {
     match why {
         ProtectError::NoMemory(_) => CallError::NoMemory,
         ProtectError::Failed | ProtectError::Forged => NOT_AUTHENTIC,

@@ -1,4 +1,4 @@
-//! Bodies under RPCSEC_GSS that are too long to be sealed or opened at once: threads of the core do that (`gss_pool`), so that
+//! Bodies under RPCSEC_GSS that are too long to be sealed or unsealed at once: threads of the core do that (`gss_pool`), so that
 //! its other connections do not wait for the encryption of a mebibyte. And sealed calls that wait for room to be sent.
 
 use crate::fabric::ConnId;
@@ -9,7 +9,7 @@ use crate::reactor::in_flight::mailbox::Inbox;
 use crate::reactor::types::calls::SlotToken;
 use crate::reactor::types::crypto_counts::CryptoCounts;
 use crate::reactor::types::protection::{
-    ClientContext, LaidOut, ProtectError, Protection, open, seal,
+    ClientContext, LaidOut, ProtectError, Protection, seal, unseal,
 };
 use crate::reactor::types::reply_plan::ReplyData;
 use spinrpc_gss::context::Context;
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most bodies that the threads of a core have. Further ones are processed at once, as are those beyond the share of a
+/// Most bodies that the threads of a core have. Further ones are sealed or unsealed at once, as are those beyond the share of a
 /// connection.
 const BODIES_MAX: usize = 64;
 /// Bodies may use this fraction of the longest blocks of the core's memory: one in four.
@@ -28,7 +28,7 @@ const BLOCKS_SHARE: usize = 4;
 /// A connection may have this fraction of the bodies: one in two.
 const CONN_SHARE: usize = 2;
 
-/// A body to be sealed or opened, with the memory that it lies in.
+/// A body to be sealed or unsealed, with the memory that it lies in.
 pub(crate) struct Body {
     pub(crate) conn: ConnId,
     /// The whole RPC message, in private memory.
@@ -63,7 +63,7 @@ pub(crate) enum Awaited {
     Deliver,
 }
 
-/// A body that is finished, and the place of arguments or results in it if it was opened.
+/// A body that is finished, and the place of arguments or results in it if it was unsealed.
 pub(crate) type Finished = (Body, Result<Range<usize>, ProtectError>);
 
 /// The unfinished bodies of a core.
@@ -71,15 +71,15 @@ pub(crate) struct GssWork {
     threads: BodyThreads,
     /// The connections and uses of the bodies that the threads have.
     out: Vec<(ConnId, Option<Awaited>)>,
-    /// Bodies of replies that threads open, by the slots and tokens of their calls; absent once cancelled.
-    opening: Vec<(ConnId, SlotToken)>,
+    /// Bodies of replies that threads unseal, by the slots and tokens of their calls; absent once cancelled.
+    replies_to_unseal: Vec<(ConnId, SlotToken)>,
     /// Bodies back from the threads.
     finished: VecDeque<Finished>,
     /// Sealed calls that could not be sent yet, which lie in their slots.
     sealed: VecDeque<(ConnId, SlotId)>,
     /// Most bodies that the threads have: each holds memory that calls and replies need.
     bodies_max: usize,
-    /// Longest body that is processed at once.
+    /// Longest body that the core seals or unseals at once.
     pub(super) at_once_bytes: usize,
     /// Bytes and times of all bodies of the core.
     crypto: Arc<CryptoCounts>,
@@ -98,7 +98,7 @@ impl GssWork {
         Self {
             threads: BodyThreads::new(Arc::clone(inbox), Arc::clone(&crypto), bodies_max),
             out: Vec::with_capacity(bodies_max),
-            opening: Vec::with_capacity(bodies_max),
+            replies_to_unseal: Vec::with_capacity(bodies_max),
             finished: VecDeque::with_capacity(bodies_max),
             sealed: VecDeque::with_capacity(bodies_max),
             bodies_max,
@@ -111,7 +111,7 @@ impl GssWork {
         &self.crypto
     }
 
-    /// The core has threads, which this starts. Without them bodies are processed where they arrive, and are finished in the next
+    /// The core has threads, which this starts. Without them bodies are sealed and unsealed where they arrive, and are finished in the next
     /// turn.
     pub(in crate::reactor) fn start_threads_by(&mut self, spawn: Spawn) {
         self.threads.start_by(spawn);
@@ -151,12 +151,12 @@ impl GssWork {
         count < self.bodies_max && own < self.bodies_max.div_ceil(CONN_SHARE)
     }
 
-    /// Leaves a body to a thread, which seals or opens it. Returns true if it is finished, as without threads.
+    /// Leaves a body to a thread, which seals or unseals it. Returns true if it is finished, as without threads.
     pub(in crate::reactor) fn push(&mut self, body: Body) -> bool {
         self.out.push((body.conn, body.then.awaited()));
-        self.opening.extend(body.then.opens().map(|call| (body.conn, call)));
+        self.replies_to_unseal.extend(body.then.reply_to_unseal().map(|call| (body.conn, call)));
         self.crypto.count_long();
-        self.threads.process(body)
+        self.threads.hand_over(body)
     }
 
     /// The next body that is finished.
@@ -211,15 +211,19 @@ impl GssWork {
 
     /// Returns false for the reply of a call that was cancelled meanwhile. A body is asked about once, when it is used.
     fn is_wanted(&mut self, (body, _): &Finished) -> bool {
-        let opens = body.then.opens();
-        opens.is_none_or(|call| self.take_opening(body.conn, call.slot).is_some())
+        let reply = body.then.reply_to_unseal();
+        reply.is_none_or(|call| self.take_reply_to_unseal(body.conn, call.slot).is_some())
     }
 
-    /// Forgets a reply that is being opened, and gives the token of its call, which the application knows by this slot.
-    pub(in crate::reactor) fn take_opening(&mut self, conn: ConnId, slot: SlotId) -> Option<u64> {
+    /// Forgets a reply that is being unsealed, and gives the token of its call, which the application knows by this slot.
+    pub(in crate::reactor) fn take_reply_to_unseal(
+        &mut self,
+        conn: ConnId,
+        slot: SlotId,
+    ) -> Option<u64> {
         let is_it = |(of, call): &(ConnId, SlotToken)| *of == conn && call.slot == slot;
-        let index = self.opening.iter().position(is_it)?;
-        Some(self.opening.swap_remove(index).1.token)
+        let index = self.replies_to_unseal.iter().position(is_it)?;
+        Some(self.replies_to_unseal.swap_remove(index).1.token)
     }
 }
 
@@ -245,8 +249,8 @@ impl Purpose {
         }
     }
 
-    /// The call whose reply this opens.
-    fn opens(&self) -> Option<SlotToken> {
+    /// The call whose reply this unseals.
+    fn reply_to_unseal(&self) -> Option<SlotToken> {
         match self {
             Self::Deliver { token, sent, .. } => Some(SlotToken { slot: sent.slot, token: *token }),
             _ => None,
@@ -265,13 +269,16 @@ impl Body {
         Self { conn, message, at, then: Purpose::Reply { slot, protection, data } }
     }
 
-    /// Seals or opens it; on success returns the place of what was opened.
-    pub(crate) fn process(&mut self, counts: &CryptoCounts) -> Result<Range<usize>, ProtectError> {
+    /// Seals or unseals it; on success returns the place of what was unsealed.
+    pub(crate) fn seal_or_unseal(
+        &mut self,
+        counts: &CryptoCounts,
+    ) -> Result<Range<usize>, ProtectError> {
         let (context, service, sequence) = self.then.secured();
         let body = self.message.bytes_mut().get_mut(self.at..).unwrap_or_default();
         match self.then {
             Purpose::Serve { .. } | Purpose::Deliver { .. } => {
-                open(context, service, body, sequence, counts)
+                unseal(context, service, body, sequence, counts)
             }
             Purpose::Reply { .. } | Purpose::Send { .. } => {
                 seal((context, service), body, sequence, counts).map(|()| 0..0)
