@@ -77,7 +77,8 @@ impl Dispatch {
             return self.deny(serving, AuthStat::BadCred);
         };
         let called = Called::of(serving.xid(), header);
-        match self.admit(serving, acceptor, (head, header, at), !beside.chunks.is_empty()) {
+        match self.check_or_answer(serving, acceptor, (head, header, at), !beside.chunks.is_empty())
+        {
             Ok((_, Protection { context, service, .. })) => {
                 let beside = BesideArguments { padded: Some(padded), ..beside };
                 let arguments = Arguments::behind(reader, beside);
@@ -152,7 +153,7 @@ impl Dispatch {
         };
         let (has_chunks, called) = (!beside.0.is_empty(), Called::of(serving.xid(), &header));
         let whole = (message.bytes(), &header, at);
-        match self.admit(serving, acceptor, whole, has_chunks) {
+        match self.check_or_answer(serving, acceptor, whole, has_chunks) {
             Ok((to, protection)) => {
                 let arrived = Arrived { message, at, called };
                 self.unseal_and_run(serving, &to, protection, arrived, beside)
@@ -187,7 +188,7 @@ impl Dispatch {
         let called = Called::of(serving.xid(), header);
         let whole = (stream, header, at);
         let has_chunks = !beside.chunks.is_empty();
-        let outcome = match self.admit(serving, acceptor, whole, has_chunks) {
+        let outcome = match self.check_or_answer(serving, acceptor, whole, has_chunks) {
             Ok((to, protection)) if protection.service.protects_body() => {
                 match private_block(&self.ops.pool(), stream.len()) {
                     Ok(mut message) => {
@@ -229,15 +230,15 @@ impl Dispatch {
         // What is signed has no padding.
         let mut head = [0; HEAD_BYTES_MAX];
         let at = header.emit(&mut head);
-        match self.admit(&serving, acceptor, (&head[..at], &header, at), true) {
+        match self.check_or_answer(&serving, acceptor, (&head[..at], &header, at), true) {
             Ok(_) => self.refuse(&serving, &SYSTEM_ERR),
             Err(outcome) => outcome,
         }
     }
 
-    /// Checks the header of a call (RFC 2203 section 5.3.3.1). `Err` if there is nothing more to do for the call, which has
-    /// its answer or will get it.
-    fn admit<'s>(
+    /// Returns the target and the protection of a call that goes on to its handler. Any other call is answered here, or by
+    /// a thread: one that fails a check, and one that creates or destroys a context.
+    fn check_or_answer<'s>(
         &self,
         serving: &Serving<'s>,
         acceptor: &Arc<Acceptor>,
@@ -247,50 +248,41 @@ impl Dispatch {
         if self.is_leaving {
             return Err(self.turn_away(serving, header.program));
         }
-        let OpaqueAuth { flavor: AuthFlavor::Gss, body } = header.credential else {
-            return Err(self.answer_fault(serving, GssFault::Credential));
-        };
-        let Ok(credential) = GssCredential::parse(body) else {
-            return Err(self.answer_fault(serving, GssFault::Credential));
-        };
-        let is_null = header.procedure == Procedure(0) && !has_chunks;
-        if credential.procedure != GssProcedure::Data && !is_null {
-            return Err(self.answer_fault(serving, GssFault::Credential));
-        }
+        let answer = |fault| self.answer_fault(serving, fault);
+        let credential = credential_of(header, has_chunks).map_err(answer)?;
         if credential.procedure.is_creation() {
             let call = (header, &credential);
             return Err(self.create_context(serving, acceptor, call, &bytes[at..]));
         }
-        let now = now();
-        let Some(context) = acceptor.table.find(credential.handle, now) else {
-            return Err(self.answer_fault(serving, GssFault::UnknownContext));
-        };
-        let GssCredential { sequence, service, .. } = credential;
-        if let Err(fault) = context.admit_call(now, bytes, (header, at), sequence) {
-            return Err(self.answer_fault(serving, fault));
-        }
-        // The signature covers the XID of the RPC header only. That of the transport header, which counts under the
-        // drafts, may be anybody's, and kept replies are found by it.
-        if header.xid != serving.xid() {
-            return Err(self.answer_fault(serving, GssFault::Verifier));
-        }
+        let whole = (bytes, header, at);
+        let protection = verify(serving, acceptor, whole, &credential).map_err(answer)?;
         let Some(to) = self.ops.target(serving) else { return Err(CallOutcome::Done) };
-        let protection = Protection { context, service, sequence };
         if credential.procedure == GssProcedure::Destroy {
-            if acceptor.table.remove(credential.handle) {
-                GssCounts::count(&self.gss.counts.contexts_destroyed);
-            }
-            let service = GssService::None;
-            self.ops.protect(&to, Protection { service, ..protection });
-            self.ops.reply(&to, ReplyData::new(), None, &mut once(|_| {}));
-            return Err(CallOutcome::Done);
+            return Err(self.destroy_context(&to, acceptor, credential.handle, protection));
         }
+        let service = protection.service;
         self.gss.counts.count_call(service);
         self.ops.protect(&to, protection.clone());
         if header.procedure != Procedure(0) && acceptor.is_too_weak(Some(service)) {
             return Err(self.deny_weak(serving));
         }
         Ok((to, protection))
+    }
+
+    fn destroy_context(
+        &self,
+        to: &ReplyTarget<'_>,
+        acceptor: &Acceptor,
+        handle: &[u8],
+        protection: Protection,
+    ) -> CallOutcome {
+        if acceptor.table.remove(handle) {
+            GssCounts::count(&self.gss.counts.contexts_destroyed);
+        }
+        let service = GssService::None;
+        self.ops.protect(to, Protection { service, ..protection });
+        self.ops.reply(to, ReplyData::new(), None, &mut once(|_| {}));
+        CallOutcome::Done
     }
 
     /// The header is verified.
@@ -438,4 +430,40 @@ impl Dispatch {
     fn deny(&self, serving: &Serving<'_>, why: AuthStat) -> CallOutcome {
         self.refuse(serving, &RpcRefusal::Denied(RejectStatus::AuthError(why)))
     }
+}
+
+/// The credential of a call. Only calls of the procedure NULL create or destroy a context.
+fn credential_of<'h>(
+    header: &CallHeader<'h>,
+    has_chunks: bool,
+) -> Result<GssCredential<'h>, GssFault> {
+    let OpaqueAuth { flavor: AuthFlavor::Gss, body } = header.credential else {
+        return Err(GssFault::Credential);
+    };
+    let credential = GssCredential::parse(body).map_err(|_| GssFault::Credential)?;
+    let is_null = header.procedure == Procedure(0) && !has_chunks;
+    match credential.procedure {
+        GssProcedure::Data => Ok(credential),
+        _ if is_null => Ok(credential),
+        _ => Err(GssFault::Credential),
+    }
+}
+
+/// Checks the verifier of a call, and uses up its sequence number (RFC 2203 section 5.3.3.1).
+fn verify(
+    serving: &Serving<'_>,
+    acceptor: &Acceptor,
+    (bytes, header, at): (&[u8], &CallHeader<'_>, usize),
+    credential: &GssCredential<'_>,
+) -> Result<Protection, GssFault> {
+    let now = now();
+    let context = acceptor.table.find(credential.handle, now).ok_or(GssFault::UnknownContext)?;
+    let &GssCredential { sequence, service, .. } = credential;
+    context.admit_call(now, bytes, (header, at), sequence)?;
+    // The signature covers the XID of the RPC header only. That of the transport header, which counts under the drafts,
+    // may be anybody's, and kept replies are found by it.
+    if header.xid != serving.xid() {
+        return Err(GssFault::Verifier);
+    }
+    Ok(Protection { context, service, sequence })
 }
