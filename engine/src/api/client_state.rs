@@ -230,6 +230,7 @@ impl ClientEntry {
     /// The first call of the first connection failed, or its security context. If another attempt may end otherwise, it
     /// follows when the connection has gone.
     pub(super) fn fail_first(&mut self, error: ConnectError) {
+        self.membership.iter().for_each(Membership::note_failure);
         if !self.is_passing(&error) {
             return self.fail(error);
         }
@@ -250,7 +251,7 @@ impl ClientEntry {
 
     /// The first connection has failed, and is tried again: as the policy says, or while its client has others.
     pub(super) fn retries_first(&self) -> bool {
-        let goes_on = self.membership.as_ref().is_some_and(Membership::goes_on_after_failure);
+        let goes_on = self.membership.as_ref().is_some_and(Membership::retries_after_failure);
         self.reconnect_state.as_ref().is_some_and(|state| state.policy.retries_first || goes_on)
     }
 

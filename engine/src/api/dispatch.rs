@@ -9,7 +9,7 @@ use super::catch_panic::{ContainedService, Found};
 use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
 use super::client_state::ClientEntry;
 use super::errors::{CallError, ConnectError};
-use super::group::Group;
+use super::group::{Group, Membership};
 #[cfg(feature = "gss")]
 use super::gss::{GssClientState, GssCore};
 use super::handle::core::{HandleCore, TimedCalls, ToConnect};
@@ -622,6 +622,7 @@ impl Dispatch {
         let was_told = entry.link.state.get() == LinkState::Down;
         if !entry.link.was_up.get() && !was_told {
             let lost = ConnectError::FirstCall(CallError::Disconnected(cause.clone()));
+            entry.membership.iter().for_each(Membership::note_failure);
             if entry.is_passing(&lost) {
                 return self.retry_or_fail(entry, lost);
             }

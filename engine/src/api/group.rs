@@ -229,10 +229,13 @@ impl Membership {
         &self.group.members[self.index]
     }
 
-    /// The connection could not be made. Returns true if it is tried again, because another one is up, or was, or may be
-    /// soon.
-    pub(super) fn goes_on_after_failure(&self) -> bool {
+    /// The connection could not be made.
+    pub(super) fn note_failure(&self) {
         self.member().has_failed.set(true);
+    }
+
+    /// Returns true if a connection that could not be made is tried again: another one is up, or was, or may be soon.
+    pub(super) fn retries_after_failure(&self) -> bool {
         let members = self.group.members.iter();
         let mut connecting = members.filter(|member| member.link.state.get() != LinkState::Down);
         self.group.was_up.get() || connecting.any(|member| !member.has_failed.get())
@@ -257,7 +260,8 @@ impl Membership {
 
     /// This connection is not tried again. If none can be made, those that wait for their next attempt end.
     pub(super) fn fail(&self) {
-        if self.goes_on_after_failure() {
+        self.note_failure();
+        if self.retries_after_failure() {
             return;
         }
         for link in self.group.links().filter(|link| link.state.get() == LinkState::Pausing) {

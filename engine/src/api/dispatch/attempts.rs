@@ -42,6 +42,7 @@ impl Dispatch {
     #[cold]
     pub(super) fn retry_or_fail(&mut self, mut entry: ClientEntry, error: ConnectError) {
         entry.prepare_attempt();
+        entry.membership.iter().for_each(Membership::note_failure);
         let retries = entry.link.state.get() != LinkState::Down && entry.retries_first();
         let state = entry.reconnect_state.as_mut().filter(|_| retries);
         let now = self.ops.time();
