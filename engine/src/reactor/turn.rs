@@ -20,7 +20,7 @@ use spinrpc_proto::events::{
 use std::cell::RefMut;
 use std::rc::Rc;
 
-/// Turns with messages that end early between two looks at the state they leave out (`look_around`).
+/// Turns with messages in a row that end early between two looks at the state they leave out (`look_around`).
 const LOOK_EVERY: u32 = 16;
 /// The same for turns without messages.
 const LOOK_IDLE_EVERY: u32 = 8;
@@ -35,7 +35,8 @@ pub(crate) struct ArrivedMessages {
     shorts_left: usize,
     /// Turns that have ended early since the last look around, and had no messages.
     idle_turns: u32,
-    /// Turns that have ended early since the statistics were updated, and had messages.
+    /// Turns in a row that have ended early, and had messages. They come into the statistics together, at the latest with
+    /// the first turn that has none.
     busy_turns: u32,
     /// The lane of the connection that the last short message arrived on: usually the next one arrives there, too.
     /// Dropped when a connection ends, because it keeps that connection's memory.
@@ -244,7 +245,7 @@ impl CoreCell {
     ///
     /// Each turn checks for letters, for longer messages and for other events of the driver; a turn without a message
     /// also for bells and cancelled calls. All of these, and the clock, are checked after [`LOOK_EVERY`] turns with
-    /// messages, after `LOOK_IDLE_EVERY` without, or after as many messages as one turn may handle. Peers that were
+    /// messages in a row, after `LOOK_IDLE_EVERY` without, or after as many messages as one turn may handle. Peers that were
     /// silent, cancelled calls and deadlines wait no longer than that.
     #[inline(always)]
     fn ends_early(

@@ -1,4 +1,5 @@
-//! Memory in which a core encodes its messages, and the lane's record of the call that is being served.
+//! The part of the lane that all connections of a core share: memory in which messages are encoded, the call that is being served,
+//! and what is counted and timed without a look at the rest of the core.
 
 use crate::fabric::ConnId;
 use crate::mem::Buf;
@@ -9,7 +10,7 @@ use spinrpc_proto::alignment::Alignment;
 use spinrpc_proto::ids::Instant;
 use std::cell::{Cell, RefCell};
 
-/// Memory in which a core encodes its messages, and the call that is being served.
+/// See the module.
 pub(in crate::reactor) struct CoreLane {
     /// The driver sends messages by value, and nothing in them is ever padded.
     takes_calls: bool,
