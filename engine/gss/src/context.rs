@@ -22,7 +22,7 @@ const WINDOW_WORDS: usize = 64;
 const SPINS: u32 = 1000;
 
 /// The window of a context.
-pub type Window = SequenceWindow<WINDOW_WORDS>;
+pub type ContextWindow = SequenceWindow<WINDOW_WORDS>;
 
 /// Result of establishing a context, at either end.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct Context {
     /// Counter of the tokens this end sends (`SND_SEQ`).
     counter: AtomicU64,
     next_sequence: AtomicU32,
-    window: Mutex<Window>,
+    window: Mutex<ContextWindow>,
     /// A verified call has come: the other end has the key.
     proved: AtomicBool,
 }
@@ -95,7 +95,7 @@ impl Context {
             peer,
             counter: AtomicU64::new(0),
             next_sequence: AtomicU32::new(1),
-            window: Mutex::new(Window::new()),
+            window: Mutex::new(ContextWindow::new()),
             proved: AtomicBool::new(false),
         })
     }
@@ -295,6 +295,6 @@ mod tests {
     /// Replies leave out of order: twice as many numbers are kept as clients are told of.
     #[test]
     fn the_window_is_twice_what_is_told() {
-        assert_eq!((Window::TOLD, Window::KEPT), (2048, 4096));
+        assert_eq!((ContextWindow::TOLD, ContextWindow::KEPT), (2048, 4096));
     }
 }

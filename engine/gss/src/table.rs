@@ -40,7 +40,7 @@ pub struct TableLimits {
 /// The contexts of a process. To find or remove one locks its slot for a few instructions. To add one
 /// looks at every slot, and belongs on a thread that establishes contexts.
 pub struct ContextTable {
-    slots: Box<[Mutex<Slot>]>,
+    slots: Box<[Mutex<TableSlot>]>,
     process: [u8; 8],
     limits: TableLimits,
     adding: Mutex<()>,
@@ -49,7 +49,7 @@ pub struct ContextTable {
 }
 
 #[derive(Default)]
-struct Slot {
+struct TableSlot {
     generation: u32,
     entry: Option<Entry>,
 }
@@ -64,7 +64,7 @@ struct Entry {
 impl ContextTable {
     /// An empty table. `process` are random bytes of the system.
     pub fn new(limits: TableLimits, process: [u8; 8]) -> Self {
-        let slots = (0..limits.contexts.max(1)).map(|_| Mutex::new(Slot::default()));
+        let slots = (0..limits.contexts.max(1)).map(|_| Mutex::new(TableSlot::default()));
         Self {
             slots: slots.collect(),
             process,
@@ -117,7 +117,7 @@ impl ContextTable {
 
     /// Removes all contexts that have expired or been idle for too long; returns their number.
     pub fn sweep(&self, now: Instant) -> usize {
-        let dead = |slot: &Mutex<Slot>| {
+        let dead = |slot: &Mutex<TableSlot>| {
             let mut slot = lock(slot);
             let dead = slot.entry.take_if(|entry| !self.is_live(entry, now));
             drop(slot);

@@ -1,7 +1,7 @@
 //! Contexts of the test mechanism: establishment, verifiers, the order of checks.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
-use spinrpc_gss::context::{Context, Window};
+use spinrpc_gss::context::{Context, ContextWindow};
 use spinrpc_gss::mechanism::{GivenKeys, GoOn, Mechanism, MechanismError, Negotiation};
 use spinrpc_gss::table::{ContextTable, TableLimits};
 use spinrpc_gss::{Enctype, Role, TokenError};
@@ -105,7 +105,7 @@ fn contexts_of_one_token_and_of_several() {
             assert_eq!(sent, tokens);
             assert_eq!((initiator.peer(), acceptor.peer()), ("nfs/server", "user@SPIN.TEST"));
             assert_eq!((initiator.enctype(), acceptor.enctype()), (enctype, enctype));
-            let window = acceptor.sign_reply(Window::TOLD);
+            let window = acceptor.sign_reply(ContextWindow::TOLD);
             assert_eq!(initiator.verify_reply(2048, window.as_slice()), Ok(()));
         }
     }

@@ -7,7 +7,7 @@
 //! ([`AssertUnwindSafe`]). The author of the handler is responsible for the handler's own state.
 
 use super::call::{Call, CallState, Called};
-use super::client::{Link, Reply, ReplyHandler, Token};
+use super::client::{ClientLink, Reply, ReplyHandler, Token};
 use super::errors::CallError;
 use super::service::{ConnectionEvent, Service};
 use crate::reactor::Progress;
@@ -124,11 +124,11 @@ impl ContainedService {
 #[repr(C)]
 pub(super) struct ContainedHandler {
     inner: Box<dyn ReplyHandler>,
-    link: Rc<Link>,
+    link: Rc<ClientLink>,
 }
 
 impl ContainedHandler {
-    pub(super) fn new(link: Rc<Link>, inner: Box<dyn ReplyHandler>) -> Self {
+    pub(super) fn new(link: Rc<ClientLink>, inner: Box<dyn ReplyHandler>) -> Self {
         Self { link, inner }
     }
 

@@ -73,7 +73,7 @@ struct Route {
 
 /// State that the clones of a client share with the core's dispatch. Fields that short calls need come first.
 #[repr(C)]
-pub(super) struct Link {
+pub(super) struct ClientLink {
     pub(super) state: Cell<LinkState>,
     pub(super) ops: Rc<CoreCell>,
     pub(super) is_closed: Cell<bool>,
@@ -90,7 +90,7 @@ pub(super) struct Link {
     group: OnceCell<Rc<Group>>,
 }
 
-impl Link {
+impl ClientLink {
     pub(super) fn new(
         ops: Rc<CoreCell>,
         program: Program,
@@ -330,7 +330,7 @@ impl Link {
 /// ([`ConnectOptions::connections`](crate::ConnectOptions::connections)). A client belongs to its core's thread; clones
 /// are the same client. No method blocks.
 #[derive(Clone)]
-pub struct Client(pub(super) Rc<Link>);
+pub struct Client(pub(super) Rc<ClientLink>);
 
 impl Client {
     /// Starts a call. Its handler gets `token` with the reply, in a later turn of the core. Until then
@@ -378,7 +378,7 @@ impl Client {
 
     pub(super) fn set_credential(&self, credential: OpaqueAuth<'_>) -> Result<(), Backpressure> {
         let Some(group) = self.0.group.get() else { return self.0.set_credential(credential) };
-        if group.links().any(Link::is_in_encoder) {
+        if group.links().any(ClientLink::is_in_encoder) {
             return Err(IN_AN_ENCODER);
         }
         group.links().try_for_each(|link| link.set_credential(credential))
@@ -441,7 +441,7 @@ impl Client {
 
     /// Number of calls sent whose replies have not arrived, including those that wait for another connection.
     pub fn in_flight(&self) -> usize {
-        let of_group = |group: &Rc<Group>| group.links().map(Link::in_flight).sum();
+        let of_group = |group: &Rc<Group>| group.links().map(ClientLink::in_flight).sum();
         self.0.group.get().map_or_else(|| self.0.in_flight(), of_group)
     }
 
@@ -450,7 +450,7 @@ impl Client {
     pub fn reconnect(&self) {
         match self.0.group.get() {
             None => self.0.reconnect(),
-            Some(group) => group.links().for_each(Link::reconnect),
+            Some(group) => group.links().for_each(ClientLink::reconnect),
         }
     }
 

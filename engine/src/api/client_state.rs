@@ -2,7 +2,7 @@
 //! The dispatch owns all clients of a core.
 
 use super::catch_panic::ContainedHandler;
-use super::client::{Link, LinkState, ReplyHandler};
+use super::client::{ClientLink, LinkState, ReplyHandler};
 use super::dialing::Request;
 use super::errors::ConnectError;
 use super::group::Membership;
@@ -50,7 +50,7 @@ pub(super) enum SetupCall {
 /// One client of one core. Fields that plain replies need come first.
 #[repr(C)]
 pub(super) struct ClientEntry {
-    pub(super) link: Rc<Link>,
+    pub(super) link: Rc<ClientLink>,
     pub(super) handler: ContainedHandler,
     /// Its connection, or the one that was lost.
     pub(super) conn: Option<ConnId>,
@@ -94,7 +94,7 @@ pub(super) struct ClientEntry {
 
 impl ClientEntry {
     pub(super) fn new(
-        link: Rc<Link>,
+        link: Rc<ClientLink>,
         handler: Box<dyn ReplyHandler>,
         address: &str,
         reconnect_state: Option<ReconnectState>,
@@ -128,7 +128,11 @@ impl ClientEntry {
     }
 
     /// Entry of a client that makes reverse calls, on a connection that is already up.
-    pub(super) fn in_reverse(link: Rc<Link>, handler: Box<dyn ReplyHandler>, conn: ConnId) -> Self {
+    pub(super) fn in_reverse(
+        link: Rc<ClientLink>,
+        handler: Box<dyn ReplyHandler>,
+        conn: ConnId,
+    ) -> Self {
         let entry = Self::new(link, handler, "", None);
         Self { conn: Some(conn), is_in_reverse: true, ..entry }
     }

@@ -1,6 +1,6 @@
 //! The handle of a core, owned by its thread.
 
-use super::client::{Client, Link, LinkState, ReplyHandler};
+use super::client::{Client, ClientLink, LinkState, ReplyHandler};
 use super::client_state::ConnectTo;
 use super::errors::ConnectError;
 use super::handle::ClientHandle;
@@ -95,7 +95,7 @@ impl Core {
         options.check(&self.engine.config)?;
         let reconnects = options.reconnect.is_some();
         let ops = Rc::clone(&self.driver.dispatch.ops);
-        let link = Link::new(ops, program, version, reconnects);
+        let link = ClientLink::new(ops, program, version, reconnects);
         let client = Client(Rc::clone(&link));
         let handler = Box::new(make(client.clone()));
         self.driver.dispatch.connect(link, handler, address, options);

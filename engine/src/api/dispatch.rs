@@ -6,7 +6,7 @@ mod lookup;
 
 use super::call::{Arguments, BesideArguments, CallEnvironment, CallState, Called};
 use super::catch_panic::{ContainedService, Found};
-use super::client::{BesideReply, Link, LinkState, Reply, ReplyHandler, Token};
+use super::client::{BesideReply, ClientLink, LinkState, Reply, ReplyHandler, Token};
 use super::client_state::ClientEntry;
 use super::errors::{CallError, ConnectError};
 use super::group::{Group, Membership};
@@ -141,7 +141,7 @@ impl Dispatch {
 
     pub(super) fn connect(
         &mut self,
-        link: Rc<Link>,
+        link: Rc<ClientLink>,
         handler: Box<dyn ReplyHandler>,
         address: &str,
         options: &ConnectOptions,
@@ -155,7 +155,7 @@ impl Dispatch {
 
     pub(super) fn entry(
         &mut self,
-        link: Rc<Link>,
+        link: Rc<ClientLink>,
         handler: Box<dyn ReplyHandler>,
         address: &str,
         options: &ConnectOptions,

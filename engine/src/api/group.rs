@@ -10,7 +10,7 @@
 //! closed. There are two links for each place, so that there are never more than twice as many connections. Used by the
 //! dispatch and the client.
 
-use super::client::{Link, LinkState, Reply, ReplyHandler, Token};
+use super::client::{ClientLink, LinkState, Reply, ReplyHandler, Token};
 use super::client_state::ClientEntry;
 use super::dispatch::Dispatch;
 use super::errors::CallError;
@@ -35,7 +35,7 @@ pub(super) struct Group {
     members: Box<[Member]>,
     addresses: Box<[String]>,
     options: ConnectOptions,
-    front: Weak<Link>,
+    front: Weak<ClientLink>,
     /// The entries own it, so that it goes with the last of them: it may own the client.
     handler: Weak<SharedHandler>,
     /// Where the search for the next call begins.
@@ -50,7 +50,7 @@ pub(super) struct Group {
 }
 
 struct Member {
-    link: Rc<Link>,
+    link: Rc<ClientLink>,
     /// It has taken its calls to another address, or is about to.
     has_left: Cell<bool>,
     /// It could not be connected since it was up last.
@@ -65,7 +65,7 @@ struct Member {
 
 impl Group {
     fn new(
-        front: &Rc<Link>,
+        front: &Rc<ClientLink>,
         handler: &Rc<SharedHandler>,
         address: &str,
         options: &ConnectOptions,
@@ -73,7 +73,7 @@ impl Group {
         let (program, version) = front.called();
         let member = |_| {
             let ops = Rc::clone(&front.ops);
-            let link = Link::new(ops, program, version, options.reconnect.is_some());
+            let link = ClientLink::new(ops, program, version, options.reconnect.is_some());
             link.state.set(LinkState::Down);
             let (has_left, has_failed, address, is_dialing, is_taken) = Default::default();
             Member { link, has_left, has_failed, address, is_dialing, is_taken }
@@ -93,14 +93,14 @@ impl Group {
         })
     }
 
-    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+    pub(super) fn links(&self) -> impl Iterator<Item = &ClientLink> {
         self.members.iter().map(|member| &*member.link)
     }
 
     /// The connection for the next call: of those at home the one with the fewest calls in flight, each in turn if they have
     /// as many. One that is to be closed comes after those that have left home, one without credits after all that have
     /// some, and one that is just being lost does not count.
-    pub(super) fn pick(&self) -> Option<(&Link, ConnId)> {
+    pub(super) fn pick(&self) -> Option<(&ClientLink, ConnId)> {
         let (from, count) = (self.next.get(), self.members.len());
         self.next.set((from + 1) % count);
         let up = (from..from + count).filter_map(|index| {
@@ -115,9 +115,10 @@ impl Group {
     }
 
     /// The link whose call this is. `None` also if two connections have calls with this number, which hardly happens.
-    pub(super) fn link_of(&self, call: CallId) -> Option<&Link> {
-        let awaits =
-            |link: &&Link| link.conn_of_calls().is_some_and(|conn| link.ops.is_awaited(conn, call));
+    pub(super) fn link_of(&self, call: CallId) -> Option<&ClientLink> {
+        let awaits = |link: &&ClientLink| {
+            link.conn_of_calls().is_some_and(|conn| link.ops.is_awaited(conn, call))
+        };
         let mut links = self.links().filter(awaits);
         let found = links.next()?;
         links.next().is_none().then_some(found)
@@ -141,7 +142,7 @@ impl Group {
 
     pub(super) fn close(&self) {
         self.is_closed.set(true);
-        self.links().for_each(Link::close);
+        self.links().for_each(ClientLink::close);
     }
 
     fn is_home_up(&self) -> bool {
@@ -325,7 +326,7 @@ impl ClientEntry {
 impl Dispatch {
     pub(super) fn connect_group(
         &mut self,
-        front: &Rc<Link>,
+        front: &Rc<ClientLink>,
         handler: Box<dyn ReplyHandler>,
         address: &str,
         options: &ConnectOptions,

@@ -3,7 +3,7 @@
 //! takes them over when the connection has something for them.
 
 use super::call::Call;
-use super::client::{Client, Link, LinkState, ReplyHandler};
+use super::client::{Client, ClientLink, LinkState, ReplyHandler};
 use super::client_state::ClientEntry;
 use super::core::Core;
 use super::service::ConnectionId;
@@ -59,7 +59,7 @@ impl Reverse {
         make: impl FnOnce(Client) -> H,
     ) -> Result<Client, NoReverse> {
         self.ops.begin_reverse(conn, options.is_inline)?;
-        let link = Link::up(Rc::clone(&self.ops), program, version, conn);
+        let link = ClientLink::up(Rc::clone(&self.ops), program, version, conn);
         let client = Client(Rc::clone(&link));
         let handler = Box::new(make(client.clone()));
         self.made.borrow_mut().push(ClientEntry::in_reverse(link, handler, conn));

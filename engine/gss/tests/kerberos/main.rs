@@ -10,7 +10,7 @@ mod realm;
 
 use peer::Peer;
 use realm::{Home, Realm, in_realm, source};
-use spinrpc_gss::context::{Context, Established, Window};
+use spinrpc_gss::context::{Context, ContextWindow, Established};
 use spinrpc_gss::library::{AcceptorOptions, Fault, InitiatorOptions, Kerberos};
 use spinrpc_gss::mechanism::{GoOn, Mechanism, MechanismError, Negotiation};
 use spinrpc_gss::random::{AesConfounders, Confounders};
@@ -81,8 +81,8 @@ fn establish(
 fn assert_contexts_agree(ours: Established, theirs: Established) {
     let (client, server) =
         (Context::new(Role::Initiator, ours), Context::new(Role::Acceptor, theirs));
-    let window = server.sign_reply(Window::TOLD);
-    assert_eq!(client.verify_reply(Window::TOLD, window.as_slice()), Ok(()));
+    let window = server.sign_reply(ContextWindow::TOLD);
+    assert_eq!(client.verify_reply(ContextWindow::TOLD, window.as_slice()), Ok(()));
 }
 
 #[test]

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Waker};
 
 /// A bounded number of futures, each with the call that it answers.
 pub(super) struct Slots<F> {
-    slots: Box<[Slot<F>]>,
+    slots: Box<[FutureSlot<F>]>,
     /// Numbers of the free ones; the one used last is used first.
     free: Vec<usize>,
 }
 
-struct Slot<F> {
+struct FutureSlot<F> {
     future: Pin<Box<Option<F>>>,
     /// The same for all futures that come here.
     waker: Waker,
@@ -28,8 +28,11 @@ pub(super) struct UnansweredCall {
 
 impl<F: Future> Slots<F> {
     pub(super) fn new(count: usize, ready: &Ready) -> Self {
-        let slot =
-            |number| Slot { future: Box::pin(None), waker: ready.waker(number), unanswered: None };
+        let slot = |number| FutureSlot {
+            future: Box::pin(None),
+            waker: ready.waker(number),
+            unanswered: None,
+        };
         Self { slots: (0..count).map(slot).collect(), free: (0..count).rev().collect() }
     }
 
@@ -65,7 +68,7 @@ impl<F: Future> Slots<F> {
 /// A slot with a future. Dropped, it drops the future, and the slot is free again: so also when the future panics. Its
 /// call, if that is not answered, is answered with SYSTEM_ERR.
 pub(super) struct Occupied<'a, F> {
-    slot: &'a mut Slot<F>,
+    slot: &'a mut FutureSlot<F>,
     free: &'a mut Vec<usize>,
     number: usize,
     is_kept: bool,
@@ -73,7 +76,7 @@ pub(super) struct Occupied<'a, F> {
 
 impl<F: Future> Occupied<'_, F> {
     pub(super) fn poll(&mut self) -> Poll<F::Output> {
-        let Slot { future, waker, .. } = &mut *self.slot;
+        let FutureSlot { future, waker, .. } = &mut *self.slot;
         match future.as_mut().as_pin_mut() {
             Some(future) => future.poll(&mut Context::from_waker(waker)),
             None => Poll::Pending,

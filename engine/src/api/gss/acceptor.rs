@@ -6,7 +6,7 @@ use crate::reactor::types::protection::{ProtectError, fill_random, now};
 use crate::sync::lock;
 use crate::sys::journal::event;
 use spinrpc_gss::Role;
-use spinrpc_gss::context::{Context, Window};
+use spinrpc_gss::context::{Context, ContextWindow};
 use spinrpc_gss::mechanism::{GoOn, Mechanism, MechanismError, Negotiation};
 use spinrpc_gss::table::{ContextTable, TableLimits};
 use spinrpc_proto::ids::Instant;
@@ -152,7 +152,7 @@ pub(super) struct Answered {
 
 impl Answered {
     /// Number of calls in flight that a client is told of.
-    pub(super) const WINDOW: u32 = Window::TOLD;
+    pub(super) const WINDOW: u32 = ContextWindow::TOLD;
 
     pub(super) fn result(&self) -> GssInitResult<'_> {
         let Self { handle, major, minor, token, .. } = self;

@@ -4,7 +4,7 @@ use super::call::{Destination, HandleCall, give_back};
 use super::client::{Connection, State};
 use super::pool::{self, Order, Ordered, Pool, When};
 use super::queue::Queued;
-use crate::api::client::{Client, Link, Reply, ReplyHandler, Token};
+use crate::api::client::{Client, ClientLink, Reply, ReplyHandler, Token};
 use crate::api::client_state::ConnectTo;
 use crate::api::errors::CallError;
 use crate::api::reconnect::Watcher;
@@ -51,7 +51,7 @@ const TURNS_KEPT: u32 = 64;
 /// A handle's connection that is to be made.
 pub(in crate::api) struct ToConnect {
     pub(in crate::api) to: ConnectTo,
-    pub(in crate::api) link: Rc<Link>,
+    pub(in crate::api) link: Rc<ClientLink>,
     pub(in crate::api) handler: Box<dyn ReplyHandler>,
 }
 
@@ -208,7 +208,7 @@ impl HandleCore {
             Order::Connect(number, order) => {
                 let (to, connection) = *order;
                 let (ops, reconnects) = (Rc::clone(&self.ops), to.options.reconnect.is_some());
-                let link = Link::new(ops, to.program, to.version, reconnects);
+                let link = ClientLink::new(ops, to.program, to.version, reconnects);
                 let watcher = to.options.watcher.clone();
                 let handler = self.add_client(number, (&link, connection), watcher);
                 return Some(ToConnect { to, link, handler });
@@ -267,7 +267,7 @@ impl HandleCore {
     fn add_client(
         &mut self,
         number: u32,
-        (link, connection): (&Rc<Link>, Arc<Connection>),
+        (link, connection): (&Rc<ClientLink>, Arc<Connection>),
         watcher: Option<Watcher>,
     ) -> Box<dyn ReplyHandler> {
         // As the memory of a core, it is the same for all its connections.
@@ -527,7 +527,7 @@ struct Replies {
     started: Rc<Cell<usize>>,
     timed: Rc<Cell<TimedCalls>>,
     connection: Arc<Connection>,
-    client: Weak<Link>,
+    client: Weak<ClientLink>,
     watcher: Option<Watcher>,
 }
 

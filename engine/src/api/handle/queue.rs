@@ -99,11 +99,11 @@ impl AnswerQueue {
         is_empty
     }
 
-    pub(super) fn reserve(&self) -> Result<Place, Backpressure> {
+    pub(super) fn reserve(&self) -> Result<QueuePlace, Backpressure> {
         let queued = &self.0.0;
         // Relaxed: it is only counted.
         let expected = queued.expected.fetch_add(1, Ordering::Relaxed);
-        let place = Place(Some(Arc::clone(queued)));
+        let place = QueuePlace(Some(Arc::clone(queued)));
         // What this thread has seen taken is seen, through its order, by the core that answers. With an older head the queue
         // would seem full there, and the answer would be lost.
         match expected.saturating_sub(queued.answers.taken()) < queued.places as u64 {
@@ -170,16 +170,16 @@ impl std::fmt::Debug for Queued {
 }
 
 /// A place for an answer, until its call is on its way.
-pub(super) struct Place(Option<Arc<Queued>>);
+pub(super) struct QueuePlace(Option<Arc<Queued>>);
 
-impl Place {
+impl QueuePlace {
     /// The call is written, and will be answered.
     pub(super) fn destination(mut self, token: Token) -> Destination {
         self.0.take().map_or(Destination::Holder, |queue| Destination::Queue(queue, token))
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         if let Some(queue) = self.0.take() {
             // Relaxed: no answer has been in it.

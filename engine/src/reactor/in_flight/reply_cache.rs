@@ -52,7 +52,7 @@ use crate::reactor::types::peer_id::{Instance, PeerId};
 use crate::reactor::types::reply_plan::ReplyData;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::lock;
-use places::{Owner, Place, Places, State};
+use places::{Owner, Places, ReplyPlace, State};
 pub(crate) use results::Stored;
 use spinrpc_proto::ids::{Procedure, Program, Version, Xid};
 use spinrpc_proto::requester::index_of;
@@ -266,7 +266,7 @@ impl Attached {
     /// The place of the same call. If its slot had a later one from here, that of a call from elsewhere is another call: the XID has
     /// wrapped around.
     fn find(&self, places: &State, hash: u64, call: &CallKey) -> Option<u32> {
-        let is_own = |place: &Place| place.owner.client == self.owner.client;
+        let is_own = |place: &ReplyPlace| place.owner.client == self.owner.client;
         let found = places.find(hash, |place| is_own(place) && place.call.is_same(call))?;
         let used = self.find_used(places, hash, call.xid);
         let is_past = |used: u32| places[used].generation > places[found].generation;

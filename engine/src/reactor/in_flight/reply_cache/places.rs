@@ -45,7 +45,7 @@ pub(super) struct Owner {
 }
 
 /// One call.
-pub(super) struct Place {
+pub(super) struct ReplyPlace {
     pub(super) call: CallKey,
     pub(super) owner: Owner,
     /// Differs for each call that the place had; zero for none.
@@ -56,7 +56,7 @@ pub(super) struct Place {
     /// A further place, with more of the results.
     more: u32,
     /// Neighbours in the queue of all, and in that of its kin.
-    links: [Link; 2],
+    neighbours: [Neighbours; 2],
     content: Content,
 }
 
@@ -70,7 +70,7 @@ enum Content {
 }
 
 #[derive(Clone, Copy)]
-struct Link {
+struct Neighbours {
     older: u32,
     newer: u32,
 }
@@ -82,10 +82,10 @@ struct Queue {
     newest: u32,
 }
 
-const APART: Link = Link { older: NONE, newer: NONE };
+const APART: Neighbours = Neighbours { older: NONE, newer: NONE };
 const EMPTY: Queue = Queue { oldest: NONE, newest: NONE };
 
-/// Index of links.
+/// Index of neighbours.
 #[derive(Clone, Copy)]
 enum Of {
     All,
@@ -103,7 +103,7 @@ struct PeerGroup {
 
 pub(super) struct State {
     /// Those that have been used so far.
-    places: Vec<Place>,
+    places: Vec<ReplyPlace>,
     most: usize,
     free: u32,
     replied: Queue,
@@ -155,20 +155,20 @@ fn bucket(heads: &Heads, hash: u64) -> usize {
 }
 
 impl Index<u32> for State {
-    type Output = Place;
+    type Output = ReplyPlace;
 
-    fn index(&self, index: u32) -> &Place {
+    fn index(&self, index: u32) -> &ReplyPlace {
         &self.places[index as usize]
     }
 }
 
 impl State {
-    fn place(&mut self, index: u32) -> &mut Place {
+    fn place(&mut self, index: u32) -> &mut ReplyPlace {
         &mut self.places[index as usize]
     }
 
     /// The place with this hash that is meant.
-    pub(super) fn find(&self, hash: u64, is_meant: impl Fn(&Place) -> bool) -> Option<u32> {
+    pub(super) fn find(&self, hash: u64, is_meant: impl Fn(&ReplyPlace) -> bool) -> Option<u32> {
         let first = self.head(hash);
         let from = |index: u32| (index != NONE).then_some(index);
         let mut places = std::iter::successors(from(first), |index| from(self[*index].next));
@@ -212,7 +212,7 @@ impl State {
             self.vacate(self.oldest_for(owner)?);
         }
         self.hold(self.kin_of(owner));
-        let place = Place::unused(owner);
+        let place = ReplyPlace::unused(owner);
         if self.free == NONE {
             self.places.push(place);
             return Some(self.places.len() as u32 - 1);
@@ -312,10 +312,10 @@ impl State {
     fn enqueue(&mut self, index: u32) {
         for of in [Of::All, Of::PeerGroup] {
             let older = std::mem::replace(&mut self.queue(of, index).newest, index);
-            self.place(index).links[of as usize] = Link { older, newer: NONE };
+            self.place(index).neighbours[of as usize] = Neighbours { older, newer: NONE };
             match older {
                 NONE => self.queue(of, index).oldest = index,
-                older => self.place(older).links[of as usize].newer = index,
+                older => self.place(older).neighbours[of as usize].newer = index,
             }
         }
     }
@@ -323,26 +323,26 @@ impl State {
     /// Takes a place out of both of its queues.
     fn dequeue(&mut self, index: u32) {
         for of in [Of::All, Of::PeerGroup] {
-            let Link { older, newer } =
-                std::mem::replace(&mut self.place(index).links[of as usize], APART);
+            let Neighbours { older, newer } =
+                std::mem::replace(&mut self.place(index).neighbours[of as usize], APART);
             match older {
                 NONE => self.queue(of, index).oldest = newer,
-                older => self.place(older).links[of as usize].newer = newer,
+                older => self.place(older).neighbours[of as usize].newer = newer,
             }
             match newer {
                 NONE => self.queue(of, index).newest = older,
-                newer => self.place(newer).links[of as usize].older = older,
+                newer => self.place(newer).neighbours[of as usize].older = older,
             }
         }
     }
 }
 
-impl Place {
+impl ReplyPlace {
     fn unused(owner: Owner) -> Self {
-        let links = [APART; 2];
+        let neighbours = [APART; 2];
         let content = Content::Nothing;
         let (next, more) = (NONE, NONE);
-        Self { call: CallKey::NONE, owner, generation: 0, hash: 0, next, more, links, content }
+        Self { call: CallKey::NONE, owner, generation: 0, hash: 0, next, more, neighbours, content }
     }
 
     /// Returns true while its call is being executed.
@@ -454,7 +454,7 @@ impl State {
         let Self { places, memory, gathered, .. } = self;
         let mut place = index;
         for part in gathered.chunks_mut(PLACE_BYTES) {
-            let Some(Place { more, .. }) = places.get(place as usize) else { return };
+            let Some(ReplyPlace { more, .. }) = places.get(place as usize) else { return };
             let at = place as usize * PLACE_BYTES;
             part.copy_from_slice(&memory[at..at + PLACE_BYTES]);
             place = *more;
@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn a_place_takes_no_more_memory_than_is_said() {
         let lists = 2 * (size_of::<AtomicU32>() + size_of::<PeerGroup>());
-        let bytes = size_of::<Place>() + PLACE_BYTES + lists;
+        let bytes = size_of::<ReplyPlace>() + PLACE_BYTES + lists;
         assert!(bytes <= BYTES_PER_PLACE, "{bytes}");
     }
 }
