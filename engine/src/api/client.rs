@@ -202,7 +202,7 @@ impl ClientLink {
     }
 
     #[inline]
-    fn start_call(
+    fn call(
         &self,
         (conn, procedure, token): (ConnId, Procedure, u64),
         spec: &mut CallSpec,
@@ -242,7 +242,7 @@ impl ClientLink {
         self.group.get()?;
         let (link, conn) = self.pick()?;
         let call = (conn, procedure, token);
-        Some(link.start_call(call, spec, encode, |outcome| link.explain(outcome)))
+        Some(link.call(call, spec, encode, |outcome| link.explain(outcome)))
     }
 
     #[cold]
@@ -353,7 +353,7 @@ impl Client {
         let refused = match self.0.conn_for_call() {
             Ok(conn) => {
                 let call = (conn, procedure, token.0);
-                return self.0.start_call(call, spec, encode, |outcome| self.0.explain(outcome));
+                return self.0.call(call, spec, encode, |outcome| self.0.explain(outcome));
             }
             Err(refused) => refused,
         };

@@ -12,7 +12,8 @@
 //! 4. `common`: code shared by both halves;
 //! 5. `server` and `client`: the halves;
 //! 6. `lane`, `start_call`, `retry_queue`, `mail`, `turn`, `gss_resume` and `operations`: short messages, starting
-//!    calls, what waits and completed RDMA Reads, letters, one turn of a core, bodies that threads x//!    unsealed, and the operations of the api.
+//!    calls, what waits and completed RDMA Reads, letters, one turn of a core, bodies that threads have sealed or
+//!    unsealed, and the operations of the api.
 
 /// Methods that return a field of the same name to the rest of the reactor, by value or by reference.
 macro_rules! getters {

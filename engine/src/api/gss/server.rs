@@ -442,11 +442,8 @@ fn credential_of<'h>(
     };
     let credential = GssCredential::parse(body).map_err(|_| GssFault::Credential)?;
     let is_null = header.procedure == Procedure(0) && !has_chunks;
-    match credential.procedure {
-        GssProcedure::Data => Ok(credential),
-        _ if is_null => Ok(credential),
-        _ => Err(GssFault::Credential),
-    }
+    let is_valid = credential.procedure == GssProcedure::Data || is_null;
+    is_valid.then_some(credential).ok_or(GssFault::Credential)
 }
 
 /// Checks the verifier of a call, and uses up its sequence number (RFC 2203 section 5.3.3.1).

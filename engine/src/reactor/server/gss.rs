@@ -50,7 +50,7 @@ impl CoreCell {
     }
 
     /// Answers a call with these results, under the protection of the call.
-    pub(in crate::reactor) fn send_protected_reply(
+    pub(in crate::reactor) fn answer_protected(
         &self,
         to: &ReplyTarget<'_>,
         protection: &Protection,
@@ -79,7 +79,7 @@ impl CoreCell {
                 let (call, data) = ((to.conn, to.slot), data.without_items());
                 reactor.offload_body(Body::reply(call, protection.clone(), reply, data));
             }
-            Ok(reply) => reactor.seal_and_send(to, protection, reply, data.without_items()),
+            Ok(reply) => reactor.seal_and_answer(to, protection, reply, data.without_items()),
             Err(why) => reactor.refuse_unprotected(to, why),
         }
     }
@@ -116,7 +116,7 @@ impl CoreCell {
         let mut reactor = self.reactor();
         reactor.end_deferred((conn, slot), Noted::default());
         reactor.answer_deferred(conn, slot, |reactor, to| match is_sealed {
-            true => reactor.send_sealed_reply(to, reply, data),
+            true => reactor.answer_sealed(to, reply, data),
             false => reactor.refuse(to, &SYSTEM_ERR),
         });
     }
@@ -137,7 +137,7 @@ impl CoreCell {
 
 impl Reactor {
     /// Seals a reply and sends it.
-    pub(in crate::reactor) fn seal_and_send(
+    pub(in crate::reactor) fn seal_and_answer(
         &mut self,
         to: &ReplyTarget<'_>,
         protection: &Protection,
@@ -145,7 +145,7 @@ impl Reactor {
         data: ReplyData,
     ) {
         match protection.seal(&mut reply, self.gss_work().crypto()) {
-            Ok(()) => self.send_sealed_reply(to, reply.message, data),
+            Ok(()) => self.answer_sealed(to, reply.message, data),
             Err(why) => self.refuse_unprotected(to, why),
         }
     }
@@ -157,7 +157,7 @@ impl Reactor {
     }
 
     /// Sends a reply from where it was sealed.
-    fn send_sealed_reply(&mut self, to: &ReplyTarget<'_>, reply: Bulk, data: ReplyData) {
+    fn answer_sealed(&mut self, to: &ReplyTarget<'_>, reply: Bulk, data: ReplyData) {
         self.send_encoded(to, &mut EncodedReply::whole(reply, data));
     }
 

@@ -77,7 +77,7 @@ impl CoreCell {
     ) {
         #[cfg(feature = "gss")]
         if let Some(protection) = self.protection_of(to) {
-            return self.send_protected_reply(to, &protection, data, draft);
+            return self.answer_protected(to, &protection, data, draft);
         }
         let is_chunkless = to.is_chunkless && data.count() == 0;
         let head = (SUCCESS_HEADER.len(), put_success_header);
@@ -508,7 +508,7 @@ impl Reactor {
         self.answer_deferred(conn, slot, |reactor, to| {
             // In front of the others: a large answer is moved to be taken.
             if matches!(reply.answer(), DeferredAnswer::Staged) {
-                return reactor.send_where_encoded(to, reply);
+                return reactor.answer_from_stage(to, reply);
             }
             match reply.take_answer() {
                 DeferredAnswer::Results(mut results) => {
@@ -517,7 +517,7 @@ impl Reactor {
                 }
                 #[cfg(feature = "gss")]
                 DeferredAnswer::ToSeal { protection, reply, data } => {
-                    reactor.seal_and_send(to, &protection, reply, data);
+                    reactor.seal_and_answer(to, &protection, reply, data);
                 }
                 DeferredAnswer::Staged => {}
                 DeferredAnswer::Refused(why) => reactor.refuse(to, &why),
@@ -551,7 +551,7 @@ impl Reactor {
     }
 
     /// The results are where they were encoded, and are not moved.
-    fn send_where_encoded(&mut self, to: &ReplyTarget<'_>, reply: &mut DeferredReply) {
+    fn answer_from_stage(&mut self, to: &ReplyTarget<'_>, reply: &mut DeferredReply) {
         let head = (SUCCESS_HEADER.len(), put_success_header);
         if chunkless_header_bytes(to.message).is_some()
             && let Some(stream) = reply.stage()
