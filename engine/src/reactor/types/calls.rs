@@ -168,7 +168,7 @@ pub struct CallSpec {
     /// The caller did not give `reply_bytes_max`: the call offers room for `rpc.max_read_bytes` at most.
     pub(crate) is_reply_assumed: bool,
     pub(crate) resend: Resend,
-    /// Set if it has buffers, or is to be kept. Most calls are neither.
+    /// Set if it has buffers, or is to be kept, unlike most calls.
     pub(crate) is_special: bool,
     /// A builder was given more items than fit: such a spec starts no call.
     pub(crate) overfull: bool,

@@ -158,7 +158,7 @@ impl Reactor {
         }
     }
 
-    /// The times of a call that a thread has answered, which it keeps no longer, if it is not answered yet.
+    /// The times of a call that a thread has answered, which it keeps no longer, if its slot still waits for the answer.
     pub(in crate::reactor) fn answered_times(
         &mut self,
         (conn, slot): (ConnId, SlotId),
