@@ -1,6 +1,6 @@
 //! The internals of an engine: the mailboxes and the creation of cores.
 
-use super::control_socket::ControlSocket;
+use super::control_socket;
 use super::core::{Core, CoreContext};
 use super::core_balancing::CoreBalancer;
 use super::dialing::Dialing;
@@ -33,6 +33,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::cpu_claim::{self, CpuClaim};
 use crate::sys::journal::{self, event};
+use crate::sys::line_server::LineServer;
 use crate::sys::pinning::{Pin, PolledCpus};
 use crate::sys::pm_qos::{self, WakeLimit};
 use spinrpc_proto::ids::{Program, Version};
@@ -101,7 +102,7 @@ pub(super) struct Runtime {
     #[expect(dead_code, reason = "lasts as long as the engine")]
     wake_limit: Option<WakeLimit>,
     /// Present if other processes may observe the engine.
-    observed: Option<ControlSocket>,
+    observed: Option<LineServer>,
     #[cfg(feature = "gss")]
     pub(super) gss: Arc<GssShared>,
 }
@@ -179,12 +180,12 @@ impl Runtime {
 
     /// An engine without a control socket still serves, so a failure to open the socket is logged and is not an
     /// error.
-    fn let_observe(config: &Config, threads: Threads, observer: Observer) -> Option<ControlSocket> {
+    fn let_observe(config: &Config, threads: Threads, observer: Observer) -> Option<LineServer> {
         if config.stats_export() != StatsExport::Socket || threads != Threads::Own {
             return None;
         }
         let failed = |error: &io::Error| event!(WARN, %error, "no control socket (stats.export)");
-        ControlSocket::open(observer).inspect_err(failed).ok()
+        control_socket::open(observer).inspect_err(failed).ok()
     }
 
     #[cfg(feature = "gss")]

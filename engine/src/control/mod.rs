@@ -14,7 +14,8 @@
 //!
 //! # Requests
 //! One for each connection: a line of [`REQUEST_BYTES_MAX`] bytes at most with its end. The answer is one line, too: a
-//! JSON object (RFC 8259), with a member `error` if the request was refused. The connection ends with it.
+//! JSON object (RFC 8259), with a member `error` if the request was refused. The connection ends with it. What a
+//! client asked for that has closed its end meanwhile is not done.
 //!
 //! * `snapshot`: counters of the engine and its cores since they started, with the 256 connections
 //!   of each core that have had most calls. `snapshot 20` shows 20 of them; no request shows more
@@ -121,6 +122,8 @@ pub(crate) use slow::render_slow;
 pub(crate) use snapshot::{CoreFacts, EngineFacts, Inside, render};
 pub(crate) use socket::listen;
 
+pub use crate::sys::line_server::REQUEST_BYTES_MAX;
+
 use std::time::Duration;
 
 /// Prefix of the names of control sockets, in the abstract namespace.
@@ -135,8 +138,6 @@ pub const SLOW_SCHEMA: &str = "spinrpc-slow/1";
 pub const LATENCY_LEASE: Duration = Duration::from_secs(60);
 /// Most latency histograms of a core that an answer shows: those with most calls.
 pub const LATENCY_HISTOGRAMS_MAX: usize = 1024;
-/// Longest request, its newline included, in bytes.
-pub const REQUEST_BYTES_MAX: usize = 128;
 /// Connections of a core that a snapshot shows, if the request does not say.
 pub const CONNECTIONS_SHOWN: usize = 256;
 /// Most connections of a core that a snapshot shows, whatever the request says: the busiest. All

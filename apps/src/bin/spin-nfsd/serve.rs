@@ -260,7 +260,8 @@ fn control(setup: &Setup, served: Served, events: Sender<Event>) -> Option<Socke
     let others =
         move |request: &str| served.about_clients(request).or_else(|| slow::answer(request));
     let control = Control { reload: ask, others };
-    let opened = Socket::start(&path, move |request: &str| control.answer(request));
+    let answer = move |request: &[u8]| control.answer(String::from_utf8_lossy(request).trim_end());
+    let opened = Socket::start(&path, answer);
     let path = path.display();
     opened
         .inspect_err(|error| {

@@ -10,6 +10,7 @@ mod close_thread;
 pub mod cpu_claim;
 pub mod credentials;
 pub mod journal;
+pub mod line_server;
 pub(crate) mod mailbox;
 pub mod mmap;
 pub mod peer_socket;
