@@ -1,6 +1,7 @@
 //! Common parts of the drivers' control planes: an attempted operation, private data, the cores, and limits of accepting.
 
 use super::{Acceptor, Endpoint, FabricError, LimitScope, Peer, RdmaAddress};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
 use crate::sys::journal::event;
 use std::collections::HashMap;
@@ -118,8 +119,17 @@ pub(crate) fn identity_of(peer: SocketAddr) -> u64 {
     hasher.finish().max(1)
 }
 
-pub(crate) fn runs_already(core: usize) -> FabricError {
-    FabricError::because(&format!("start core {core}"), "it runs already", None)
+/// Takes a core for a data plane, which gives it back with [`Ordering::Release`] when it ends.
+pub(crate) fn take_core(core: usize, taken: &AtomicBool) -> Result<(), FabricError> {
+    // Acquire pairs with that of the previous data plane's end.
+    match taken.swap(true, Ordering::Acquire) {
+        true => Err(FabricError::because(&starting(core), "it runs already", None)),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn starting(core: usize) -> String {
+    format!("start core {core}")
 }
 
 /// Hosts that can fill the room for handshakes only together.
@@ -134,6 +144,28 @@ pub(crate) fn is_crowded(
     let (all, same) =
         others.fold((0, 0), |(all, same), other| (all + 1, same + usize::from(other == peer)));
     all >= most || same >= (most / HOSTS_AT_ONCE).max(1)
+}
+
+/// A connection of a host, counted while it lives.
+pub(crate) type HostPlace = Arc<LimitScope>;
+
+/// Connections that were accepted, by their hosts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hosts(Arc<Mutex<Vec<HostPlace>>>);
+
+impl Hosts {
+    /// A place for one more connection of a host, which has `most` at most.
+    pub(crate) fn take(&self, host: LimitScope, most: usize) -> Option<HostPlace> {
+        let mut hosts = lock(&self.0);
+        hosts.retain(|known| Arc::strong_count(known) > 1);
+        let known = hosts.iter().find(|known| ***known == host).map(Arc::clone);
+        let place = known.unwrap_or_else(|| {
+            hosts.push(Arc::new(host));
+            Arc::clone(&hosts[hosts.len() - 1])
+        });
+        // One count is that of the list, and one is `place`.
+        (Arc::strong_count(&place) - 2 < most).then_some(place)
+    }
 }
 
 /// An acceptor of a listener. If it panics, that ends this request, and not the thread that all connections depend on.
@@ -188,6 +220,17 @@ mod tests {
         assert!(crowded(1, 0), "it has its quarter");
         assert!(!crowded(3, 3), "another one has none yet");
         assert!(crowded(4, 4), "all room is taken");
+    }
+
+    #[test]
+    fn a_host_has_a_limit_of_its_own_and_gets_its_places_back() {
+        let (hosts, host) = (Hosts::default(), |last| LimitScope::of([10, 0, 0, last].into()));
+        let places = [hosts.take(host(1), 2), hosts.take(host(1), 2)];
+        assert!(places.iter().all(Option::is_some));
+        assert!(hosts.take(host(1), 2).is_none() && hosts.take(host(2), 2).is_some());
+        drop(places);
+        assert!(hosts.take(host(1), 2).is_some());
+        assert_eq!(lock(&hosts.0).len(), 1, "hosts without connections are forgotten");
     }
 
     #[test]

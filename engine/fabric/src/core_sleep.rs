@@ -1,7 +1,8 @@
 //! Sleep of a core whose descriptors are in one set of epoll, and the event by which other threads end it. For sockets and for
 //! devices.
 
-use super::Wake;
+use super::{FabricError, Wake};
+use crate::connector_common::starting;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::cache_lines::assert_lines;
 use crate::sync::wake_request::WakeRequest;
@@ -30,7 +31,14 @@ pub(crate) struct CoreSleep {
 assert_lines!(CoreSleep: wake_request);
 
 impl CoreSleep {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Of core number `core`.
+    pub(crate) fn new(core: usize) -> Result<Self, FabricError> {
+        Self::make().map_err(|error| {
+            FabricError::because(&starting(core), "no descriptor for waking it", Some(error))
+        })
+    }
+
+    fn make() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &event, epoll::EventData::new_u64(EVENT), epoll::EventFlags::IN)?;
@@ -117,7 +125,7 @@ mod tests {
     /// lasts.
     #[test]
     fn a_parked_core_is_woken_by_its_event_and_one_that_is_awake_by_not_sleeping() {
-        let core = CoreSleep::new().unwrap();
+        let core = CoreSleep::new(0).unwrap();
         let sleep = |ms| {
             let start = Instant::now();
             core.wait(spare_capacity(&mut Vec::with_capacity(1)), Duration::from_millis(ms));

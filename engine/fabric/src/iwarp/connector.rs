@@ -5,16 +5,15 @@ use super::super::{
 };
 use super::config::IwarpConfig;
 use super::driver::IwarpFabric;
-use super::link::{Hosts, Link};
+use super::link::Link;
 use super::listener::{Listener, Listening};
 use super::socket;
 use super::wire::{
     Agreed, FRAME_BYTES_MAX, Frame, FrameError, FrameKind, Local, Parsed, ReplyError,
 };
-use crate::connector_common::{Attempt, Cores, Guarded, PrivateData, padded, runs_already};
+use crate::connector_common::{Attempt, Cores, Guarded, Hosts, PrivateData, padded, take_core};
 use crate::core_sleep::CoreSleep;
 use crate::mem::Slab;
-use crate::sync::atomic::Ordering;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -53,16 +52,8 @@ impl Connector for IwarpConnector {
     }
 
     fn fabric(&self, core: usize) -> Result<IwarpFabric, FabricError> {
-        let shared = self.cores.get(core, || {
-            CoreSleep::new().map_err(|error| {
-                let op = format!("start core {core}");
-                FabricError::because(&op, "no descriptor for waking it", Some(error))
-            })
-        })?;
-        // Acquire pairs with the Release of the previous fabric's end.
-        if shared.taken.swap(true, Ordering::Acquire) {
-            return Err(runs_already(core));
-        }
+        let shared = self.cores.get(core, || CoreSleep::new(core))?;
+        take_core(core, &shared.taken)?;
         Ok(IwarpFabric::new(shared, &self.config))
     }
 

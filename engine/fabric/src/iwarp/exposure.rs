@@ -3,7 +3,7 @@
 
 use super::super::{Access, ExposeError, RemoteSlice};
 use super::wire::{Fault, Readable};
-use crate::mem::{KeyGenerator, Lease, RegionId};
+use crate::mem::{KeyGenerator, KeyTable, Lease, RegionId};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -12,9 +12,7 @@ use std::ops::Range;
 pub(super) struct Exposures {
     /// Memory that may be exposed.
     regions: Box<[RegionId]>,
-    keys: KeyGenerator,
-    held: Box<[Place]>,
-    free: Vec<u32>,
+    held: KeyTable<Exposure>,
     /// Keys whose end took time, to be told.
     pub(super) revoked: VecDeque<u32>,
     /// From the number of those whose end has taken time to that of those whose end takes or took it.
@@ -24,20 +22,14 @@ pub(super) struct Exposures {
 /// Keys are counted apart from requests.
 const DYING_FROM: u64 = 1 << 63;
 
-#[derive(Debug, Default)]
-struct Place {
-    exposure: Option<Exposure>,
+#[derive(Debug)]
+struct Exposure {
+    access: Access,
+    memory: Lease,
     /// Pieces of the memory that are queued for the socket, which reads them later.
     queued: u32,
     /// The key is dead, and the memory is held for those pieces; the owner waits for its end if this is `Revoked`.
     ending: Option<Ending>,
-}
-
-#[derive(Debug)]
-struct Exposure {
-    handle: u32,
-    access: Access,
-    memory: Lease,
 }
 
 /// A key that died while its memory was queued for the socket.
@@ -81,13 +73,9 @@ pub(super) enum Killed {
 
 impl Exposures {
     pub(super) fn new(keys: KeyGenerator, places: usize, regions: Box<[RegionId]>) -> Self {
-        let held = (0..places).map(|_| Place::default()).collect();
-        let free = (0..places as u32).rev().collect();
         Self {
             regions,
-            keys,
-            held,
-            free,
+            held: KeyTable::new(keys, places),
             revoked: VecDeque::with_capacity(places),
             dying: DYING_FROM..DYING_FROM,
         }
@@ -104,40 +92,31 @@ impl Exposures {
         if !self.regions.contains(&memory.region_id()) || !may {
             return Err(ExposeError::Foreign);
         }
-        let place = self.free.pop().ok_or(ExposeError::NoKey)?;
-        let handle = self.keys.next(place as usize);
-        self.held[place as usize].exposure = Some(Exposure { handle, access, memory });
-        Ok(RemoteSlice { handle, length, offset: 0 })
+        let handle = self.held.insert(Exposure { access, memory, queued: 0, ending: None });
+        Ok(RemoteSlice { handle: handle.ok_or(ExposeError::NoKey)?, length, offset: 0 })
     }
 
     pub(super) fn kill(&mut self, handle: u32) -> Killed {
-        let index = self.keys.index_of(handle);
-        let Some(place) = self.held.get_mut(index) else { return Killed::Unknown };
-        if !place.has(handle) {
-            return Killed::Unknown;
+        match self.held.get_mut(handle).filter(|it| it.ending.is_none()) {
+            None => Killed::Unknown,
+            Some(it) if it.queued > 0 => {
+                it.ending = Some(Ending::Revoked);
+                self.dying.end += 1;
+                Killed::Later
+            }
+            Some(_) => {
+                self.held.remove(handle);
+                Killed::Now
+            }
         }
-        if place.queued > 0 {
-            place.ending = Some(Ending::Revoked);
-            self.dying.end += 1;
-            return Killed::Later;
-        }
-        place.exposure = None;
-        self.free.push(index as u32);
-        Killed::Now
     }
 
     /// Kills all keys: the connection is ending.
     pub(super) fn kill_all(&mut self) {
-        for (index, place) in self.held.iter_mut().enumerate() {
-            match place.queued {
-                _ if place.exposure.is_none() => {}
-                0 => {
-                    place.exposure = None;
-                    self.free.push(index as u32);
-                }
-                _ => place.ending = Some(Ending::Dropped),
-            }
-        }
+        self.held.retain(|it| {
+            it.ending = Some(Ending::Dropped);
+            it.queued > 0
+        });
     }
 
     /// Places all of the bytes, or none.
@@ -148,44 +127,44 @@ impl Exposures {
         bytes: Readable<'_>,
     ) -> Result<(), Denied> {
         let length = u32::try_from(bytes.len()).map_err(|_| Denied::Bounds)?;
-        let (index, at) = self.find(RemoteSlice { handle, offset, length }, Access::RemoteWrite)?;
-        let exposure = self.held[index].exposure.as_mut().ok_or(Denied::Key)?;
+        let at = self.find(RemoteSlice { handle, offset, length }, Access::RemoteWrite)?;
+        let exposure = self.held.get_mut(handle).ok_or(Denied::Key)?;
         exposure.memory.write_at(at, bytes.first);
         exposure.memory.write_at(at + bytes.first.len(), bytes.second);
         Ok(())
     }
 
-    /// Checks that the peer may read these bytes. Returns their place for [`Exposures::bytes`], and the first of them.
-    pub(super) fn readable(&self, from: RemoteSlice) -> Result<(u32, usize), Denied> {
-        let (index, at) = self.find(from, Access::RemoteRead)?;
-        Ok((index as u32, at))
+    /// Checks that the peer may read these bytes. Returns the first of them, for [`Exposures::bytes`].
+    pub(super) fn readable(&self, from: RemoteSlice) -> Result<usize, Denied> {
+        self.find(from, Access::RemoteRead)
     }
 
     /// Bytes of an exposure, also of one that is dead and held for the queue.
-    pub(super) fn bytes(&self, place: u32, at: usize, length: usize) -> &[u8] {
-        let exposure = self.held.get(place as usize).and_then(|place| place.exposure.as_ref());
+    pub(super) fn bytes(&self, handle: u32, at: usize, length: usize) -> &[u8] {
+        let exposure = self.held.get(handle);
         let bytes = exposure.and_then(|it| it.memory.stable_bytes().get(at..at + length));
         debug_assert!(bytes.is_some(), "a piece of the queue has lost its memory");
         bytes.unwrap_or_default()
     }
 
-    /// A piece of this place's memory is in the queue: it is held until [`Exposures::left`].
-    pub(super) fn queue(&mut self, place: u32) {
-        self.held[place as usize].queued += 1;
+    /// A piece of this memory is in the queue: it is held until [`Exposures::left`].
+    pub(super) fn queue(&mut self, handle: u32) {
+        if let Some(it) = self.held.get_mut(handle) {
+            it.queued += 1;
+        }
     }
 
     /// A piece has left the queue.
-    pub(super) fn left(&mut self, index: u32) {
-        let place = &mut self.held[index as usize];
-        place.queued -= 1;
-        if place.queued == 0
-            && let Some(ending) = place.ending.take()
-            && let Some(exposure) = place.exposure.take()
+    pub(super) fn left(&mut self, handle: u32) {
+        let Some(it) = self.held.get_mut(handle) else { return };
+        it.queued -= 1;
+        if it.queued == 0
+            && let Some(ending) = it.ending
         {
-            self.free.push(index);
+            self.held.remove(handle);
             if ending == Ending::Revoked {
                 self.dying.start += 1;
-                self.revoked.push_back(exposure.handle);
+                self.revoked.push_back(handle);
             }
         }
     }
@@ -195,24 +174,16 @@ impl Exposures {
         (!self.dying.is_empty()).then(|| self.dying.clone())
     }
 
-    /// The place of a key that is alive, has the right and covers the bytes, and the offset of the bytes in its memory.
-    fn find(&self, slice: RemoteSlice, access: Access) -> Result<(usize, usize), Denied> {
-        let index = self.keys.index_of(slice.handle);
-        let place = self.held.get(index).filter(|place| place.has(slice.handle));
-        let exposure = place.and_then(|place| place.exposure.as_ref());
-        let exposure = exposure.filter(|it| it.access == access).ok_or(Denied::Key)?;
+    /// The offset of the bytes in the memory of their key, if that is alive, has the right and covers them.
+    fn find(&self, slice: RemoteSlice, access: Access) -> Result<usize, Denied> {
+        let exposure = self.held.get(slice.handle);
+        let exposure = exposure.filter(|it| it.access == access && it.ending.is_none());
+        let exposure = exposure.ok_or(Denied::Key)?;
         let end = slice.offset.checked_add(u64::from(slice.length)).ok_or(Denied::Bounds)?;
         if end > exposure.memory.len() as u64 {
             return Err(Denied::Bounds);
         }
-        Ok((index, slice.offset as usize))
-    }
-}
-
-impl Place {
-    fn has(&self, handle: u32) -> bool {
-        let is_it = self.exposure.as_ref().is_some_and(|it| it.handle == handle);
-        is_it && self.ending.is_none()
+        Ok(slice.offset as usize)
     }
 }
 
@@ -250,17 +221,17 @@ mod tests {
     #[test]
     fn memory_in_the_queue_is_held_beyond_its_key_until_the_last_piece_has_left() {
         let (mut exposures, bulk, slice) = exposed(Access::RemoteRead);
-        let (place, at) = exposures.readable(slice).unwrap();
-        exposures.queue(place);
-        exposures.queue(place);
+        let at = exposures.readable(slice).unwrap();
+        exposures.queue(slice.handle);
+        exposures.queue(slice.handle);
         assert_eq!(exposures.kill(slice.handle), Killed::Later);
         assert_eq!(exposures.kill(slice.handle), Killed::Unknown);
         assert_eq!(exposures.readable(slice), Err(Denied::Key));
-        assert_eq!(exposures.bytes(place, at + 30, 2), [7; 2]);
-        exposures.left(place);
+        assert_eq!(exposures.bytes(slice.handle, at + 30, 2), [7; 2]);
+        exposures.left(slice.handle);
         assert!(bulk.is_leased() && exposures.revoked.is_empty());
         assert_eq!(exposures.dying(), Some(DYING_FROM..DYING_FROM + 1));
-        exposures.left(place);
+        exposures.left(slice.handle);
         assert!(!bulk.is_leased());
         assert_eq!(exposures.dying(), None);
         assert_eq!(exposures.revoked, [slice.handle]);
@@ -270,12 +241,11 @@ mod tests {
     fn the_end_of_a_connection_frees_all_memory_that_is_not_in_the_queue() {
         let (mut exposures, mut bulk, slice) = exposed(Access::RemoteRead);
         let other = exposures.expose(bulk.lease(40..64), Access::RemoteRead).unwrap();
-        let (place, _) = exposures.readable(slice).unwrap();
-        exposures.queue(place);
+        exposures.queue(slice.handle);
         exposures.kill_all();
         assert!(bulk.is_leased());
         assert_eq!(exposures.readable(other), Err(Denied::Key));
-        exposures.left(place);
+        exposures.left(slice.handle);
         assert!(!bulk.is_leased() && exposures.revoked.is_empty());
     }
 }

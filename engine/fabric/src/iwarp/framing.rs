@@ -144,8 +144,8 @@ impl QueuePair {
             length: segment.length,
         };
         let found = self.exposures.readable(source);
-        let (place, at) = found.map_err(|denied| Stop::Request(denied.fault_of_read(), request))?;
-        Ok(Payload::Exposure(place, at))
+        let at = found.map_err(|denied| Stop::Request(denied.fault_of_read(), request))?;
+        Ok(Payload::Exposure(source.handle, at))
     }
 
     /// Repeats a Write of no bytes behind the first message.

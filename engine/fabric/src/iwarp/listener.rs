@@ -4,10 +4,10 @@
 use super::super::{Acceptor, LimitScope, Peer};
 use super::config::IwarpConfig;
 use super::connector::local;
-use super::link::{HostPlace, Hosts, Link};
+use super::link::Link;
 use super::socket;
 use super::wire::{Answer, FRAME_BYTES_MAX, Frame, FrameKind, Parsed};
-use crate::connector_common::{Guarded, PrivateData, is_crowded, padded};
+use crate::connector_common::{Guarded, HostPlace, Hosts, PrivateData, is_crowded, padded};
 use crate::sys::journal::event;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::cmp::Reverse;

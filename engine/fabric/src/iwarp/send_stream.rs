@@ -52,7 +52,7 @@ impl Memory {
 pub(super) enum Payload {
     /// The request that was held last.
     Request,
-    /// The exposure at this place, from this byte on.
+    /// The exposure of this key, from this byte on.
     Exposure(u32, usize),
     /// The header has all of the FPDU.
     None,
@@ -73,7 +73,7 @@ enum PiecePlace {
         is_last: bool,
     },
     Exposure {
-        place: u32,
+        key: u32,
         at: usize,
     },
 }
@@ -138,7 +138,7 @@ impl SendStream {
         let request = || self.held.back()?.1.bytes().get(at..at + length);
         let bytes = match payload {
             Payload::Request => request().unwrap_or_default(),
-            Payload::Exposure(place, from) => exposures.bytes(place, from, length),
+            Payload::Exposure(key, from) => exposures.bytes(key, from, length),
             Payload::None => &[],
         };
         let crc = self.uses_crc.then(|| {
@@ -163,9 +163,9 @@ impl SendStream {
             Payload::Request => {
                 self.add(PiecePlace::Request { at, is_last: segment.last }, length);
             }
-            Payload::Exposure(place, at) if !is_copied => {
-                exposures.queue(place);
-                self.add(PiecePlace::Exposure { place, at }, length);
+            Payload::Exposure(key, at) if !is_copied => {
+                exposures.queue(key);
+                self.add(PiecePlace::Exposure { key, at }, length);
             }
             Payload::Exposure(..) | Payload::None => {}
         }
@@ -228,7 +228,7 @@ impl SendStream {
                     request = if is_last { requests.next() } else { request };
                     bytes.get(at..at + piece.bytes).unwrap_or_default()
                 }
-                PiecePlace::Exposure { place, at } => exposures.bytes(place, at, piece.bytes),
+                PiecePlace::Exposure { key, at } => exposures.bytes(key, at, piece.bytes),
             };
             *slice = IoSlice::new(&bytes[std::mem::take(&mut skipped).min(bytes.len())..]);
         }
@@ -260,7 +260,7 @@ impl SendStream {
     fn leave(&mut self, place: PiecePlace, exposures: &mut Exposures) {
         match place {
             PiecePlace::Request { is_last: true, .. } => drop(self.held.pop_front()),
-            PiecePlace::Exposure { place, .. } => exposures.left(place),
+            PiecePlace::Exposure { key, .. } => exposures.left(key),
             PiecePlace::Request { .. } | PiecePlace::Buffer => {}
         }
     }

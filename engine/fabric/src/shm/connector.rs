@@ -14,9 +14,8 @@ use super::handshake::{self, HandshakeError, Kind, Own, Packet, Refusal, Theirs}
 use super::layout::{Layout, Side};
 use super::socket;
 use super::window::Window;
-use crate::connector_common::{Attempt, Cores, Guarded, runs_already};
+use crate::connector_common::{Attempt, Cores, Guarded, take_core};
 use crate::mem::{BulkPool, Slab};
-use crate::sync::atomic::Ordering;
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::mmap::{BorrowedMemory, SharedMemory};
 use crate::sys::peer_socket::{PeerFd, PeerSocket};
@@ -170,10 +169,7 @@ impl Connector for ShmConnector {
 
     fn fabric(&self, core: usize) -> Result<ShmFabric, FabricError> {
         let shared = self.environment.core(core)?;
-        // Acquire pairs with the Release of the previous fabric's end.
-        if shared.taken.swap(true, Ordering::Acquire) {
-            return Err(runs_already(core));
-        }
+        take_core(core, &shared.taken)?;
         let Environment { ref config, layout, .. } = *self.environment;
         if config.near_cores {
             shared.stay_near();

@@ -8,7 +8,7 @@
 
 use super::super::{Access, ExposeError, RemoteSlice, WrError};
 use super::window::Window;
-use crate::mem::{KeyGenerator, Lease, RegionId};
+use crate::mem::{KeyGenerator, KeyTable, Lease, RegionId};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::words::{WORD_BYTES, Words};
 use crate::sys::mmap::BorrowedMemory;
@@ -47,15 +47,12 @@ pub(super) struct Exposures {
     arena: RegionId,
     /// Slabs that the peer has mapped for reading, in that order.
     slabs: Box<[RegionId]>,
-    keys: KeyGenerator,
-    /// By the place that a key names. Grows to as many as are alive at a time.
-    held: Vec<Option<Held>>,
-    free: Vec<u32>,
+    /// Grows to as many as are alive at a time.
+    held: KeyTable<Held>,
 }
 
 #[derive(Debug)]
 struct Held {
-    handle: u32,
     /// There while the key is alive.
     exposed: Option<Exposed>,
     /// Bytes that came home, counted from the first without a gap, once there was an order. Known until this side
@@ -79,15 +76,8 @@ impl Exposures {
         arena: RegionId,
         slabs: Box<[RegionId]>,
     ) -> std::io::Result<Self> {
-        Ok(Self {
-            window,
-            table,
-            arena,
-            slabs,
-            keys: KeyGenerator::new(EXPOSURES_MAX)?,
-            held: Vec::new(),
-            free: Vec::new(),
-        })
+        let held = KeyTable::new(KeyGenerator::new(EXPOSURES_MAX)?, 0);
+        Ok(Self { window, table, arena, slabs, held })
     }
 
     pub(super) fn expose(
@@ -99,21 +89,20 @@ impl Exposures {
         let length = u32::try_from(memory.len()).map_err(|_| ExposeError::Foreign)?;
         let number = self.number(memory.region_id(), access).filter(|_| writable);
         let number = number.ok_or(ExposeError::Foreign)?;
-        if self.free.is_empty() && self.held.len() < EXPOSURES_MAX {
+        if self.held.is_full() && self.held.places() < EXPOSURES_MAX {
             self.grow();
         }
-        let place = self.free.pop().ok_or(ExposeError::NoKey)? as usize;
-        let handle = self.keys.next(place);
         let offset = memory.region_offset() as u64;
-        let entry = self.entry(place);
+        let exposed = Some(Exposed { access, memory, home: None });
+        let handle = self.held.insert(Held { exposed, home_bytes: None });
+        let handle = handle.ok_or(ExposeError::NoKey)?;
+        let entry = self.entry(self.held.place_of(handle));
         self.window.store(entry + OFFSET, offset, Ordering::Relaxed);
         self.window.store(entry + LENGTH, u64::from(length), Ordering::Relaxed);
         self.window.store(entry + MEMORY, number, Ordering::Relaxed);
         // Release pairs with the Acquire of `PeerTable::find`: offset and length are there before
         // the key. They reach the peer with the message that names the key, at the latest.
         self.window.store(entry + STATE, state_word(handle, access), Ordering::Release);
-        let exposed = Some(Exposed { access, memory, home: None });
-        self.held[place] = Some(Held { handle, exposed, home_bytes: None });
         Ok(RemoteSlice { handle, length, offset })
     }
 
@@ -121,12 +110,9 @@ impl Exposures {
     /// allocates a few times in all and one that exposes nothing does not.
     #[cold]
     fn grow(&mut self) {
-        let before = self.held.len();
+        let before = self.held.places();
         let places = (2 * before).clamp(PLACES_MIN, EXPOSURES_MAX);
-        self.held.reserve_exact(places - before);
-        self.held.resize_with(places, || None);
-        self.free.reserve_exact(places);
-        self.free.extend((before as u32..places as u32).rev());
+        self.held.grow(places);
         let entries = self.entry(before) * WORD_BYTES..self.entry(places) * WORD_BYTES;
         // Without it keys take page faults; nothing else is lost.
         let _ = self.window.memory.prefault(entries);
@@ -143,21 +129,17 @@ impl Exposures {
     /// False if it is none of ours or dead already.
     pub(super) fn revoke(&mut self, handle: u32) -> bool {
         let killed = self.kill(handle);
-        let place = self.keys.index_of(handle);
-        if self.held(handle).is_some() {
-            self.held[place] = None;
-            self.free.push(place as u32);
-        }
+        self.held.remove(handle);
         killed
     }
 
     /// Kills a key; false if it is none of ours or dead already. It keeps its place until [`Exposures::revoke`], as a
     /// message of the peer may kill it long before the reactor gets to that message and asks what came home.
     pub(super) fn kill(&mut self, handle: u32) -> bool {
-        let Some(exposed) = self.held_mut(handle).and_then(|held| held.exposed.take()) else {
+        let Some(exposed) = self.held.get_mut(handle).and_then(|held| held.exposed.take()) else {
             return false;
         };
-        self.window.store(self.entry(self.keys.index_of(handle)) + STATE, 0, Ordering::Relaxed);
+        self.window.store(self.entry(self.held.place_of(handle)) + STATE, 0, Ordering::Relaxed);
         // The fence pairs with those in `PeerTable::find` and `read`: a thread that reads what the next owner of
         // the place or of the memory writes sees that this key is dead.
         fence(Ordering::Release);
@@ -168,7 +150,7 @@ impl Exposures {
 
     /// Bytes that this side fetches go to `home`, not to the exposed memory, which must be as long. True if they will.
     pub(super) fn set_home(&mut self, handle: u32, home: Lease) -> bool {
-        let Some(exposed) = self.held_mut(handle).and_then(|held| held.exposed.as_mut()) else {
+        let Some(exposed) = self.held.get_mut(handle).and_then(|held| held.exposed.as_mut()) else {
             return false;
         };
         let fits = exposed.access == Access::RemoteWrite && exposed.memory.len() == home.len();
@@ -182,11 +164,11 @@ impl Exposures {
     /// Number of the bytes under `handle`, dead or alive but not yet revoked, that were fetched to where
     /// [`Exposures::set_home`] said: from the first on, without a gap. `None` if none were.
     pub(super) fn home_bytes(&self, handle: u32) -> Option<u32> {
-        self.held(handle)?.home_bytes
+        self.held.get(handle)?.home_bytes
     }
 
     pub(super) fn note_fetched(&mut self, handle: u32, offset: u64, bytes: usize) {
-        let Some(held) = self.held_mut(handle) else { return };
+        let Some(held) = self.held.get_mut(handle) else { return };
         let Some(exposed) = held.exposed.as_ref().filter(|exposed| exposed.home.is_some()) else {
             return;
         };
@@ -200,7 +182,7 @@ impl Exposures {
     /// Where `length` bytes from `offset` on under `handle` are to be fetched to. The first of as many bytes that this
     /// side may write as long as the key lives.
     pub(super) fn target(&self, handle: u32, offset: u64, length: u32) -> Option<NonNull<u8>> {
-        let exposed = self.held(handle)?.exposed.as_ref();
+        let exposed = self.held.get(handle)?.exposed.as_ref();
         let exposed = exposed.filter(|exposed| exposed.access == Access::RemoteWrite)?;
         let at = offset.checked_sub(exposed.memory.region_offset() as u64)?;
         let at = usize::try_from(at).ok()?;
@@ -211,24 +193,14 @@ impl Exposures {
         fits.then(|| unsafe { target.as_ptr().add(at) })
     }
 
-    fn held(&self, handle: u32) -> Option<&Held> {
-        let held = self.held.get(self.keys.index_of(handle))?.as_ref();
-        held.filter(|held| held.handle == handle)
-    }
-
-    fn held_mut(&mut self, handle: u32) -> Option<&mut Held> {
-        let held = self.held.get_mut(self.keys.index_of(handle))?.as_mut();
-        held.filter(|held| held.handle == handle)
-    }
-
     pub(super) fn slab_of(&self, memory: &Lease) -> Option<u32> {
         let slab = self.slabs.iter().position(|slab| *slab == memory.region_id())?;
         u32::try_from(slab).ok()
     }
 
     pub(super) fn kill_all(&mut self) {
-        for place in 0..self.held.len() {
-            if let Some(handle) = self.held[place].as_ref().map(|held| held.handle) {
+        for place in 0..self.held.places() {
+            if let Some(handle) = self.held.key_at(place) {
                 self.kill(handle);
             }
         }
@@ -430,6 +402,8 @@ mod tests {
         assert!(beyond.check(slice(arena - 8, 8), Access::RemoteWrite).is_ok());
         assert!(beyond.check(slice(arena - 8, 9), Access::RemoteWrite).is_err());
         assert!(beyond.check(slice(arena, 1), Access::RemoteWrite).is_err());
+        let (all, _words) = peer(0, u64::MAX, Access::RemoteRead);
+        assert!(all.check(slice(arena, 8), Access::RemoteRead).is_err());
         let (wrapped, _words) = peer(u64::MAX, 2, Access::RemoteWrite);
         assert!(wrapped.check(slice(u64::MAX, 1), Access::RemoteWrite).is_err());
         assert!(wrapped.check(slice(0, 1), Access::RemoteWrite).is_err());

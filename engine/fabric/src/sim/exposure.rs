@@ -1,21 +1,18 @@
 //! The memory keys of one end, and the accesses of its peer through them.
 
 use super::super::{Access, ExposeError, RemoteSlice, WrError};
-use crate::mem::{KeyGenerator, Lease, RegionId};
+use crate::mem::{KeyGenerator, KeyTable, Lease, RegionId};
 
 #[derive(Debug)]
 pub(super) struct Exposures {
     arena: RegionId,
     /// Added to every offset: on the wire it is an opaque number of 64 bits.
     base: u64,
-    keys: KeyGenerator,
-    held: Vec<Option<Held>>,
-    free: Vec<usize>,
+    held: KeyTable<Held>,
 }
 
 #[derive(Debug)]
 struct Held {
-    handle: u32,
     offset: u64,
     access: Access,
     memory: Lease,
@@ -23,8 +20,7 @@ struct Held {
 
 impl Exposures {
     pub(super) fn new(keys: KeyGenerator, places: usize, arena: RegionId, base: u64) -> Self {
-        let held = (0..places).map(|_| None).collect();
-        Self { arena, base, keys, held, free: (0..places).rev().collect() }
+        Self { arena, base, held: KeyTable::new(keys, places) }
     }
 
     pub(super) fn expose(
@@ -37,39 +33,25 @@ impl Exposures {
         if memory.region_id() != self.arena || !writable {
             return Err(ExposeError::Foreign);
         }
-        let place = self.free.pop().ok_or(ExposeError::NoKey)?;
-        let handle = self.keys.next(place);
         let offset = self.base + memory.region_offset() as u64;
-        self.held[place] = Some(Held { handle, offset, access, memory });
-        Ok(RemoteSlice { handle, length, offset })
+        let handle = self.held.insert(Held { offset, access, memory });
+        Ok(RemoteSlice { handle: handle.ok_or(ExposeError::NoKey)?, length, offset })
     }
 
     pub(super) fn revoke(&mut self, handle: u32) -> bool {
-        let place = self.keys.index_of(handle);
-        let Some(held) = self.held.get_mut(place) else { return false };
-        if held.as_ref().is_none_or(|held| held.handle != handle) {
-            return false;
-        }
-        *held = None;
-        self.free.push(place);
-        true
+        self.held.remove(handle).is_some()
     }
 
     pub(super) fn has(&self, handle: u32) -> bool {
-        let held = self.held.get(self.keys.index_of(handle)).and_then(Option::as_ref);
-        held.is_some_and(|held| held.handle == handle)
+        self.held.get(handle).is_some()
     }
 
     pub(super) fn revoke_all(&mut self) {
-        for (place, held) in self.held.iter_mut().enumerate() {
-            if held.take().is_some() {
-                self.free.push(place);
-            }
-        }
+        self.held.retain(|_| false);
     }
 
     pub(super) fn alive(&self) -> usize {
-        self.held.len() - self.free.len()
+        self.held.alive()
     }
 
     pub(super) fn write(&mut self, to: RemoteSlice, bytes: &[u8]) -> Result<(), WrError> {
@@ -86,9 +68,7 @@ impl Exposures {
     }
 
     fn find(&mut self, slice: RemoteSlice, access: Access) -> Result<(&mut Lease, usize), WrError> {
-        let place = self.keys.index_of(slice.handle);
-        let held = self.held.get_mut(place).and_then(Option::as_mut);
-        let held = held.filter(|held| held.handle == slice.handle && held.access == access);
+        let held = self.held.get_mut(slice.handle).filter(|held| held.access == access);
         let held = held.ok_or(WrError::RemoteAccess)?;
         let at = slice.offset.checked_sub(held.offset).ok_or(WrError::RemoteAccess)?;
         let end = at.checked_add(u64::from(slice.length)).ok_or(WrError::RemoteAccess)?;

@@ -11,8 +11,7 @@ use super::core::CoreShared;
 use super::device::{self, DeviceCaps, DeviceInfo};
 use super::driver::VerbsFabric;
 use super::link::Link;
-use crate::connector_common::{Attempt, Cores, runs_already};
-use crate::sync::atomic::Ordering;
+use crate::connector_common::{Attempt, Cores, take_core};
 use crate::sys::journal::event;
 use std::ffi::OsStr;
 use std::fmt;
@@ -150,12 +149,7 @@ impl Environment {
     }
 
     pub(super) fn core(&self, index: usize) -> Result<Arc<CoreShared>, FabricError> {
-        self.cores.get(index, || {
-            CoreShared::new(index).map_err(|error| {
-                let op = format!("start core {index}");
-                FabricError::because(&op, "no descriptor for waking it", Some(error))
-            })
-        })
+        self.cores.get(index, || CoreShared::new(index))
     }
 }
 
@@ -168,10 +162,7 @@ impl Connector for VerbsConnector {
 
     fn fabric(&self, core: usize) -> Result<VerbsFabric, FabricError> {
         let shared = self.environment.core(core)?;
-        // Acquire pairs with the Release of the previous fabric's end.
-        if shared.sleep.taken.swap(true, Ordering::Acquire) {
-            return Err(runs_already(core));
-        }
+        take_core(core, &shared.sleep.taken)?;
         let Environment { config, remote_invalidate, .. } = &*self.environment;
         Ok(VerbsFabric::new(shared, config, *remote_invalidate))
     }

@@ -25,6 +25,7 @@ use super::device::DeviceCaps;
 use super::link::{Remains, Side};
 use super::reads::Reads;
 use super::silence::look_every;
+use crate::connector_common::Hosts;
 use crate::sync::next_number;
 use crate::sys::journal::event;
 use crate::sys::mailbox;
@@ -63,6 +64,7 @@ pub(super) fn run(environment: Arc<Environment>) -> io::Result<Arc<Control>> {
     let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
     let state = ControlThread {
         connections: HashMap::new(),
+        hosts: Hosts::default(),
         listeners: HashMap::new(),
         devices: Devices::new(Arc::clone(&channel), Arc::clone(&epoll)),
         epoll,
@@ -87,6 +89,7 @@ pub(super) fn ended(op: &str) -> FabricError {
 pub(super) struct ControlThread {
     listeners: HashMap<u64, Listener>,
     connections: HashMap<u64, Connection>,
+    hosts: Hosts,
     devices: Devices,
     epoll: Arc<OwnedFd>,
     channel: Arc<EventChannel>,

@@ -12,7 +12,6 @@ use crate::sync::cache_lines::assert_lines;
 use crate::sync::{CachePadded, lock};
 use rdma_sys::ibv_context;
 use rustix::event::epoll::EventFlags;
-use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -79,11 +78,11 @@ impl CqDepth {
 }
 
 impl CoreShared {
-    pub(super) fn new(index: usize) -> io::Result<Self> {
+    pub(super) fn new(index: usize) -> Result<Self, FabricError> {
         Ok(Self {
             index,
             news: CachePadded::default(),
-            sleep: CoreSleep::new()?,
+            sleep: CoreSleep::new(index)?,
             lent: Mutex::new(None),
             queues: Mutex::new(Vec::new()),
             domains: Mutex::new(Vec::new()),

@@ -12,7 +12,7 @@ use super::address_resolution::{TRY_MIN, next_try};
 use super::machine::{Action, Event, Failure, State, Step};
 use super::qp_objects::Parts;
 use super::{Control, Mailbox};
-use crate::connector_common::identity_of;
+use crate::connector_common::{HostPlace, identity_of};
 use crate::sys::journal::event;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -38,6 +38,8 @@ pub(super) struct Connection {
     state: State,
     pub(super) side: Side,
     pub(super) peer: SocketAddr,
+    /// Of a connection that was accepted.
+    pub(super) place: Option<HostPlace>,
     pub(super) core: Arc<CoreShared>,
     link: Arc<LinkState>,
     pub(super) deadline: Option<Instant>,
@@ -69,6 +71,7 @@ impl Connection {
             state,
             side,
             peer,
+            place: None,
             core,
             link: Arc::default(),
             deadline: Some(deadline),
@@ -92,10 +95,6 @@ impl Connection {
     /// The peer's request is not answered yet, or the answer not acknowledged.
     pub(super) fn is_handshake(&self) -> bool {
         matches!(self.state, State::AwaitingReceives | State::Accepting)
-    }
-
-    pub(super) fn is_accepted(&self) -> bool {
-        self.side == Side::Accepting && !self.is_gone()
     }
 
     pub(super) fn time_left(&self, at_most: Duration) -> Duration {

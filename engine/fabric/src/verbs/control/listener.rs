@@ -8,7 +8,7 @@ use super::super::reads::Reads;
 use super::connection::{Connection, asking_peer};
 use super::machine::{Failure, State, Step};
 use super::{Control, ControlThread, ended};
-use crate::connector_common::{Guarded, is_crowded};
+use crate::connector_common::{Guarded, HostPlace, is_crowded};
 use crate::sync::next_number;
 use crate::sys::journal::event;
 use rdma_sys::rdma_cm_event_type::{
@@ -118,9 +118,10 @@ impl ControlThread {
         if !listener.acceptor.admits(&peer) {
             return id.reject(STRANGER);
         }
-        if let Some(reason) = self.refusal(LimitScope::of(asking_peer(&id).ip())) {
-            return id.reject(reason);
-        }
+        let place = match self.place_of(LimitScope::of(asking_peer(&id).ip())) {
+            Ok(place) => place,
+            Err(reason) => return id.reject(reason),
+        };
         let Some(index) = listener.acceptor.pick_core(&[]) else { return id.reject(FULL) };
         let Ok(core) = environment.core(index) else { return id.reject(UNABLE) };
         let number = next_number();
@@ -130,6 +131,7 @@ impl ControlThread {
         let state = (State::AwaitingReceives, Side::Accepting);
         let peer = asking_peer(&id);
         let mut connection = Connection::new(number, id, state, peer, core, private_data, deadline);
+        connection.place = Some(place);
         connection.take_answer(event);
         let prepared = self.prepare_answer(&environment, &mut connection, event.peer_reads);
         let endpoint = match prepared {
@@ -140,11 +142,12 @@ impl ControlThread {
         listener.acceptor.accepted(index, endpoint);
     }
 
-    fn refusal(&self, host: LimitScope) -> Option<&'static [u8]> {
+    fn place_of(&self, host: LimitScope) -> Result<HostPlace, &'static [u8]> {
         let config = &self.environment.config;
-        let accepted = self.connections.values().filter(|one| one.is_accepted());
-        let origins = accepted.map(|one| (LimitScope::of(one.peer.ip()), one.is_handshake()));
-        refusal(origins, host, config.handshakes_max, config.host_conns_max)
+        let place = self.hosts.take(host, config.host_conns_max).ok_or(HOST_FULL)?;
+        let handshakes = self.connections.values().filter(|one| one.is_handshake());
+        let mut hosts = handshakes.filter_map(|one| one.place.as_deref().copied());
+        if is_crowded(&mut hosts, host, config.handshakes_max) { Err(BUSY) } else { Ok(place) }
     }
 
     fn prepare_answer(
@@ -196,22 +199,6 @@ fn is_of_path(claimed: SocketAddr, path: Option<Ipv6Addr>) -> bool {
     path == Some(claimed)
 }
 
-/// By the connections that were accepted, each with its host, and with `true` for a handshake.
-fn refusal(
-    accepted: impl Iterator<Item = (LimitScope, bool)> + Clone,
-    host: LimitScope,
-    handshakes_max: usize,
-    host_conns_max: usize,
-) -> Option<&'static [u8]> {
-    let of_host = accepted.clone().filter(|(other, _)| *other == host).count();
-    let mut handshakes = accepted.filter(|(_, is_handshake)| *is_handshake).map(|(host, _)| host);
-    match () {
-        () if of_host >= host_conns_max => Some(HOST_FULL),
-        () if is_crowded(&mut handshakes, host, handshakes_max) => Some(BUSY),
-        () => None,
-    }
-}
-
 fn cannot_listen(op: String, address: SocketAddr, error: io::Error) -> FabricError {
     let ip = address.ip();
     let reason = match error.raw_os_error() {
@@ -249,17 +236,5 @@ mod tests {
         assert!(!is_of("[2001:db8::1]:7", "fe80::1"));
         assert!(!is_of("10.9.0.1:7", "no path"));
         assert!(!is_of("0.0.0.0:0", "::"));
-    }
-
-    #[test]
-    fn established_connections_of_one_host_are_limited_whatever_their_addresses_within_a_64() {
-        let network = |interface: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, interface]);
-        let accepted: Vec<_> =
-            (0..3).map(|interface| (LimitScope::of(network(interface)), false)).collect();
-        let refusal =
-            |host: IpAddr, most| refusal(accepted.iter().copied(), LimitScope::of(host), 64, most);
-        assert_eq!(refusal(network(9), 3), Some(HOST_FULL));
-        assert_eq!(refusal(network(9), 4), None);
-        assert_eq!(refusal([10, 0, 0, 1].into(), 3), None, "another host");
     }
 }
