@@ -81,6 +81,15 @@ impl Stalling {
         Caller::connect(&self.server.address, all_words)
     }
 
+    /// An engine that has a handle, its control socket, and the handle.
+    fn handle(&self) -> (Server, String, ClientHandle) {
+        let client = Server::with(client_config());
+        let control = control_of(&client.address).expect("a control socket");
+        let (address, options) = (&self.server.address, ConnectOptions::new());
+        let handle = client.engine.connect(0, address, PROGRAM, VERSION, &options).unwrap();
+        (client, control, handle)
+    }
+
     /// Answers the call that is deferred, after the stall.
     fn answer_late(&self, answer: impl FnOnce(Deferred)) {
         wait_until("a deferred call", || !lock(&self.waiting).is_empty());
@@ -216,12 +225,7 @@ fn an_answer_that_its_core_takes_late() {
 #[test]
 fn calls_of_handles_wait_for_a_credit_and_for_the_server() {
     let it = Stalling::start(|raw| raw.rpc.credits = 1);
-    let client = engine(client_config());
-    serve(&client);
-    let client = Server::started(client, Default::default());
-    let control = control_of(&client.address).expect("a control socket");
-    let (address, options) = (&it.server.address, ConnectOptions::new());
-    let handle = client.engine.connect(0, address, PROGRAM, VERSION, &options).unwrap();
+    let (_client, control, handle) = it.handle();
     let stall = || {
         let first = handle.start(WAITS, CallSpec::short(), |_| {}).unwrap();
         let second = handle.start(ECHO, CallSpec::short(), |_| {}).unwrap();
@@ -238,12 +242,7 @@ fn calls_of_handles_wait_for_a_credit_and_for_the_server() {
 #[test]
 fn calls_of_handles_are_timed_once_in_a_while() {
     let it = Stalling::start(|_| {});
-    let client = engine(client_config());
-    serve(&client);
-    let client = Server::started(client, Default::default());
-    let control = control_of(&client.address).expect("a control socket");
-    let (address, options) = (&it.server.address, ConnectOptions::new());
-    let handle = client.engine.connect(0, address, PROGRAM, VERSION, &options).unwrap();
+    let (_client, control, handle) = it.handle();
     let began = Instant::now();
     for _ in 0..SLOW_CALLS_KEPT {
         handle.start(ECHO, CallSpec::short(), |_| {}).unwrap().wait().unwrap();

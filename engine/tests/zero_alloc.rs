@@ -274,22 +274,35 @@ fn calls_in_both_directions_allocate_nothing_either() {
     let make = |client| Load { client, state: Rc::clone(&reverse) };
     let (connection, options) = (connections(&at_far)[0], ReverseOptions::new());
     let back = cores.far.reverse_client(connection, PROGRAM, VERSION, &options, make).unwrap();
-    [&at_near, &at_far].iter().for_each(|shared| lock(&shared.deferred).reserve(1024));
+    let kinds = [Kind::Null, Kind::Echo(3000), Kind::Read(1 << 18), Kind::Deferred];
+    let loads = [(&client, &*forward), (&back, &*reverse)];
+    turned_cores_allocate_nothing(&mut cores, &[&at_near, &at_far], &kinds, &loads, 5000 / SLOWER);
+}
+
+/// Runs calls of these kinds in both cores, which the test turns, and counts those behind the first.
+#[track_caller]
+fn turned_cores_allocate_nothing(
+    cores: &mut Cores,
+    shared: &[&Shared],
+    kinds: &[Kind],
+    loads: &[(&Client, &State)],
+    counted: u64,
+) {
+    shared.iter().for_each(|shared| lock(&shared.deferred).reserve(1024));
     IS_CORE.set(true);
-    for kind in [Kind::Null, Kind::Echo(3000), Kind::Read(1 << 18), Kind::Deferred] {
-        for (depth, calls, counts) in [(1, 8, false), (8, 64, false), (8, 5000 / SLOWER, true)] {
+    for kind in kinds {
+        for (depth, calls, counts) in [(1, 8, false), (8, 64, false), (8, counted, true)] {
             COUNTS.store(counts, Ordering::SeqCst);
-            for (client, state) in [(&client, &forward), (&back, &reverse)] {
-                state.begin(kind, calls);
+            for (client, state) in loads {
+                state.begin(*kind, calls);
                 (0..depth).for_each(|_| state.start(client));
             }
             cores.until("all replies", || {
-                at_near.answer_all();
-                at_far.answer_all();
-                (forward.answered.get(), reverse.answered.get()) == (calls, calls)
+                shared.iter().for_each(|shared| shared.answer_all());
+                loads.iter().all(|(_, state)| state.answered.get() == calls)
             });
             COUNTS.store(false, Ordering::SeqCst);
-            [&forward, &reverse].iter().for_each(|state| state.spare.borrow_mut().clear());
+            loads.iter().for_each(|(_, state)| state.spare.borrow_mut().clear());
         }
         let allocations = ALLOCATIONS.swap(0, Ordering::SeqCst);
         assert_eq!(allocations, 0, "uses of the allocator in calls of {kind:?}");
@@ -312,31 +325,16 @@ fn protected_calls_allocate_nothing_either() {
         shared = serve(there);
         there.gss(GssAcceptor::new(keys.clone())).unwrap();
     });
-    lock(&shared.deferred).reserve(1024);
     for service in [GssService::None, GssService::Integrity, GssService::Privacy] {
         let initiator = GssInitiator::new(keys.clone(), "test@server").service(service);
         let options = ConnectOptions::new().gss(initiator);
         let state = State::new();
         let make = |client| Load { client, state: Rc::clone(&state) };
         let client = cores.connect(&options, make);
-        IS_CORE.set(true);
-        let kinds = [Kind::Null, Kind::Echo(64), Kind::Echo(3000), Kind::Long(50_000)];
-        for kind in kinds.into_iter().chain([Kind::Read(1 << 17), Kind::Deferred]) {
-            for (depth, calls, counts) in [(1, 8, false), (8, 64, false), (8, 500, true)] {
-                COUNTS.store(counts, Ordering::SeqCst);
-                state.begin(kind, calls);
-                (0..depth).for_each(|_| state.start(&client));
-                cores.until("all replies", || {
-                    shared.answer_all();
-                    state.answered.get() == calls
-                });
-                COUNTS.store(false, Ordering::SeqCst);
-                state.spare.borrow_mut().clear();
-            }
-            let allocations = ALLOCATIONS.swap(0, Ordering::SeqCst);
-            assert_eq!(allocations, 0, "uses of the allocator in {kind:?} under {service:?}");
-        }
-        IS_CORE.set(false);
+        println!("under {service:?}");
+        let short = [Kind::Null, Kind::Echo(64), Kind::Echo(3000), Kind::Deferred];
+        let kinds = [&short[..], &[Kind::Long(50_000), Kind::Read(1 << 17)]].concat();
+        turned_cores_allocate_nothing(&mut cores, &[&shared], &kinds, &[(&client, &state)], 500);
         client.close();
     }
 }

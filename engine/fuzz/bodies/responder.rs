@@ -196,6 +196,12 @@ impl Server {
         (index < self.taken.len()).then_some(index)
     }
 
+    /// A call that is taken no more: one whose chunks are all there, or that has none.
+    fn take_whole(&mut self, script: &mut Script<'_>) -> Option<Taken> {
+        let index = self.choose(script)?;
+        self.taken[index].pulling.is_none().then(|| self.taken.swap_remove(index))
+    }
+
     fn pull(&mut self, script: &mut Script<'_>) {
         let Some(index) = self.choose(script) else { return };
         let room = u16::from(script.byte() % 20);
@@ -266,9 +272,7 @@ impl Server {
     }
 
     fn reply(&mut self, script: &mut Script<'_>) {
-        let Some(index) = self.choose(script) else { return };
-        if self.taken[index].pulling.is_none() {
-            let taken = self.taken.swap_remove(index);
+        if let Some(taken) = self.take_whole(script) {
             self.answer(&taken, script);
         }
     }
@@ -294,11 +298,7 @@ impl Server {
 
     /// One byte more than a chunk has: ERR_CHUNK instead of the reply, and nothing is written.
     fn reply_too_long(&mut self, script: &mut Script<'_>) {
-        let Some(index) = self.choose(script) else { return };
-        if self.taken[index].pulling.is_some() {
-            return;
-        }
-        let taken = self.taken.swap_remove(index);
+        let Some(taken) = self.take_whole(script) else { return };
         let call = taken.view();
         let in_reply = call.reply_chunk().map_or(0, |chunk| chunk.total_length() as u32);
         let first = call.writes().next().map_or(0, |chunk| chunk.total_length() as u32);
@@ -316,11 +316,7 @@ impl Server {
 
     /// The requester has to fetch a reply, which is sent now or when there is a credit for it.
     fn reply_by_read(&mut self, script: &mut Script<'_>) {
-        let Some(index) = self.choose(script) else { return };
-        if self.taken[index].pulling.is_some() {
-            return;
-        }
-        let taken = self.taken.swap_remove(index);
+        let Some(taken) = self.take_whole(script) else { return };
         let call = taken.view();
         let may_export = self.connection.responder.may_export();
         assert!(!may_export || self.connection.profile().has_reads_in_replies());

@@ -547,22 +547,29 @@ fn threads_call_by_a_handle_with_several_connections() {
     wait_until("the end", || !client.is_up());
 }
 
-/// It takes connections, and says nothing: an attempt ends after 5 s. Calls do not queue up for it when the other address
-/// is there.
-#[test]
-fn an_address_that_does_not_answer_keeps_no_calls_from_one_that_does() {
-    let iwarp = || small_with(|raw| raw.fabric.driver = Driver::Iwarp);
+fn iwarp() -> RawConfig {
+    small_with(|raw| raw.fabric.driver = Driver::Iwarp)
+}
+
+fn adder_by_iwarp() -> (Engine, Arc<Seen>) {
     let mut raw = iwarp();
     raw.rpc.reply_cache_mib = 1;
     let server = engine(raw);
     let seen = serve_adder(&server);
+    (server, seen)
+}
+
+/// It takes connections, and says nothing: an attempt ends after 5 s. Calls do not queue up for it when the other address
+/// is there.
+#[test]
+fn an_address_that_does_not_answer_keeps_no_calls_from_one_that_does() {
+    let (server, seen) = adder_by_iwarp();
     let address = format!("iwarp://127.0.0.1:{}", 12_097 + std::process::id() % 200 * 100);
     server.listen(&address).unwrap();
     let _server = Started::new(server);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_address = format!("iwarp://{}", silent.local_addr().unwrap());
-    let asking = engine(iwarp());
-    let mut core = asking.core(0).unwrap();
+    let (_asking, mut core) = with_core(iwarp());
     let heard = SharedHeard::<Vec<u32>>::default();
     let made = recorder(&heard, all_words);
     let options = ConnectOptions::new().also(&silent_address).connections(8);
@@ -590,11 +597,7 @@ fn an_address_that_does_not_answer_keeps_no_calls_from_one_that_does() {
 /// A client of two source addresses: IPv4 and IPv6 on this host. Its identity is the same by both.
 #[test]
 fn a_client_is_known_whichever_address_it_comes_from() {
-    let iwarp = || small_with(|raw| raw.fabric.driver = Driver::Iwarp);
-    let mut raw = iwarp();
-    raw.rpc.reply_cache_mib = 1;
-    let server = engine(raw);
-    let seen = serve_adder(&server);
+    let (server, seen) = adder_by_iwarp();
     let port = 12_098 + std::process::id() % 200 * 100;
     let rails = [format!("iwarp://127.0.0.1:{port}"), format!("iwarp://[::1]:{port}")];
     server.listen(&rails[0]).unwrap();
@@ -602,8 +605,7 @@ fn a_client_is_known_whichever_address_it_comes_from() {
         return not_tested(&format!("two source addresses: {error}"));
     }
     let _server = Started::new(server);
-    let asking = engine(iwarp());
-    let mut core = asking.core(0).unwrap();
+    let (_asking, mut core) = with_core(iwarp());
     let heard = SharedHeard::<Vec<u32>>::default();
     let made = recorder(&heard, all_words);
     let options = ConnectOptions::new().also(&rails[1]).connections(1).reconnect(slow());

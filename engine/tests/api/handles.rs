@@ -47,8 +47,7 @@ impl Pair {
 
     /// Another connection, which is up.
     fn another(&self) -> ClientHandle {
-        let (address, options) = (&self.server.address, ConnectOptions::new());
-        let client = self.engine.connect(0, address, PROGRAM, VERSION, &options).unwrap();
+        let client = connect(&self.engine, &self.server.address).unwrap();
         client.wait_up(LIMIT).unwrap();
         client
     }
@@ -78,7 +77,25 @@ fn echo(client: &ClientHandle, bytes: &[u8]) -> Result<Vec<u8>, CallError> {
     )
 }
 
+fn take_all(pair: &Pair) -> Vec<Bulk> {
+    let lengths = [1 << 20, 1 << 16, 1 << 12, 1];
+    lengths.iter().flat_map(|length| std::iter::from_fn(|| pair.client.bulk(*length))).collect()
+}
+
+fn next(queue: &AnswerQueue) -> (Token, Result<spinrpc::Answer, CallError>) {
+    let mut answer = None;
+    wait_until("the answer", || {
+        answer = queue.next();
+        answer.is_some()
+    });
+    answer.unwrap()
+}
+
 fn nothing(_: &mut Encoder<'_>) {}
+
+fn connect(engine: &Engine, address: &str) -> Result<ClientHandle, ConnectError> {
+    engine.connect(0, address, PROGRAM, VERSION, &ConnectOptions::new())
+}
 
 #[test]
 fn threads_call_by_one_connection_expect_each_its_own_answers() {
@@ -337,9 +354,7 @@ fn a_call_has_waited_for_memory_expect_its_answer_in_the_queue_of_a_sleeping_cor
     let queue = AnswerQueue::new(1).unwrap();
     wait_until("memory", || pair.client.bulk(1).is_some());
     for round in 0..20 {
-        let lengths = [1 << 20, 1 << 16, 1 << 12, 1];
-        let bulk = |length: &usize| std::iter::from_fn(|| pair.client.bulk(*length)).collect();
-        let lent: Vec<Vec<Bulk>> = lengths.iter().map(bulk).collect();
+        let lent = take_all(&pair);
         let bytes = crate::common::pattern(round, 70_000);
         let spec = CallSpec::new().reply_bytes_max(bytes.len() + 64);
         let encode = |args: &mut Encoder<'_>| args.opaque(&bytes);
@@ -348,12 +363,7 @@ fn a_call_has_waited_for_memory_expect_its_answer_in_the_queue_of_a_sleeping_cor
         wait_until("sleeps", || pair.engine.stats(0).unwrap().parks > parks + 3);
         assert!(queue.next().is_none());
         drop(lent);
-        let mut answer = None;
-        wait_until("the answer", || {
-            answer = queue.next();
-            answer.is_some()
-        });
-        let mut answer = answer.unwrap().1.unwrap();
+        let mut answer = next(&queue).1.unwrap();
         assert_eq!(answer.results().opaque(1 << 20).unwrap(), bytes);
     }
 }
@@ -424,8 +434,7 @@ fn a_core_that_waits_for_itself_is_told() {
 #[test]
 fn a_user_that_is_set_behind_a_waiting_call_is_not_the_users_of_that_call() {
     let (server, engine) = (Server::start(), Engine::new(valid(client_config())).unwrap());
-    let options = ConnectOptions::new();
-    let client = engine.connect(0, &server.address, PROGRAM, VERSION, &options).unwrap();
+    let client = connect(&engine, &server.address).unwrap();
     let groups = Groups::new(&[7]).unwrap();
     let user = AuthSys { stamp: 1, machine_name: b"host", uid: 2, gid: 3, groups };
     let mut pending = Vec::new();
@@ -458,8 +467,7 @@ fn a_function_panics_with_a_refused_call_expect_the_core_to_go_on() {
 #[test]
 fn calls_before_the_connection_is_up_are_sent_when_it_is() {
     let (server, engine) = (Server::start(), Engine::new(valid(client_config())).unwrap());
-    let options = ConnectOptions::new();
-    let client = engine.connect(0, &server.address, PROGRAM, VERSION, &options).unwrap();
+    let client = connect(&engine, &server.address).unwrap();
     let pending = client.start(ECHO, CallSpec::short(), |args| args.opaque(b"early")).unwrap();
     assert!(!client.is_up());
     assert!(matches!(client.wait_up(Duration::ZERO), Err(ConnectError::TimedOut(_))));
@@ -472,13 +480,13 @@ fn calls_before_the_connection_is_up_are_sent_when_it_is() {
 #[test]
 fn no_server_listens_expect_the_reason() {
     let engine = Started::new(Engine::new(valid(client_config())).unwrap());
-    let options = ConnectOptions::new();
-    let client = engine.connect(0, &unique_address(), PROGRAM, VERSION, &options).unwrap();
+    let client = connect(&engine, &unique_address()).unwrap();
     let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
     let error = client.wait_up(LIMIT).unwrap_err();
     assert!(matches!(error, ConnectError::Fabric(_)), "{error}");
     let error = pending.wait().unwrap_err();
     assert!(matches!(error, CallError::NotStarted(Backpressure::Down)), "{error}");
+    let options = ConnectOptions::new();
     let error = engine.connect(1, "shm:x", PROGRAM, VERSION, &options).unwrap_err();
     assert!(error.to_string().contains("core 1 of 1"), "{error}");
 }
@@ -537,10 +545,7 @@ fn a_server_is_replaced_expect_calls_to_wait_while_the_core_sleeps_if_it_may() {
 #[test]
 fn handles_are_made_and_dropped_many_times_expect_room_for_the_next() {
     let pair = Pair::with(|raw| raw.limits.conns = 4, &ConnectOptions::new());
-    let connect = || {
-        let options = ConnectOptions::new();
-        pair.engine.connect(0, &pair.server.address, PROGRAM, VERSION, &options)
-    };
+    let connect = || connect(&pair.engine, &pair.server.address);
     let mut came_up = 0;
     for round in 0..200_u32 {
         let mut made = None;
@@ -598,8 +603,7 @@ fn a_core_calls_itself_before_its_first_turn_expect_it_to_be_told() {
 #[test]
 fn a_core_never_runs_expect_the_deadline_and_then_calls_that_were_not_executed() {
     let engine = Engine::new(valid(client_config())).unwrap();
-    let options = ConnectOptions::new();
-    let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+    let client = connect(&engine, "shm:none").unwrap();
     let spec = CallSpec::short().deadline(Duration::from_millis(20));
     let error = client.start(NULL, spec, nothing).unwrap().wait().unwrap_err();
     assert!(matches!(error, CallError::TimedOut), "{error}");
@@ -614,10 +618,7 @@ fn a_core_never_runs_expect_the_deadline_and_then_calls_that_were_not_executed()
 #[test]
 fn too_many_handles_expect_the_limit_by_name() {
     let pair = Pair::with(|raw| raw.limits.conns = 2, &ConnectOptions::new());
-    let connect = || {
-        let options = ConnectOptions::new();
-        pair.engine.connect(0, &unique_address(), PROGRAM, VERSION, &options)
-    };
+    let connect = || connect(&pair.engine, &unique_address());
     let second = connect().unwrap();
     let error = connect().unwrap_err();
     assert!(matches!(error, ConnectError::TooManyHandles(2)), "{error}");

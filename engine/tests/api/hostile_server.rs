@@ -245,8 +245,7 @@ fn a_first_reply_that_is_rubbish_is_a_connect_error() {
         ("closed", |_| None),
     ];
     for (what, answer) in cases {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
+        let (address, listener) = RawListener::new();
         let serving = serve_first_call(listener, answer);
         let raw = client_with(|raw| raw.rpc.timeout_ms = 10_000);
         let (engine, mut core) = with_core(raw);
@@ -274,8 +273,7 @@ fn serve_first_call(listener: RawListener, answer: fn(u32) -> Option<Vec<u32>>) 
 
 #[test]
 fn a_server_that_connects_and_says_nothing_times_out() {
-    let address = unique_address();
-    let listener = RawListener::at(&address);
+    let (address, listener) = RawListener::new();
     let (ended, end) = channel::<()>();
     let serving = std::thread::spawn(move || {
         let mut peer = listener.accept();

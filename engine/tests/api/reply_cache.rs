@@ -5,7 +5,7 @@
 mod in_progress;
 
 use crate::common::prelude::*;
-use crate::common::raw::{RawPeer, Said};
+use crate::common::raw::RawPeer;
 
 /// `u32` number, data item in; how often that number was executed, and the item, out.
 const ADD: Procedure = Procedure(1);
@@ -553,13 +553,7 @@ fn start_raw(address: &str, procedure: Procedure, xids: std::ops::Range<u32>) ->
 
 #[test]
 fn a_reply_that_is_too_long_to_keep_is_not_made_again() {
-    let address = unique_address();
-    let (engine, seen) = serve(server_config(), &address);
-    let server = engine.core(0).unwrap();
-    let mut pair =
-        Lockstep { caller: connect(&address, &at_once()), server, seen, _engine: engine };
-    let client = pair.caller.client.clone();
-    pair.run_until("the first connection", |_| client.is_up());
+    let mut pair = Lockstep::new();
     // Longer than 64 KiB.
     pair.start(ADD, 1, 70_000, Resend::AtMostOnce);
     FAULTS[3].1(&mut pair);
@@ -573,29 +567,6 @@ fn serve_once_without_a_cache_expect_an_error_that_names_the_key() {
     let engine = engine(small_with(|_| {}));
     let error = engine.serve_once(PROGRAM, VERSION, |_| |_: Call<'_>| {}).unwrap_err();
     assert!(error.to_string().contains("rpc.reply_cache_mib"), "{error}");
-}
-
-/// A peer of another implementation increments its XIDs, so that they reach those with the same place while a call is
-/// executed.
-#[test]
-fn a_call_of_another_implementation_still_executed_behind_many_others_is_waited_for() {
-    let address = unique_address();
-    let server = Threads::start(server_of_version_one(), &address);
-    let mut peer = RawPeer::connect(&address);
-    peer.send_words(&raw_call(1, ADD_LATER));
-    for xid in 2..300 {
-        peer.send_words(&raw_call(xid, if xid % 2 == 0 { LOOK } else { ADD }));
-        assert!(matches!(peer.hear(), Said::Message(_)), "call {xid}");
-    }
-    peer.close();
-    let mut peer = RawPeer::connect(&address);
-    peer.send_words(&raw_call(1, ADD_LATER));
-    // Behind it, so that it has arrived.
-    peer.send_words(&raw_call(300, LOOK));
-    assert_eq!(peer.hear().words()[0], 300);
-    server.seen.answer_deferred();
-    assert_eq!((peer.hear().words()[0], server.seen.executed(1)), (1, 1));
-    peer.close();
 }
 
 /// A peer of another implementation, identified by its process: XID, procedure and arguments identify the call. Linux counts its

@@ -33,37 +33,16 @@ impl Visit for Line {
     }
 }
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<Line>>>);
-
-/// Writes 4 KiB to standard error for each line.
-struct Printer;
+/// Keeps lines, or writes 4 KiB to standard error for each.
+#[derive(Clone)]
+enum Lines {
+    Kept(Arc<Mutex<Vec<Line>>>),
+    Printed,
+}
 
 /// Has this process log to standard error, with long lines.
 pub(crate) fn print_long_lines() {
-    tracing::subscriber::set_global_default(Printer).unwrap();
-}
-
-impl Subscriber for Printer {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        let _ = std::io::stderr().write_all(&[b'.'; 4096]);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
+    tracing::subscriber::set_global_default(Lines::Printed).unwrap();
 }
 
 impl Subscriber for Lines {
@@ -80,9 +59,13 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
+        let Self::Kept(lines) = self else {
+            let _ = std::io::stderr().write_all(&[b'.'; 4096]);
+            return;
+        };
         let mut line = Line { level: *event.metadata().level(), fields: Vec::new() };
         event.record(&mut line);
-        lock(&self.0).push(line);
+        lock(lines).push(line);
     }
 
     fn enter(&self, _: &Id) {}
@@ -96,9 +79,9 @@ static SECOND: OnceLock<Dispatch> = OnceLock::new();
 
 /// The lines that this thread reports while `run` runs.
 pub(crate) fn logged(run: impl FnOnce()) -> Vec<Line> {
-    SECOND.get_or_init(|| Dispatch::new(Lines::default()));
-    let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), run);
+    SECOND.get_or_init(|| Dispatch::new(Lines::Kept(Arc::default())));
+    let lines = Arc::default();
+    tracing::subscriber::with_default(Lines::Kept(Arc::clone(&lines)), run);
     journal::flush(super::LIMIT);
-    std::mem::take(&mut lock(&lines.0))
+    std::mem::take(&mut lock(&lines))
 }

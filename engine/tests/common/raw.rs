@@ -322,7 +322,14 @@ impl Acceptor for Hand {
 }
 
 impl RawListener {
-    pub(crate) fn at(address: &str) -> Self {
+    /// One at an address that no other test uses.
+    pub(crate) fn new() -> (String, Self) {
+        let address = unique_address();
+        let listener = Self::at(&address);
+        (address, listener)
+    }
+
+    fn at(address: &str) -> Self {
         let connector = connector(address);
         let (hand, accepted) = channel();
         let listening = connector

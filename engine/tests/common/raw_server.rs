@@ -22,8 +22,7 @@ impl<T: 'static> RawServer<T> {
     /// The same with a client that the test makes.
     #[track_caller]
     pub(crate) fn asked_by(connect: impl FnOnce(&str) -> Caller<T>) -> Self {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
+        let (address, listener) = RawListener::new();
         let caller = connect(&address);
         Self { peer: listener.accept(), listener, caller }
     }

@@ -1,8 +1,7 @@
 //! The conformance suite over a simulated network, and tests that only a simulation can run.
 
 use super::{Device, Network, SimConnector, World};
-use crate::mem::BulkClass;
-use crate::tests::conformance::{Limits, Provider, fabric_conformance};
+use crate::tests::conformance::{Limits, Provider, arena, fabric_conformance};
 
 /// A world per connector. Time passes by polling.
 struct Sim;
@@ -18,11 +17,7 @@ impl Provider for Sim {
             ..Network::default()
         };
         World::new(network).connector(Device {
-            arena: vec![
-                BulkClass { block_bytes: 4096, count: 16 },
-                BulkClass { block_bytes: 64 << 10, count: 16 },
-                BulkClass { block_bytes: 1 << 20, count: 2 },
-            ],
+            arena: arena(),
             recv_queue_depth: 32,
             send_queue_depth: 32,
             ..Device::default()

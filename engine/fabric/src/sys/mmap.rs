@@ -409,4 +409,4 @@ fn whole_pages(len: usize, page_bytes: usize) -> io::Result<usize> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

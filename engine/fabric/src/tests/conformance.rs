@@ -22,9 +22,16 @@ pub(crate) use shorts::*;
 pub(crate) use traffic::*;
 pub(crate) use transfers::*;
 
-use crate::mem::Bulk;
+use crate::mem::{Bulk, BulkClass};
 use crate::*;
 use std::time::{Duration, Instant};
+
+/// Memory of a connection, as much as the suite needs.
+pub(crate) fn arena() -> Vec<BulkClass> {
+    [(4096, 16), (64 << 10, 16), (1 << 20, 2)]
+        .map(|(block_bytes, count)| BulkClass { block_bytes, count })
+        .into()
+}
 
 /// Makes a `#[test]` of every function of the suite, over the given [`Provider`].
 macro_rules! fabric_conformance {

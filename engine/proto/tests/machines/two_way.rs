@@ -28,8 +28,7 @@ fn start_with(connection: &mut Proto, token: u64, chunks: &CallChunks) -> Starte
 /// RFC 8167 section 4: XIDs of the two directions have nothing to do with each other.
 #[test]
 fn receive_a_call_and_a_reply_with_one_xid_expect_each_in_its_direction() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
+    for mut connection in SIDES.map(both_ways) {
         let ours = start(&mut connection, 7);
         let theirs = delivered(&receive(&mut connection, &plain_call(ours.xid)));
         assert!(connection.responder.is_delivered(theirs));
@@ -41,8 +40,7 @@ fn receive_a_call_and_a_reply_with_one_xid_expect_each_in_its_direction() {
 /// RFC 8167 section 4: a credit word asks in a call and grants in a reply, in its own direction.
 #[test]
 fn receive_calls_expect_no_credit_granted_by_their_words() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
+    for mut connection in SIDES.map(both_ways) {
         let ours = start(&mut connection, 1);
         // Also of one with the XID of our call, and of one with a chunk.
         for (xid, chunks) in [
@@ -65,8 +63,7 @@ fn receive_calls_expect_no_credit_granted_by_their_words() {
 
 #[test]
 fn receive_a_long_message_expect_a_call_with_a_read_chunk_and_a_reply_with_a_reply_chunk() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
+    for mut connection in SIDES.map(both_ways) {
         let mut chunks = CallChunks::EMPTY;
         let room = ChunkOffer { handle: 9, length: 512, offset: 64, segment_bytes: 512 };
         assert!(chunks.set_reply(room));
@@ -148,8 +145,7 @@ fn receive_read_chunks_without_a_message_expect_a_reply_if_it_is_in_the_reply_ch
 
 #[test]
 fn receive_rdma_done_expect_the_responder_and_rdma_error_the_requester_to_have_it() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
+    for mut connection in SIDES.map(both_ways) {
         let ours = start(&mut connection, 5);
         let theirs = delivered(&receive(&mut connection, &plain_call(ours.xid)));
         let events = receive(&mut connection, &rdma_done(ours.xid));
@@ -166,8 +162,7 @@ fn receive_rdma_done_expect_the_responder_and_rdma_error_the_requester_to_have_i
 /// RFC 8166 section 4.5: an RDMA_ERROR is never answered, and neither is a reply.
 #[test]
 fn receive_errors_and_replies_that_answer_nothing_expect_silence() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
+    for mut connection in SIDES.map(both_ways) {
         let long_reply = Chunks::none().reply(&[segment(9, 100)]).nomsg(OTHER, 4);
         let messages = [
             plain_reply(OTHER, 4),
@@ -204,13 +199,12 @@ fn without_direction(xid: Xid) -> Vec<(Vec<u8>, RdmaError)> {
 /// message that may be a reply is not answered.
 #[test]
 fn receive_no_direction_and_the_xid_of_our_call_expect_it_dropped_and_the_call_in_flight() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
+    for mut connection in SIDES.map(both_ways) {
         let ours = start(&mut connection, 8);
         for (message, _) in without_direction(ours.xid) {
             let events = receive(&mut connection, &message);
             let dropped = [Event::Dropped(Dropped::MalformedReply)];
-            assert_eq!(events, dropped, "{side:?}: {message:x?}");
+            assert_eq!(events, dropped, "{message:x?}");
         }
         assert_eq!(connection.requester.credits().granted(), 1);
         assert_eq!(replied(&receive(&mut connection, &plain_reply(ours.xid, 4))), 8);
@@ -220,13 +214,12 @@ fn receive_no_direction_and_the_xid_of_our_call_expect_it_dropped_and_the_call_i
 /// RFC 5666 section 4.2: a call that cannot be read is answered.
 #[test]
 fn receive_no_direction_and_another_xid_expect_the_answer_of_a_call() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
+    for mut connection in SIDES.map(both_ways) {
         start(&mut connection, 8);
         for (message, error) in without_direction(OTHER) {
             let events = receive(&mut connection, &message);
             let version = u32::from_be_bytes(*message[4..].first_chunk().unwrap());
-            assert_eq!(events, [Event::Error(OTHER, version, error)], "{side:?}: {message:x?}");
+            assert_eq!(events, [Event::Error(OTHER, version, error)], "{message:x?}");
         }
     }
 }
@@ -234,8 +227,7 @@ fn receive_no_direction_and_another_xid_expect_the_answer_of_a_call() {
 /// RFC 5666 section 3.3: a call beyond the grant gets an RPC error; credits go by direction.
 #[test]
 fn receive_more_calls_than_granted_expect_the_rest_refused_and_our_calls_untouched() {
-    for side in SIDES {
-        let mut connection = both_ways(side);
+    for mut connection in SIDES.map(both_ways) {
         let ours = start(&mut connection, 2);
         for number in 0..4 {
             delivered(&receive(&mut connection, &plain_call(Xid(number))));

@@ -1,5 +1,5 @@
-//! The plain call and the plain reply. That their functions agree with the general parsers on everything
-//! else is in `tests/fuzz.rs`.
+//! The plain call and the plain reply. `plain_functions_agree_with_the_general_parsers` (../fuzz.rs) compares their functions
+//! with the general ones.
 
 use super::prelude::*;
 use spinrpc_proto::plain::{CALL_BYTES, Pair, PlainCall, PlainReply, REPLY_BYTES, says_reply};
@@ -22,29 +22,6 @@ fn call(words: &[u32]) -> Option<PlainCall> {
 fn reply(words: &[u32]) -> Option<PlainReply> {
     let (xid, pairs) = in_memory(words);
     PlainReply::parse(xid, &pairs)
-}
-
-/// RFC 5666 section 4.1: version one, RDMA_MSG, no chunks; RFC 5531 section 9: a call of RPC version 2,
-/// flavor AUTH_NONE. Receive it, expect its numbers; send it, expect the same words.
-#[test]
-fn a_plain_call_is_taken_with_its_numbers() {
-    let plain = PlainCall {
-        xid: Xid(7),
-        credits: 32,
-        program: Program(100_003),
-        version: Version(3),
-        procedure: Procedure(1),
-    };
-    assert_eq!(call(&CALL), Some(plain));
-    assert_eq!(plain.emit(), in_memory(&CALL));
-}
-
-/// The same of its reply: MSG_ACCEPTED, verifier AUTH_NONE, SUCCESS.
-#[test]
-fn a_plain_reply_is_taken_with_its_numbers() {
-    let plain = PlainReply { xid: Xid(7), credits: 32 };
-    assert_eq!(reply(&REPLY), Some(plain));
-    assert_eq!(plain.emit(), in_memory(&REPLY));
 }
 
 /// Version two section 3.4: its header has the direction as well, and the last word is behind the pairs.

@@ -77,8 +77,7 @@ impl FalseServer {
         let mut raw = client_config();
         (raw.rpc.protocol, raw.rpc.ccp) = (profile, ConfigRole::Off);
         raw.rpc.msgp_align_bytes = align_bytes;
-        let address = unique_address();
-        let listener = RawListener::at(&address);
+        let (address, listener) = RawListener::new();
         let with = options(keys(ENCTYPE, "alice"), service);
         let client = Caller::asked(engine(raw), &address, &with, read);
         Self::raise(&listener, client, (ENCTYPE, service, 64, alignment), Spoils::Nothing)

@@ -88,8 +88,7 @@ struct Denying {
 
 impl Denying {
     fn meet(with: &ConnectOptions) -> (Caller<Vec<u8>>, Self) {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
+        let (address, listener) = RawListener::new();
         (
             asked(&address, with),
             Self { listener, server: None, denied: 0, asks_for_more: false, status: DENIED },

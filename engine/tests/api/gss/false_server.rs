@@ -86,8 +86,7 @@ impl FalseServer {
 /// context, and those behind it do not.
 #[test]
 fn a_call_that_is_denied_while_others_are_sent_again_does_not_go_before_them() {
-    let (address, service) = (unique_address(), GssService::Integrity);
-    let listener = RawListener::at(&address);
+    let ((address, listener), service) = (RawListener::new(), GssService::Integrity);
     let with = options(keys(ENCTYPE, "alice"), service).reconnect(Reconnect::default());
     let of = (ENCTYPE, service, 64, Alignment::NONE);
     let (mut client, mut server) =

@@ -485,8 +485,7 @@ impl FalseServer {
         service: GssService,
         window: u32,
     ) -> (Caller<Vec<u8>>, Self) {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
+        let (address, listener) = RawListener::new();
         let client = asked(&address, &options(keys(enctype, "alice"), service));
         let alignment = Alignment::NONE;
         Self::raise(&listener, client, (enctype, service, window, alignment), Spoils::Nothing)
@@ -498,8 +497,7 @@ impl FalseServer {
         service: GssService,
         spoils: Spoils,
     ) -> Caller<Vec<u8>> {
-        let address = unique_address();
-        let listener = RawListener::at(&address);
+        let (address, listener) = RawListener::new();
         let with = options(keys(ENCTYPE, "alice"), service);
         let client = Caller::asked(engine(raw), &address, &with, one_opaque);
         Self::raise(&listener, client, (ENCTYPE, service, 64, Alignment::NONE), spoils).0

@@ -86,8 +86,7 @@ fn hear(client: &mut Caller<Vec<u8>>, server: &mut FalseServer) -> Vec<u8> {
 fn a_short_call_goes_before_a_context_and_a_long_token_in_a_whole_call() {
     for versions in [Versions::One, Versions::Two, Versions::Both] {
         let raw = client_with(|raw| raw.rpc.version = versions);
-        let address = unique_address();
-        let listener = RawListener::at(&address);
+        let (address, listener) = RawListener::new();
         let mut client = Caller::asked(engine(raw), &address, &bulky(60_000), one_opaque);
         let mut server = FalseServer::of(listener.accept());
         let first = hear(&mut client, &mut server);
@@ -155,8 +154,7 @@ fn calls_and_replies_under_a_context_are_never_padded() {
 /// GSS in reverse has no user (RFC 8167): a client denies it, although its engine accepts contexts over its own listeners.
 #[test]
 fn contexts_in_reverse_are_denied() {
-    let address = unique_address();
-    let listener = RawListener::at(&address);
+    let (address, listener) = RawListener::new();
     let engine = engine(small_with(|raw| raw.rpc.reverse_calls = 3));
     engine.serve(PROGRAM, VERSION, |_| |call: spinrpc::Call<'_>| call.reply(|_| {})).unwrap();
     engine.gss(GssAcceptor::new(keys(ENCTYPE, "server"))).unwrap();

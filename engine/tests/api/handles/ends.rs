@@ -9,8 +9,7 @@ fn the_core_never_runs_expect_calls_to_end_with_the_engine() {
         let engine = Engine::new(valid(client_config())).unwrap();
         let factory = |_: &_| -> fn(spinrpc::Call<'_>) { panic!("in a factory") };
         engine.serve(PROGRAM, VERSION, factory).unwrap();
-        let options = ConnectOptions::new();
-        let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+        let client = connect(&engine, "shm:none").unwrap();
         let pending = client.start(NULL, CallSpec::short(), nothing).unwrap();
         let bad: Arc<OnAnswer> =
             Arc::new(|_: Token, _: Result<Reply<'_>, CallError>| panic!("on the core"));
@@ -100,8 +99,7 @@ fn the_core_never_runs_expect_many_calls_to_end_in_their_order() {
     const STACK_BYTES: usize = 256 << 10;
     let raw = client_with(|raw| raw.fixed.handle_calls = ORDERS);
     let engine = Engine::new(valid(raw)).unwrap();
-    let options = ConnectOptions::new();
-    let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+    let client = connect(&engine, "shm:none").unwrap();
     let heard = Arc::default();
     let on_answer = note_lost(&heard, 0);
     for token in 0..ORDERS {
@@ -118,8 +116,7 @@ fn the_core_is_dropped_expect_calls_to_end_in_their_order() {
     let server = Server::start();
     let raw = client_with(|raw| raw.rpc.credits = 1);
     let (engine, mut core) = with_core(raw);
-    let options = ConnectOptions::new();
-    let client = engine.connect(0, &server.address, PROGRAM, VERSION, &options).unwrap();
+    let client = connect(&engine, &server.address).unwrap();
     let heard = Arc::default();
     let on_answer = note_lost(&heard, 1);
     let start = |token: u64| {
@@ -141,8 +138,7 @@ fn the_core_is_dropped_expect_calls_to_end_in_their_order() {
 #[test]
 fn a_function_waits_for_other_calls_after_the_end_expect_it_to_be_told() {
     let engine = Engine::new(valid(client_config())).unwrap();
-    let options = ConnectOptions::new();
-    let client = engine.connect(0, "shm:none", PROGRAM, VERSION, &options).unwrap();
+    let client = connect(&engine, "shm:none").unwrap();
     let (pending, heard) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let on_answer: Arc<OnAnswer> = {
         let (pending, heard) = (Arc::clone(&pending), Arc::clone(&heard));

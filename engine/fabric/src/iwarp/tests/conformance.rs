@@ -1,7 +1,7 @@
 //! The conformance suite over the loopback interface.
 
 use super::*;
-use crate::mem::BulkClass;
+use crate::tests::conformance::arena;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sockets with small limits.
@@ -14,11 +14,7 @@ pub(super) fn config() -> IwarpConfig {
         recv_queue_depth: 32,
         send_queue_depth: 32,
         receive_patience: Duration::from_millis(100),
-        arena: vec![
-            BulkClass { block_bytes: 4096, count: 16 },
-            BulkClass { block_bytes: 64 << 10, count: 16 },
-            BulkClass { block_bytes: 1 << 20, count: 2 },
-        ],
+        arena: arena(),
         conns_max: 64,
         ..IwarpConfig::default()
     }

@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::{ShmConfig, ShmConnector};
-use crate::mem::BulkClass;
-use crate::tests::conformance::{Limits, Provider, fabric_conformance};
+use crate::tests::conformance::{Limits, Provider, arena, fabric_conformance};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Shared memory with small limits.
@@ -15,11 +14,7 @@ impl Provider for Shm {
     fn connector(&self) -> ShmConnector {
         let config = ShmConfig {
             ring_slots: 64,
-            arena: vec![
-                BulkClass { block_bytes: 4096, count: 16 },
-                BulkClass { block_bytes: 64 << 10, count: 16 },
-                BulkClass { block_bytes: 1 << 20, count: 2 },
-            ],
+            arena: arena(),
             recv_queue_depth: 32,
             send_queue_depth: 32,
             conns_max: 64,

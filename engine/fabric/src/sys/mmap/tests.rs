@@ -14,7 +14,7 @@ fn page_multiple(len: usize) -> usize {
 }
 
 /// A memfd as a peer might make it.
-fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
+pub(crate) fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = fs::memfd_create("peer", flags).unwrap();
     fs::ftruncate(&fd, len).unwrap();

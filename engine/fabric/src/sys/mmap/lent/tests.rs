@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sys::mmap::HugePages;
-use crate::sys::mmap::tests::flags_of;
+use crate::sys::mmap::tests::{flags_of, memfd};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags};
@@ -13,14 +13,6 @@ use std::ptr;
 const PAGE: usize = 4096;
 const SMALL: PageRequest =
     PageRequest { huge: HugePages::Off, prefault: false, lock: false, node: None };
-
-fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let fd = fs::memfd_create("slab", flags).unwrap();
-    fs::ftruncate(&fd, len).unwrap();
-    fs::fcntl_add_seals(&fd, seals).unwrap();
-    fd
-}
 
 fn put(memory: &LendableMemory, at: usize, bytes: &[u8]) {
     assert!(at + bytes.len() <= memory.mapping().len());
