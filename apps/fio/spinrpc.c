@@ -84,8 +84,8 @@ static unsigned long long share_of(unsigned long long block) {
                                 : 5 * (max(block, 1ULL << 20) + (64 << 10)) / 4;
 }
 
-/* The driver of the address, and memory for all blocks twice: those of fio, and those in flight. */
-static void settings_of(struct thread_data *td, char *text, size_t bytes) {
+/* The driver of the address, and memory for all blocks twice: those of fio, and those in flight. False if `text` is too short. */
+static bool settings_of(struct thread_data *td, char *text, size_t bytes) {
     const struct options *options = td->eo;
     unsigned long long block = td_max_bs(td), depth = td->o.iodepth;
     unsigned long long mib = (2 * depth * (block + 4096)) / (1 << 20) + 8;
@@ -94,13 +94,15 @@ static void settings_of(struct thread_data *td, char *text, size_t bytes) {
                          : strncmp(options->url, "iwarp://", 8) == 0 ? "fabric.driver=iwarp\n"
                                                                      : "";
     unsigned long long most = max(block, 1ULL << 20);
-    snprintf(text, bytes,
-             "cores.max=1\ncores.list=any\nmem.arena_mib=%llu\nmem.conn_arena_mib=%llu\nrpc.credits=%llu\n"
-             "rpc.max_read_bytes=%llu\nrpc.max_write_bytes=%llu\n%s%s",
-             core_mib, mib, min(depth + 4, 1024ULL), most, most, driver, options->settings ? options->settings : "");
+    int length = snprintf(
+        text, bytes,
+        "cores.max=1\ncores.list=any\nmem.arena_mib=%llu\nmem.conn_arena_mib=%llu\nrpc.credits=%llu\n"
+        "rpc.max_read_bytes=%llu\nrpc.max_write_bytes=%llu\n%s%s",
+        core_mib, mib, min(depth + 4, 1024ULL), most, most, driver, options->settings ? options->settings : "");
     for (char *at = text; *at != '\0'; at++) {
         *at = *at == ';' ? '\n' : *at;
     }
+    return length >= 0 && (size_t)length < bytes;
 }
 
 static int init(struct thread_data *td) {
@@ -127,7 +129,11 @@ static int init(struct thread_data *td) {
         td_verror(td, ENOMEM, "calloc");
         return 1;
     }
-    settings_of(td, settings, sizeof settings);
+    if (!settings_of(td, settings, sizeof settings)) {
+        log_err("spinrpc: option settings is longer than the %zu bytes that it may have\n", sizeof settings);
+        td_verror(td, EINVAL, "settings");
+        return 1;
+    }
     if (spinrpc_engine_new(options->profile, settings, &job->engine) != SPINRPC_STATUS_OK ||
         spinrpc_engine_start(job->engine) != SPINRPC_STATUS_OK ||
         spinrpc_queue_new(td->o.iodepth + 1, &job->queue) != SPINRPC_STATUS_OK ||

@@ -452,7 +452,7 @@ void spinrpc_memory_free(struct spinrpc_memory *memory);
 
 // Makes a slab of `count` blocks of `block_bytes` bytes, which are rounded up to a multiple of 4096. Its pages are huge,
 // locked and local as the engine's mem.hugepages and mem.lock say, and all in place. Blocks while that is
-// done; not in a callback.
+// done; not in a callback. The kernel ends a process that it has no memory for: ask for no more than the machine has free.
 //
 // On success `*slab` is a slab, to be freed with spinrpc_slab_free(), before or after the engine. Errors:
 // SPINRPC_STATUS_ENGINE if such memory cannot be allocated.
@@ -535,7 +535,7 @@ enum spinrpc_status spinrpc_decode_rest(struct spinrpc_decoder *decoder,
 enum spinrpc_status spinrpc_decode_finish(struct spinrpc_decoder *decoder);
 
 // Serves a version of a program: `handler` is called for each request, with `user_data`, which several
-// threads use at the same time. Before spinrpc_engine_start().
+// threads use at the same time. Before spinrpc_engine_start(). Of two handlers for one version the first gets all requests.
 //
 // Errors: SPINRPC_STATUS_INVALID_STATE if the engine was started before.
 enum spinrpc_status spinrpc_engine_serve(const struct spinrpc_engine *engine,
@@ -717,7 +717,7 @@ void spinrpc_queue_free(struct spinrpc_queue *queue);
 // the directory, and ".." does not leave it, nor do absolute symbolic links. Blocks; not in a callback.
 //
 // On success `*nfs` is a mounted directory, to be freed with spinrpc_nfs_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
-// connection to the server or its MOUNT service; SPINRPC_STATUS_NFS if the server refuses the directory, or it is another kind of file;
+// connection to the server or its MOUNT service, or the engine has no such core; those of spinrpc_client_wait_up(); SPINRPC_STATUS_NFS if the server refuses the directory, or it is another kind of file;
 // SPINRPC_STATUS_INVALID_ARGUMENT for an address that cannot be one; all those of a call.
 enum spinrpc_status spinrpc_nfs_mount(const struct spinrpc_engine *engine,
                                       const char *address,
@@ -813,7 +813,8 @@ enum spinrpc_status spinrpc_nfs_read_result(struct spinrpc_answer *answer,
 //
 // On success `*written` is the number of bytes that the server has taken, at least one: if it is fewer than `length`, write the
 // rest. `*is_stable` is true if they are on stable storage; else they may be lost until spinrpc_nfs_commit().
-// After a write with SPINRPC_NFS_STABLE look at it: false is an error of the server then. Errors: as for spinrpc_nfs_read_result().
+// After a write with SPINRPC_NFS_STABLE look at it: false is an error of the server then. Errors: SPINRPC_STATUS_INVALID_ARGUMENT
+// for a length of 0; others as for spinrpc_nfs_read_result().
 enum spinrpc_status spinrpc_nfs_write_result(const struct spinrpc_nfs_file *file,
                                              struct spinrpc_answer *answer,
                                              size_t length,

@@ -146,6 +146,7 @@ fn of_nfs(error: &NfsError) -> (Status, u32) {
         NfsError::MountRefused(_, number, _) => return (Status::Nfs, *number as u32),
         NfsError::Call(_, source) => of_call(source),
         NfsError::Unreachable(_) => Status::Connect,
+        NfsError::Connect(_, source) => of_connect(source),
         NfsError::Path(_) => Status::InvalidArgument,
         NfsError::DataLost => Status::DataLost,
         NfsError::Misbehaved(..) => Status::Protocol,
@@ -173,13 +174,16 @@ impl From<ProfileError> for Failure {
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        let status = match &error {
-            ConnectError::TimedOut(_) => Status::TimedOut,
-            ConnectError::NotServed(status) => of_accepted(status),
-            ConnectError::TooManyHandles(_) => Status::Again,
-            _ => Status::Connect,
-        };
-        Self::of(status, &error)
+        Self::of(of_connect(&error), &error)
+    }
+}
+
+fn of_connect(error: &ConnectError) -> Status {
+    match error {
+        ConnectError::TimedOut(_) => Status::TimedOut,
+        ConnectError::NotServed(status) => of_accepted(status),
+        ConnectError::TooManyHandles(_) => Status::Again,
+        _ => Status::Connect,
     }
 }
 

@@ -160,7 +160,7 @@ impl From<Fattr3> for NfsAttributes {
 /// the directory, and ".." does not leave it, nor do absolute symbolic links. Blocks; not in a callback.
 ///
 /// On success `*nfs` is a mounted directory, to be freed with spinrpc_nfs_free(). Errors: SPINRPC_STATUS_CONNECT if there is no
-/// connection to the server or its MOUNT service; SPINRPC_STATUS_NFS if the server refuses the directory, or it is another kind of file;
+/// connection to the server or its MOUNT service, or the engine has no such core; those of spinrpc_client_wait_up(); SPINRPC_STATUS_NFS if the server refuses the directory, or it is another kind of file;
 /// SPINRPC_STATUS_INVALID_ARGUMENT for an address that cannot be one; all those of a call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_nfs_mount(
@@ -433,7 +433,8 @@ pub unsafe extern "C" fn spinrpc_nfs_read_result(
 ///
 /// On success `*written` is the number of bytes that the server has taken, at least one: if it is fewer than `length`, write the
 /// rest. `*is_stable` is true if they are on stable storage; else they may be lost until spinrpc_nfs_commit().
-/// After a write with SPINRPC_NFS_STABLE look at it: false is an error of the server then. Errors: as for spinrpc_nfs_read_result().
+/// After a write with SPINRPC_NFS_STABLE look at it: false is an error of the server then. Errors: SPINRPC_STATUS_INVALID_ARGUMENT
+/// for a length of 0; others as for spinrpc_nfs_read_result().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spinrpc_nfs_write_result(
     file: *const RpcNfsFile,
@@ -453,7 +454,12 @@ pub unsafe extern "C" fn spinrpc_nfs_write_result(
                 Out::new(is_stable, "is_stable")?,
             )
         };
-        let written = file.file.written(answer, asked(length)?)?;
+        // Read first, whatever the length is: the file has to know of data that are not on stable storage.
+        let written = file.file.written(answer, u32::try_from(length).unwrap_or(u32::MAX));
+        if length == 0 {
+            return Err(Failure::argument("length is 0, and no write is"));
+        }
+        let written = written?;
         count.set(written.bytes as usize);
         stable.set(written.is_stable);
         Ok(())

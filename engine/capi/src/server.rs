@@ -84,7 +84,7 @@ fn handle(
 }
 
 /// Serves a version of a program: `handler` is called for each request, with `user_data`, which several
-/// threads use at the same time. Before spinrpc_engine_start().
+/// threads use at the same time. Before spinrpc_engine_start(). Of two handlers for one version the first gets all requests.
 ///
 /// Errors: SPINRPC_STATUS_INVALID_STATE if the engine was started before.
 #[unsafe(no_mangle)]

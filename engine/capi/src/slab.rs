@@ -33,7 +33,7 @@ pub(crate) unsafe fn lent(
 
 /// Makes a slab of `count` blocks of `block_bytes` bytes, which are rounded up to a multiple of 4096. Its pages are huge,
 /// locked and local as the engine's mem.hugepages and mem.lock say, and all in place. Blocks while that is
-/// done; not in a callback.
+/// done; not in a callback. The kernel ends a process that it has no memory for: ask for no more than the machine has free.
 ///
 /// On success `*slab` is a slab, to be freed with spinrpc_slab_free(), before or after the engine. Errors:
 /// SPINRPC_STATUS_ENGINE if such memory cannot be allocated.

@@ -127,7 +127,8 @@ impl Engine {
     }
 
     /// Serves a program: `factory` makes its service once per core, on the core's thread. It
-    /// cannot fail: what can is done before, and cloned there. A service with all data in one place takes `cores.max = 1`.
+    /// cannot fail: what can is done before, and cloned there. A service with all data in one place takes `cores.max = 1`. Of two
+    /// services of one version the first gets all calls.
     ///
     /// # Errors
     /// [`EngineError::ApiMisuse`] if a core was started before, which would not get the service.

@@ -4,7 +4,7 @@ use crate::mount3::Mountstat3;
 use crate::nfs3;
 use crate::protocol::{Nfsstat3, ProcedureId};
 use crate::status::{meaning, mount_meaning};
-use spinrpc::{Backpressure, CallError, DownCause};
+use spinrpc::{Backpressure, CallError, ConnectError, DownCause};
 use std::io;
 
 /// Failure of an operation.
@@ -24,6 +24,9 @@ pub enum Error {
     /// server did not execute the call.
     #[error("{0}")]
     Unreachable(String),
+    /// The engine has made no connection to this address.
+    #[error("no connection to {0}: {1}")]
+    Connect(String, ConnectError),
     /// The MOUNT service refuses the path; with its exports, as far as listed, as the end of the message.
     #[error("MOUNT of {0}: {1}: {what}: {remedy}{2}",
         what = mount_meaning(*.1).0, remedy = mount_meaning(*.1).1)]
@@ -95,7 +98,7 @@ impl Error {
         match self {
             Self::Local(_) => 1,
             Self::Usage(_) => 2,
-            Self::Unreachable(_) => 3,
+            Self::Unreachable(_) | Self::Connect(..) => 3,
             Self::MountRefused(..) | Self::Status(..) | Self::Path(_) => 4,
             Self::Call(_, source) => code_of_call(source),
             Self::DataLost => 5,

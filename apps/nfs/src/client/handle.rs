@@ -120,7 +120,7 @@ impl NfsHandle {
     /// for NFS. Of `options` the user and the timeout count. Blocks.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::MountRefused`], and errors of any call.
+    /// [`Error::Connect`], [`Error::Unreachable`], [`Error::MountRefused`], and errors of any call.
     pub fn mount(
         (engine, core): (&Engine, usize),
         target: &Target,
@@ -270,13 +270,14 @@ impl OpenFile {
         let operation = ProcedureId::Nfsproc3Write;
         let results = owned_outcome(&mut answer.results());
         let Write3resok { count, committed, verf, .. } = checked(operation, results)?;
+        let is_stable = committed != StableHow::Unstable;
+        // Also where the count is wrong: the server has data that a restart would lose.
+        if !is_stable {
+            self.unstable().write(verf);
+        }
         if count == 0 || count > asked {
             let problem = format!("a count of {count} bytes of {asked} requested");
             return Err(Error::misbehaved(operation, problem));
-        }
-        let is_stable = committed != StableHow::Unstable;
-        if !is_stable {
-            self.unstable().write(verf);
         }
         Ok(Written { bytes: count, is_stable })
     }
@@ -347,8 +348,7 @@ fn connected(
 ) -> Result<ClientHandle, Error> {
     let client = engine.connect(core, address, program, version, connect);
     let up = client.and_then(|client| client.wait_up(connect_timeout(options)).map(|()| client));
-    let client =
-        up.map_err(|source| Error::Unreachable(format!("no connection to {address}: {source}")))?;
+    let client = up.map_err(|source| Error::Connect(address.to_owned(), source))?;
     let credential = options.user.as_ref().map(User::credential);
     let set = client.set_auth_sys(credential.as_ref());
     set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))?;

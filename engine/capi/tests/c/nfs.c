@@ -207,6 +207,14 @@ static void lose_data(spinrpc_nfs_file *file, spinrpc_slab *slab) {
         fprintf(stderr, "the server has no unstable writes\n");
         exit(1);
     }
+    OK(commit(file));
+    /* Also data whose result was asked for with a wrong length. */
+    uint64_t token;
+    size_t written;
+    bool is_stable;
+    OK(spinrpc_nfs_write(file, 0, content(slab, 0), 0, queue, 0));
+    CHECK(spinrpc_nfs_write_result(file, next(&token), 0, &written, &is_stable) ==
+          SPINRPC_STATUS_INVALID_ARGUMENT);
     ask_for("restart");
     CHECK(commit(file) == SPINRPC_STATUS_DATA_LOST);
     OK(spinrpc_nfs_write(file, 0, content(slab, 0), SPINRPC_NFS_STABLE, queue, 0));
