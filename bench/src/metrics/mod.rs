@@ -14,12 +14,13 @@ use crate::cli::MetricsArgs;
 use crate::console::Sink;
 use crate::failure::Failure;
 use crate::top::{Detail, Found, Target, Watched};
+use spinrpc::rpcbind::stream::{Limits, Stream};
 use spinrpc_tuning::printable::to_stderr;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Prints the metrics once, or serves them until interrupted.
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
@@ -93,39 +94,21 @@ fn answer(stream: &TcpStream, wanted: &Wanted) -> io::Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n"
     );
-    let end = Instant::now() + PATIENCE;
-    write_until(stream, head.as_bytes(), end)?;
+    let mut to = Stream::new(stream, Limits::within(PATIENCE));
+    to.write_all(head.as_bytes())?;
     let is_head = request.starts_with(b"HEAD ");
-    write_until(stream, if is_head { b"" } else { body.as_bytes() }, end)
+    to.write_all(if is_head { b"" } else { body.as_bytes() })
 }
 
-/// Sends all of `bytes`; a slow reader must have received them by `end`.
-fn write_until(mut stream: &TcpStream, mut bytes: &[u8], end: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_write_timeout(Some(left))?;
-        match stream.write(bytes)? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            written => bytes = &bytes[written..],
-        }
-    }
-    Ok(())
-}
-
-fn read_request(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + PATIENCE;
+fn read_request(stream: &TcpStream) -> io::Result<Vec<u8>> {
+    let mut from = Stream::new(stream, Limits::within(PATIENCE));
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while !request.windows(4).any(|four| four == b"\r\n\r\n") {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || request.len() > REQUEST_BYTES_MAX {
-            return Err(io::ErrorKind::TimedOut.into());
+        if request.len() > REQUEST_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part)? {
+        match from.read(&mut part)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             bytes => request.extend_from_slice(&part[..bytes]),
         }
