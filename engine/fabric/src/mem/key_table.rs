@@ -31,13 +31,8 @@ impl<T> KeyTable<T> {
         self.held.len()
     }
 
-    #[cfg(feature = "sim")]
     pub(crate) fn alive(&self) -> usize {
         self.held.len() - self.free.len()
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
     }
 
     /// Keeps a value; `None` if all places are taken.
@@ -74,7 +69,7 @@ impl<T> KeyTable<T> {
         (*own == key).then_some(value)
     }
 
-    /// The place that `key` names. It may be none of the table's.
+    /// See [`KeyGenerator::index_of`].
     pub(crate) fn place_of(&self, key: u32) -> usize {
         self.keys.index_of(key)
     }

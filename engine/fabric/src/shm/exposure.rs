@@ -89,7 +89,8 @@ impl Exposures {
         let length = u32::try_from(memory.len()).map_err(|_| ExposeError::Foreign)?;
         let number = self.number(memory.region_id(), access).filter(|_| writable);
         let number = number.ok_or(ExposeError::Foreign)?;
-        if self.held.is_full() && self.held.places() < EXPOSURES_MAX {
+        let places = self.held.places();
+        if self.held.alive() == places && places < EXPOSURES_MAX {
             self.grow();
         }
         let offset = memory.region_offset() as u64;
