@@ -312,7 +312,7 @@ fn unexpected(view: &HeaderView<'_>) -> Dropped {
 }
 
 /// Direction of a version-one message; `None` if the message does not tell. RDMA_NOMSG has its RPC
-/// message in a chunk: that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.1), that
+/// message in a chunk: that of a call in a Position-Zero Read chunk (RFC 8166 section 3.5.3), that
 /// of a reply in the Reply chunk, or under older rules in a Position-Zero Read chunk as well (RFC 5666 section 5.2).
 fn direction(view: &HeaderView<'_>, profile: Profile) -> Option<Direction> {
     match view.message_type() {

@@ -140,7 +140,7 @@ impl Profile {
     }
 
     /// Each result consumes one entry of the Write list, used or not (RFC 5666 section 3.6, the drafts have the same). Under RFC
-    /// 8166 an entry that is not used is left for the next result (section 3.4.6, on unused Write chunks).
+    /// 8166 an entry that is not used is left for the next result (section 4.3.2.2).
     #[inline]
     pub const fn has_entry_for_each_item(self) -> bool {
         !matches!(self, Self::Rfc8166)

@@ -227,6 +227,47 @@ fn a_refusal_returns_the_lists_of_its_call_unused() {
     }
 }
 
+/// RFC 8166 section 4.3.2.3, of an empty Write chunk: "The Responder MUST return the corresponding result data item inline
+/// and MUST return an empty Write chunk in that Write list position".
+#[test]
+fn an_empty_write_chunk_has_its_result_inline_and_comes_back_empty() {
+    let server = Server::start();
+    let mut peer = RawPeer::connect(&server.address);
+    let slices = [(); 2].map(|()| peer.expose(&[0; 8], Access::RemoteWrite));
+    let lists = |length| {
+        let [first, third] = slices.map(|slice| write_chunk(&[RemoteSlice { length, ..slice }]));
+        [&[0][..], &first, &write_chunk(&[]), &third, &[0, 0]].concat()
+    };
+    let args = [0, 0, 3, 4, 4, 4, 0];
+    peer.send_words(&message(16, MSG, &lists(8), &rpc_call(16, MIX, &args)));
+    let inline = pattern(101, 4);
+    let item = u32::from_be_bytes(inline.try_into().unwrap());
+    let results = [16, 1, 0, 0, 0, SUCCESS, 0, 3, 4, 4, item, 4, 0];
+    assert_eq!(peer.hear().words(), [&[16, 1, 64, MSG], &lists(4)[..], &results].concat());
+}
+
+/// RFC 8797 section 4.1: each Send with Invalidate "MUST invalidate an STag associated only with the Transaction ID (XID)" of
+/// its message, and "when either peer on a connection clears this flag, the responder MUST use only RDMA Send".
+#[test]
+fn a_key_dies_with_the_reply_to_its_call_if_both_ends_say_so() {
+    let server = Server::start();
+    for flags in [1, 0] {
+        let mut private_data = PRIVATE_DATA;
+        private_data[5] = flags;
+        let mut peer = RawPeer::connect_saying(&server.address, &private_data);
+        let mut expected = Vec::new();
+        for xid in 0..4 {
+            let slice = peer.expose(&[0; 8], Access::RemoteWrite);
+            expected.push((xid, slice.handle));
+            let lists = [&[0][..], &write_chunk(&[slice]), &[0, 0]].concat();
+            peer.send_words(&message(xid, MSG, &lists, &rpc_call(xid, MIX, &[0, 0, 1, 4, 0])));
+        }
+        (0..4).for_each(|_| drop(peer.hear().words()));
+        expected.retain(|_| flags == 1);
+        assert_eq!(peer.invalidated, expected);
+    }
+}
+
 /// RFC 5666 section 3.4: the byte count in the stream equals the length of the chunk.
 #[test]
 fn read_chunks_that_do_not_fit_their_item_are_garbage_arguments() {

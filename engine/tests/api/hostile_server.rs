@@ -168,6 +168,15 @@ fn lists_that_were_not_offered_cost_the_connection() {
     }
 }
 
+/// RFC 8166 section 3.4.6.2: for a result, "the Requester SHOULD NOT include additional space for XDR roundup padding".
+#[test]
+fn room_for_a_result_has_no_place_for_roundup() {
+    for bytes in 9001..=9004_u32 {
+        let call = Pair::by_rfc8166().call_with_room(1, bytes as usize, false);
+        assert_eq!((&call[4..7], call[8]), (&[0, 1, 1][..], bytes));
+    }
+}
+
 /// RFC 5666 section 3.4: "Unused write chunks, or unused bytes in write chunk buffer lists, are not returned as
 /// results, and their memory is returned to the upper layer as part of RPC completion". Their keys end with the call.
 #[test]

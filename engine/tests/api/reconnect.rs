@@ -75,6 +75,27 @@ fn lose_the_connection_expect_the_same_client_up_again() {
     assert_eq!(caller.engine.stats(0).unwrap().since(&Default::default()).connections_opened, 2);
 }
 
+/// RFC 8797 section 4: "MUST be prepared for the settings to change upon a reconnection".
+#[test]
+fn sizes_are_those_that_are_stated_on_each_connection() {
+    let receiving = |bytes| {
+        small_with(|raw| (raw.rpc.version, raw.rpc.inline_recv_bytes) = (Versions::One, bytes))
+    };
+    let server = Server::with(receiving(4096));
+    let address = server.address.clone();
+    let raw = client_with(|raw| raw.rpc.version = Versions::One);
+    let mut caller = lasting_with(raw, &address, &at_once(), all_words);
+    server.stop();
+    let _next = Server::at_with(&address, receiving(1024));
+    caller.run_until("another connection", |heard| ups(heard) == 2);
+    let heard = caller.heard.borrow();
+    let sizes = heard.events.iter().filter_map(|event| match event {
+        ConnectionEvent::Up { negotiated, .. } => Some(negotiated.send_bytes_max()),
+        _ => None,
+    });
+    assert_eq!(sizes.collect::<Vec<_>>(), [4096, 1024]);
+}
+
 /// The options of [`at_once`], for the first connection, too.
 fn from_the_start(policy: Reconnect) -> ConnectOptions {
     ConnectOptions::new().reconnect(policy.max_delay(Duration::from_millis(5)).retry_first())

@@ -234,7 +234,11 @@ impl Server {
 
     /// Starts one with one core, in the place of another one.
     pub(crate) fn at(address: &str) -> Self {
-        let engine = Engine::new(valid(small())).unwrap();
+        Self::at_with(address, small())
+    }
+
+    pub(crate) fn at_with(address: &str, raw: RawConfig) -> Self {
+        let engine = Engine::new(valid(raw)).unwrap();
         let shared = serve(&engine);
         wait_until("the address", || engine.listen(address).is_ok());
         Self { engine: Started::new(engine), address: address.to_owned(), shared }

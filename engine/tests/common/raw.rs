@@ -11,7 +11,7 @@ use spinrpc::mem::{Buf, BufPool, Region};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// RFC 8797: 4096 bytes each way, remote invalidation.
-const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+pub(crate) const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 const BUFFER_BYTES: usize = 8192;
 const RECEIVES: usize = 200;
 
@@ -37,6 +37,8 @@ pub(crate) struct RawPeer {
     recvs: BufPool,
     batch: Completions,
     heard: std::collections::VecDeque<Said>,
+    /// Keys that the other side invalidated, with the XID of the message that did.
+    pub(crate) invalidated: Vec<(u32, u32)>,
     /// Memory that is exposed, and kept to be rewritten.
     kept: Vec<(RemoteSlice, Bulk)>,
     rewritten: Vec<Bulk>,
@@ -56,10 +58,14 @@ fn connector(address: &str) -> Box<dyn Connector> {
 impl RawPeer {
     #[track_caller]
     pub(crate) fn connect(address: &str) -> Self {
+        Self::connect_saying(address, &PRIVATE_DATA)
+    }
+
+    #[track_caller]
+    pub(crate) fn connect_saying(address: &str, private_data: &[u8]) -> Self {
         let connector = connector(address);
         let fabric = connector.any_fabric(0).unwrap();
-        let request =
-            ConnectRequest { private_data: &PRIVATE_DATA, ..ConnectRequest::new(address, LIMIT) };
+        let request = ConnectRequest { private_data, ..ConnectRequest::new(address, LIMIT) };
         let endpoint = connector.connect(&request).unwrap();
         Self::adopt(fabric, endpoint)
     }
@@ -73,6 +79,7 @@ impl RawPeer {
             recvs: pool(RECEIVES),
             batch: Completions::with_limit(64),
             heard: Default::default(),
+            invalidated: Vec::new(),
             kept: Vec::new(),
             rewritten: Vec::new(),
             reading: None,
@@ -144,7 +151,10 @@ impl RawPeer {
         self.fabric.poll(&mut self.batch);
         for completion in self.batch.drain() {
             match completion.kind {
-                CompletionKind::Received { message, .. } => {
+                CompletionKind::Received { message, invalidated } => {
+                    let xid =
+                        message.bytes().first_chunk().map_or(0, |xid| u32::from_be_bytes(*xid));
+                    self.invalidated.extend(invalidated.map(|handle| (xid, handle)));
                     self.heard.push_back(Said::Message(message.bytes().to_vec()));
                     drop(self.fabric.post_recv(self.qp, message));
                 }

@@ -155,6 +155,19 @@ fn a_client_never_answers_what_it_cannot_read() {
     }
 }
 
+/// RFC 8166 section 4.5: "A receiver MUST silently discard an RDMA_ERROR procedure that it cannot decode".
+#[test]
+fn a_client_drops_an_error_that_it_cannot_decode() {
+    let mut client = connection(Side::Client);
+    let (call, _) =
+        client.requester.start_call(3, NEVER, &CallChunks::EMPTY, &mut [0; 28]).unwrap();
+    for body in [&[][..], &[1], &[1, 1]] {
+        let events = receive(&mut client, &rdma_error(call.xid, 1, body));
+        assert!(matches!(events[..], [Event::Dropped(_)]), "{body:?}: {events:?}");
+    }
+    assert_eq!(replied(&receive(&mut client, &plain_reply(call.xid, 4))), 3);
+}
+
 #[test]
 fn a_client_serves_nothing() {
     let mut client = connection(Side::Client);

@@ -407,6 +407,18 @@ pub(in crate::reactor::types) mod tests {
         assert_eq!(theirs, Some(Offer { instance: Instance::Unknown, ..OURS }));
     }
 
+    /// RFC 8797 section 4: "Senders MUST set these bits to zero, and receivers MUST ignore their value".
+    #[test]
+    fn reserved_flags_are_sent_as_zero_and_mean_nothing() {
+        for remote_invalidate in [false, true] {
+            let offer = Offer { remote_invalidate, ..OURS };
+            let mut data = offer.encode();
+            assert_eq!(data[5] & 0xfe, 0);
+            data[5] |= 0xfe;
+            assert_eq!(Offer::decode(&data), Some(offer));
+        }
+    }
+
     #[test]
     fn receive_it_behind_foreign_bytes_expect_it_found() {
         let mut area = [0u8; 56];
