@@ -1,56 +1,101 @@
-//! Calls by the thread of the engine's core: it runs turns while it waits for their answers.
+//! Calls to one program over one connection: one at a time, or several in flight.
+//!
+//! Replies are decoded in place, in the turn in which they arrive. Everything belongs to the core's thread.
 
-use super::connection::Connection;
-use super::{Error, Options, connect_timeout, user};
-use spinrpc::fabric::Address;
 use spinrpc::{
-    Answer, AnswerQueue, Backpressure, CallError, ClientHandle, ConnectError, ConnectOptions,
-    ConnectionEvent, Core, DownCause, Engine, PendingCall, Program, Token, Version,
+    Backpressure, Bulk, CallError, CallId, CallSpec, Client, ConnectionEvent, Core, DecodeError,
+    Decoder, DownCause, Encoder, Procedure, Reply, ReplyHandler, Token,
 };
 use std::cell::RefCell;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Attempts after the time limit of a call that waits for others.
+const LATE_ATTEMPTS: u32 = 4;
+
+/// Decodes the results of a call.
+pub type Decode<T> = fn(&mut Decoder<'_>) -> Result<T, DecodeError>;
+
+type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
 
 /// Makes calls to one program.
 pub struct Caller {
     core: Rc<RefCell<Core>>,
-    client: ClientHandle,
-    /// Why there is no connection any more.
-    down: Arc<OnceLock<DownCause>>,
+    client: Client,
+    waiting: Waiting,
+    timeout: Duration,
+}
+
+/// Handlers of pending replies, by token; and why there is no connection any more.
+#[derive(Clone, Default)]
+pub struct Waiting(Rc<RefCell<Vec<Option<Ended>>>>, Rc<RefCell<Option<DownCause>>>);
+
+impl Waiting {
+    fn put(&self, ended: Ended) -> Token {
+        let mut places = self.0.borrow_mut();
+        let free = places.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            places.push(None);
+            places.len() - 1
+        });
+        places[place] = Some(ended);
+        Token(place as u64)
+    }
+
+    fn take(&self, token: Token) -> Option<Ended> {
+        self.0.borrow_mut().get_mut(token.0 as usize)?.take()
+    }
+}
+
+impl ReplyHandler for Waiting {
+    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
+        if let Some(ended) = self.take(token) {
+            ended(reply);
+        }
+    }
+
+    fn on_event(&mut self, event: &ConnectionEvent) {
+        if let ConnectionEvent::Down { cause, .. } = event {
+            *self.1.borrow_mut() = Some(cause.clone());
+        }
+    }
 }
 
 impl Caller {
-    /// Connects core 0 of the engine, which this thread runs.
-    pub(super) fn connect(
-        (engine, core): (&Engine, &Rc<RefCell<Core>>),
-        server: &Address,
-        program: (Program, Version),
-        connect: ConnectOptions,
-        options: &Options,
-    ) -> Result<Self, Error> {
-        let down = Arc::<OnceLock<DownCause>>::default();
-        let ended = Arc::clone(&down);
-        let connect = connect.on_event(move |event| {
-            if let ConnectionEvent::Down { cause, .. } = event {
-                let _ = ended.set(cause.clone());
+    /// Has the connection that `connect` makes with this handler. `timeout` is the time for starting
+    /// a call.
+    ///
+    /// # Errors
+    /// Those of `connect`.
+    pub fn connect<E>(
+        core: &Rc<RefCell<Core>>,
+        timeout: Duration,
+        connect: impl FnOnce(Waiting) -> Result<Client, E>,
+    ) -> Result<Self, E> {
+        let waiting = Waiting::default();
+        Ok(Self { core: Rc::clone(core), client: connect(waiting.clone())?, waiting, timeout })
+    }
+
+    /// The connection.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Memory for the data of a call that is about to be made. A connection that is without a security context has no memory
+    /// until there is another one: this waits for that.
+    pub(super) fn memory_for_call(&self, bytes: usize) -> Result<Option<Bulk>, CallError> {
+        let mut attempts = Attempts::within(self.timeout);
+        loop {
+            let memory = self.client.bulk(bytes);
+            let is_down = self.waiting.1.borrow().is_some();
+            match memory {
+                None if is_down => return Err(self.refusal(Backpressure::Down)),
+                None if !self.client.is_up() && attempts.go_on() => self.turn(),
+                None if !self.client.is_up() => return Err(Backpressure::Connecting.into()),
+                memory => return Ok(memory),
             }
-        });
-        let end = Instant::now() + connect_timeout(options);
-        let wait = |client: &ClientHandle| {
-            let mut core = core.borrow_mut();
-            core.run_until(|| !is_connecting(client) || Instant::now() >= end);
-        };
-        let to = (&server.to_string()[..], program);
-        let client = connected((engine, 0), to, &connect, options, wait)?;
-        if options.security.is_none() {
-            user::set(|user| client.set_auth_sys(user), options)?;
         }
-        Ok(Self { core: Rc::clone(core), client, down })
     }
 
     /// Runs turns of the core until `done`.
@@ -64,54 +109,63 @@ impl Caller {
         self.run_until(|| done() || Instant::now() >= end);
     }
 
-    /// Waits for the answer. `None` if `stop` returned true before.
-    pub(super) fn answer(
+    /// Starts a call, waiting for others to end if there is no room for it; `ended` gets the reply
+    /// in a later turn.
+    ///
+    /// # Errors
+    /// [`CallError::NotStarted`], or [`CallError::NotExecuted`] after a connection whose security context has ended; and
+    /// `ended` is dropped.
+    pub fn start(
         &self,
-        mut pending: PendingCall,
-        mut stop: impl FnMut() -> bool,
-    ) -> Option<Result<Answer, CallError>> {
-        let (mut answer, mut context) = (None, Context::from_waker(Waker::noop()));
-        self.run_until(|| {
-            if let Poll::Ready(ended) = Pin::new(&mut pending).poll(&mut context) {
-                answer = Some(ended);
+        procedure: Procedure,
+        spec: &mut CallSpec,
+        encode: impl Fn(&mut Encoder<'_>),
+        ended: impl FnOnce(Result<Reply<'_>, CallError>) + 'static,
+    ) -> Result<CallId, CallError> {
+        let token = self.waiting.put(Box::new(ended));
+        let mut attempts = Attempts::within(self.timeout);
+        loop {
+            match self.client.call(procedure, token, spec, &encode) {
+                Ok(call) => return Ok(call),
+                Err(refused) if refused.is_transient() && attempts.go_on() => self.turn(),
+                Err(refused) => {
+                    drop(self.waiting.take(token));
+                    return Err(self.refusal(refused));
+                }
             }
-            answer.is_some() || stop()
-        });
-        answer.map(|answer| answer.map_err(|error| self.explained(error)))
-    }
-
-    /// Waits for the next answer in `queue`, for which there must be a call in flight.
-    pub(super) fn next(&self, queue: &AnswerQueue) -> Option<(Token, Result<Answer, CallError>)> {
-        let mut next = None;
-        self.run_until(|| {
-            next = queue.next();
-            next.is_some()
-        });
-        next.map(|(token, answer)| (token, answer.map_err(|error| self.explained(error))))
+        }
     }
 
     /// A call that was refused because the security context has ended, and cannot be replaced, gets the reason of that.
-    fn explained(&self, error: CallError) -> CallError {
-        match (&error, self.down.get()) {
-            (CallError::NotStarted(Backpressure::Down), Some(cause @ DownCause::Security(_))) => {
+    fn refusal(&self, refused: Backpressure) -> CallError {
+        match (&refused, &*self.waiting.1.borrow()) {
+            (Backpressure::Down, Some(cause @ DownCause::Security(_))) => {
                 CallError::NotExecuted(cause.clone())
             }
-            _ => error,
+            _ => refused.into(),
         }
+    }
+
+    fn turn(&self) {
+        let mut is_over = false;
+        self.run_until(|| std::mem::replace(&mut is_over, true));
     }
 }
 
-impl Connection for Caller {
-    fn client(&self) -> &ClientHandle {
-        &self.client
+/// Attempts within a time limit, and some after it: a process that was stopped takes what has arrived meanwhile.
+struct Attempts {
+    end: Instant,
+    late: u32,
+}
+
+impl Attempts {
+    fn within(time: Duration) -> Self {
+        Self { end: Instant::now() + time, late: 0 }
     }
 
-    fn wait(&self, pending: PendingCall) -> Result<Answer, CallError> {
-        self.answer(pending, || false).unwrap_or(Err(CallError::Cancelled))
-    }
-
-    fn pause(&self, time: Duration) {
-        Self::pause(self, time, || false);
+    fn go_on(&mut self) -> bool {
+        self.late += u32::from(Instant::now() >= self.end);
+        self.late <= LATE_ATTEMPTS
     }
 }
 
@@ -119,39 +173,14 @@ impl Connection for Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         self.client.close();
-        self.pause(CLOSE_TIMEOUT, || !self.client.is_up());
+        let client = self.client.clone();
+        self.pause(CLOSE_TIMEOUT, || !client.is_up());
     }
 }
 
-fn is_connecting(client: &ClientHandle) -> bool {
-    matches!(client.wait_up(Duration::ZERO), Err(ConnectError::TimedOut(_)))
-}
-
-/// Connects, and waits for that.
-pub(super) fn connected(
-    (engine, core): (&Engine, usize),
-    (address, (program, version)): (&str, (Program, Version)),
-    connect: &ConnectOptions,
-    options: &Options,
-    wait: impl FnOnce(&ClientHandle),
-) -> Result<ClientHandle, Error> {
-    let timeout = connect_timeout(options);
-    let up = engine.connect(core, address, program, version, connect).and_then(|client| {
-        wait(&client);
-        client.wait_up(timeout).map(|()| client)
-    });
-    up.map_err(|source| match source {
-        // On the thread of the core the time is over already.
-        ConnectError::TimedOut(_) => unreachable(address, ConnectError::TimedOut(timeout)),
-        source => unreachable(address, source),
-    })
-}
-
-pub(super) fn unreachable(address: &str, source: ConnectError) -> Error {
-    match source {
-        ConnectError::Security(reason) => {
-            Error::Unreachable(format!("Kerberos with {address}: {reason}"))
-        }
-        source => Error::Connect(address.to_owned(), source),
-    }
+pub(super) fn decoded<T>(
+    reply: Result<Reply<'_>, CallError>,
+    decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, DecodeError>,
+) -> Result<T, CallError> {
+    Ok(decode(&mut reply?.results())?)
 }

@@ -25,9 +25,7 @@ pub enum Error {
     #[error("{0}")]
     Unreachable(String),
     /// The engine has made no connection to this address.
-    #[error(
-        "no connection to {0}: {1}; check the address, and that the server listens for RDMA there"
-    )]
+    #[error("no connection to {0}: {1}")]
     Connect(String, ConnectError),
     /// The MOUNT service refuses the path; with its exports, as far as listed, as the end of the message.
     #[error("MOUNT of {0}: {1}: {what}: {remedy}{2}",

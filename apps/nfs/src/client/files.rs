@@ -11,8 +11,10 @@ use crate::protocol::{
     FileHandle, Fsinfo3args, Fsinfo3resok, Getattr3args, Getattr3resok, Lookup3args, Lookup3resok,
     Nfsstat3, PostOpAttr, ProcedureId, Readlink3args, Readlink3resok, Sattr3, Writeverf3,
 };
-use spinrpc::{CallSpec, Encoder, Resend};
+use spinrpc::{CallError, CallSpec, Encoder, Resend};
 use spinrpc_xdr::{Decode, Encode};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 impl Nfs {
@@ -20,16 +22,25 @@ impl Nfs {
     ///
     /// # Errors
     /// [`Error::Call`].
-    pub fn null(&self, stop: impl FnMut() -> bool) -> Result<Option<Duration>, Error> {
+    pub fn null(&self, mut stop: impl FnMut() -> bool) -> Result<Option<Duration>, Error> {
         let operation = ProcedureId::Nfsproc3Null;
+        let place = Rc::new(RefCell::new(None));
+        let arrived = Rc::clone(&place);
         let began = Instant::now();
-        let client = self.caller.client();
-        let started = client.start(nfs3::procedure(operation), CallSpec::short(), |_| {});
-        let pending = started.map_err(|refused| Error::call(operation, refused.into()))?;
+        let ended = move |reply: Result<spinrpc::Reply<'_>, CallError>| {
+            *arrived.borrow_mut() = Some(reply.map(|_| began.elapsed()));
+        };
+        let procedure = nfs3::procedure(operation);
+        let started = self.caller.start(procedure, &mut CallSpec::short(), |_| {}, ended);
+        let call = started.map_err(failed(operation))?;
         self.count(operation);
-        let answer = self.caller.answer(pending, stop);
-        let answer = answer.map(|answer| answer.map(|_| began.elapsed()));
-        answer.transpose().map_err(failed(operation))
+        self.caller.run_until(|| place.borrow().is_some() || stop());
+        let Some(ended) = place.take() else {
+            // One that has just ended need not be.
+            let _ = self.caller.client().cancel(call);
+            return Ok(None);
+        };
+        ended.map(Some).map_err(failed(operation))
     }
 }
 
@@ -79,7 +90,7 @@ pub trait Files: Sized {
     }
 
     /// Calls, again as long as the server asks for more time.
-    fn call<T>(
+    fn call<T: 'static>(
         &self,
         operation: ProcedureId,
         reply_bytes_max: usize,
@@ -105,7 +116,7 @@ pub trait Files: Sized {
     /// Calls a procedure whose results are short, and do not borrow from the message.
     fn plain_call<T>(&self, operation: ProcedureId, args: &impl Encode) -> Result<T, Error>
     where
-        T: for<'a> Decode<'a>,
+        T: for<'a> Decode<'a> + 'static,
     {
         self.call(operation, nfs3::PLAIN_RESULT_BYTES_MAX, args, nfs3::owned_outcome)
     }

@@ -5,8 +5,9 @@ use super::files::Files;
 use super::mount::{Mount, MountBy, Root};
 use super::read::{Part, PartData, part};
 use super::target::Target;
+use super::user::User;
 use super::walk::Found;
-use super::{Error, Options, caller, user};
+use super::{Error, Options, connect_timeout};
 use crate::mount3;
 use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES, owned_outcome};
 use crate::protocol::{
@@ -15,7 +16,7 @@ use crate::protocol::{
 };
 use spinrpc::{
     Answer, AnswerQueue, Backpressure, Bulk, CallSpec, ClientHandle, ConnectOptions, DecodeError,
-    Engine, Resend, Token,
+    Engine, Program, Resend, Token, Version,
 };
 use spinrpc_xdr::{Encode, Placed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -129,9 +130,7 @@ impl NfsHandle {
     ) -> Result<(Self, Mount<ClientHandle>), Error> {
         let address = target.server.to_string();
         let open = |program, connect: &ConnectOptions| {
-            let to = (&address[..], program);
-            let client = caller::connected((engine, core), to, connect, options, |_| {})?;
-            user::set(|user| client.set_auth_sys(user), options).map(|()| client)
+            connected((engine, core), &address, program, connect, options)
         };
         let client = open((nfs3::PROGRAM, nfs3::VERSION), &connect)?;
         let mount = (mount3::PROGRAM, mount3::VERSION);
@@ -338,6 +337,22 @@ fn checked<T>(
 ) -> Result<T, Error> {
     let results = results.map_err(|error| Error::misbehaved(operation, error.to_string()))?;
     results.map_err(|status| Error::Status(operation, status))
+}
+
+fn connected(
+    (engine, core): (&Engine, usize),
+    address: &str,
+    (program, version): (Program, Version),
+    connect: &ConnectOptions,
+    options: &Options,
+) -> Result<ClientHandle, Error> {
+    let client = engine.connect(core, address, program, version, connect);
+    let up = client.and_then(|client| client.wait_up(connect_timeout(options)).map(|()| client));
+    let client = up.map_err(|source| Error::Connect(address.to_owned(), source))?;
+    let credential = options.user.as_ref().map(User::credential);
+    let set = client.set_auth_sys(credential.as_ref());
+    set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))?;
+    Ok(client)
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 //!
 //! [`Caller`]: super::Caller
 
-use super::caller::unreachable;
 use super::round_trips::RoundTrips;
-use super::{Error, Files, Nfs, Root, add, connect_timeout, secured, user};
+use super::{Error, Files, Nfs, Root, add, connect};
 use crate::nfs3::{self, PLAIN_RESULT_BYTES_MAX, READ_RESULT_HEAD_BYTES};
 use crate::protocol::{
     FileHandle, Getattr3args, Getattr3resok, ProcedureId, Read3args, Read3resok, StableHow,
@@ -95,7 +94,8 @@ impl Nfs {
         self.check_size(root, load)?;
         let resend = self.options.resend(load.work.operation());
         let driver = Driver::new(file, load, resend)?;
-        let client = self.connect_load(Handler(Rc::clone(&driver)))?;
+        let (program, handler) = ((nfs3::PROGRAM, nfs3::VERSION), Handler(Rc::clone(&driver)));
+        let client = connect(&self.core, &self.server, program, &self.options, handler)?;
         driver.borrow_mut().start(client.clone());
         self.caller.run_until(|| driver.borrow_mut().turn(stop()));
         client.close();
@@ -107,20 +107,6 @@ impl Nfs {
         let is_committed = load.work == Work::Write(StableHow::Unstable);
         let commit = is_committed.then(|| self.commit(file)).transpose()?;
         Ok(Loaded { commit: commit.map(|_| began.elapsed()), ..loaded })
-    }
-
-    fn connect_load(&self, handler: Handler) -> Result<Client, Error> {
-        let Self { core, server, options, .. } = self;
-        let (address, timeout) = (server.to_string(), connect_timeout(options));
-        let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
-        let (to, make) = (secured(server, options)?, |_| handler);
-        let mut core = core.borrow_mut();
-        let client = core.connect_wait_with(&address, program, version, &to, make, timeout);
-        let client = client.map_err(|source| unreachable(&address, source))?;
-        if options.security.is_none() {
-            user::set(|user| client.set_auth_sys(user), options)?;
-        }
-        Ok(client)
     }
 
     /// Rejects blocks that the server would split, because other sizes would be measured.

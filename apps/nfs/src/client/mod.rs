@@ -22,8 +22,8 @@ mod user;
 mod walk;
 mod write;
 
-pub use caller::Caller;
-pub use connection::{Connection, Decode};
+pub use caller::{Caller, Decode, Waiting};
+pub use connection::Connection;
 pub use directory::Entry;
 pub use error::Error;
 pub use files::Files;
@@ -41,8 +41,8 @@ use crate::nfs3::{self, PROCEDURES};
 use crate::protocol::{Nfsstat3, ProcedureId};
 use spinrpc::fabric::Address;
 use spinrpc::{
-    CallError, ConnectOptions, Core, DecodeError, Decoder, Engine, EngineError, Reconnect, Resend,
-    StatsSnapshot, driver_of,
+    CallError, Client, ConnectError, ConnectOptions, Core, DecodeError, Decoder, Engine,
+    EngineError, Program, Reconnect, ReplyHandler, Resend, StatsSnapshot, Version, driver_of,
 };
 use spinrpc_tuning::ProfileArgs;
 use std::cell::{Cell, RefCell};
@@ -174,8 +174,9 @@ impl Nfs {
         let core = engine.core(0).map_err(failed)?;
         let core = Rc::new(RefCell::new(core));
         let program = (nfs3::PROGRAM, nfs3::VERSION);
-        let connect = secured(server, &options)?;
-        let caller = Caller::connect((&engine, &core), server, program, connect, &options)?;
+        let caller = Caller::connect(&core, connect_timeout(&options), |replies| {
+            connect(&core, server, program, &options, replies)
+        })?;
         let (server, counts) = (server.clone(), Counts::default());
         Ok(Self { caller, core, engine, server, options, counts })
     }
@@ -211,10 +212,33 @@ impl Nfs {
     }
 }
 
-fn secured(server: &Address, options: &Options) -> Result<ConnectOptions, Error> {
+fn connect(
+    core: &RefCell<Core>,
+    server: &Address,
+    (program, version): (Program, Version),
+    options: &Options,
+    handler: impl ReplyHandler + 'static,
+) -> Result<Client, Error> {
+    let (address, timeout) = (server.to_string(), connect_timeout(options));
     let security = options.security.as_ref();
     let secured = security.map(|security| security::protected(server, security, options));
-    Ok(options.several(secured.transpose()?.unwrap_or_default()))
+    let secured = options.several(secured.transpose()?.unwrap_or_default());
+    let (mut core, make) = (core.borrow_mut(), |_| handler);
+    let connected = core.connect_wait_with(&address, program, version, &secured, make, timeout);
+    let client = connected.map_err(|source| {
+        Error::Unreachable(match source {
+            ConnectError::Security(reason) => format!("Kerberos with {address}: {reason}"),
+            source => format!(
+                "no connection to {address}: {source}; check the address, and that the server listens for RDMA there"
+            ),
+        })
+    })?;
+    if options.security.is_none() {
+        let credential = options.user.as_ref().map(User::credential);
+        let set = client.set_auth_sys(credential.as_ref());
+        set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))?;
+    }
+    Ok(client)
 }
 
 fn connect_timeout(options: &Options) -> Duration {

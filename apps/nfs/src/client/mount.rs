@@ -5,11 +5,11 @@ mod tcp;
 use super::caller::Caller;
 use super::connection::Connection;
 use super::error::Error;
-use super::{Nfs, Options};
+use super::{Nfs, Options, connect, connect_timeout};
 use crate::mount3::{self, EXPORT, Exports, MNT, Mounted, UMNT};
 use crate::protocol::FileHandle;
 use spinrpc::fabric::Address;
-use spinrpc::{CallSpec, ConnectOptions, DecodeError, Decoder, Encoder, Procedure};
+use spinrpc::{CallSpec, DecodeError, Decoder, Encoder, Procedure};
 use spinrpc_xdr::{Decode, Encode};
 use std::fmt::Display;
 use tcp::TcpCaller;
@@ -169,7 +169,7 @@ impl<C: Connection> Mount<C> {
         )
     }
 
-    fn call<T>(
+    fn call<T: 'static>(
         &mut self,
         name: &str,
         procedure: Procedure,
@@ -190,9 +190,11 @@ impl<C: Connection> Mount<C> {
 
 fn on_fabric(nfs: &Nfs) -> Result<Caller, Error> {
     let program = (mount3::PROGRAM, mount3::VERSION);
-    let options = Options { security: None, ..nfs.options.clone() };
-    let connect = ConnectOptions::new();
-    Caller::connect((&nfs.engine, &nfs.core), &nfs.server, program, connect, &options)
+    let (connections, also) = Default::default();
+    let options = Options { security: None, connections, also, ..nfs.options.clone() };
+    Caller::connect(&nfs.core, connect_timeout(&options), |replies| {
+        connect(&nfs.core, &nfs.server, program, &options, replies)
+    })
 }
 
 fn unreachable(problem: impl Display) -> Error {

@@ -1,12 +1,13 @@
 //! Several calls in flight, handled in order of completion.
 
-use super::connection::Connection;
 use super::jukebox_retry::Patience;
-use super::{Error, Files, Nfs, Root, failed};
+use super::{Error, Files, Nfs, Root, caller, failed};
 use crate::nfs3;
 use crate::protocol::{Nfsstat3, ProcedureId};
-use spinrpc::{AnswerQueue, Bulk, CallSpec, DecodeError, Decoder, Encoder, Token};
-use std::collections::BTreeMap;
+use spinrpc::{Bulk, CallError, CallSpec, DecodeError, Decoder, Encoder};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
@@ -14,30 +15,29 @@ pub(super) struct Piece {
     pub(super) count: u32,
 }
 
-pub(super) struct Window<'a> {
+type Ended<T> = (Piece, Result<Result<T, Nfsstat3>, CallError>);
+
+pub(super) struct Window<'a, T> {
     nfs: &'a Nfs,
     operation: ProcedureId,
     patience: Patience,
-    answers: AnswerQueue,
-    /// Counts of the pieces, by offset.
-    in_flight: BTreeMap<u64, u32>,
+    ended: Rc<RefCell<VecDeque<Ended<T>>>>,
+    in_flight: usize,
 }
 
-impl<'a> Window<'a> {
-    /// For as many pieces as the session has memory for, and one more.
-    pub(super) fn new(nfs: &'a Nfs, operation: ProcedureId) -> Result<Self, Error> {
+impl<'a, T: 'static> Window<'a, T> {
+    pub(super) fn new(nfs: &'a Nfs, operation: ProcedureId) -> Self {
         let patience = Patience::new(nfs.options.timeout);
-        let answers = AnswerQueue::new(nfs.options.depth + 1);
-        let answers = answers.map_err(|error| Error::Local(error.to_string()))?;
-        Ok(Self { nfs, operation, patience, answers, in_flight: BTreeMap::new() })
+        Self { nfs, operation, patience, ended: Rc::default(), in_flight: 0 }
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight
     }
 
     pub(super) fn memory(&self, bytes: u32) -> Result<Bulk, Error> {
-        self.nfs.caller.client().bulk(bytes as usize).ok_or_else(|| {
+        let memory = self.nfs.caller.memory_for_call(bytes as usize);
+        memory.map_err(failed(self.operation))?.ok_or_else(|| {
             let name = nfs3::name(self.operation);
             Error::Local(format!("no memory for a {name} of {bytes} bytes"))
         })
@@ -45,35 +45,33 @@ impl<'a> Window<'a> {
 
     pub(super) fn start(
         &mut self,
-        Piece { offset, count }: Piece,
+        piece: Piece,
         spec: CallSpec,
         encode: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<Result<T, Nfsstat3>, DecodeError> + 'static,
     ) -> Result<(), Error> {
-        let (client, operation) = (self.nfs.caller.client(), self.operation);
-        let spec = spec.resend(self.nfs.options.resend(operation));
-        let (procedure, token) = (nfs3::procedure(operation), Token(offset));
-        let started = client.start_to_queue(&self.answers, token, procedure, spec, encode);
-        started.map_err(|refused| Error::call(operation, refused.into()))?;
-        self.nfs.count(operation);
-        self.in_flight.insert(offset, count);
+        let ended = Rc::clone(&self.ended);
+        let keep = move |reply: Result<spinrpc::Reply<'_>, CallError>| {
+            ended.borrow_mut().push_back((piece, caller::decoded(reply, decode)));
+        };
+        let procedure = nfs3::procedure(self.operation);
+        let mut spec = spec.resend(self.nfs.options.resend(self.operation));
+        let started = self.nfs.caller.start(procedure, &mut spec, encode, keep);
+        started.map_err(failed(self.operation))?;
+        self.nfs.count(self.operation);
+        self.in_flight += 1;
         Ok(())
     }
 
-    /// `None` if it is to be retried now: the server asked for more time. There must be a call in flight. `decode` gets the
-    /// bytes that were asked for.
-    pub(super) fn next<T>(
-        &mut self,
-        decode: impl FnOnce(&mut Decoder<'_>, usize) -> Result<Result<T, Nfsstat3>, DecodeError>,
-    ) -> Result<(Piece, Option<T>), Error> {
+    /// `None` if it is to be retried now: the server asked for more time. There must be a call in flight.
+    pub(super) fn next(&mut self) -> Result<(Piece, Option<T>), Error> {
+        self.nfs.caller.run_until(|| !self.ended.borrow().is_empty());
         let operation = self.operation;
-        let Some((Token(offset), answer)) = self.nfs.caller.next(&self.answers) else {
+        let Some((piece, ended)) = self.ended.borrow_mut().pop_front() else {
             return Err(Error::Local("no call is in flight".to_owned()));
         };
-        let count = self.in_flight.remove(&offset).unwrap_or_default();
-        let results =
-            answer.and_then(|mut answer| Ok(decode(&mut answer.results(), count as usize)?));
-        let piece = Piece { offset, count };
-        match results.map_err(failed(operation))? {
+        self.in_flight -= 1;
+        match ended.map_err(failed(operation))? {
             Ok(results) => Ok((piece, Some(results))),
             Err(Nfsstat3::Nfs3errJukebox) if self.patience.pause(&self.nfs.caller) => {
                 Ok((piece, None))
@@ -97,11 +95,12 @@ impl Nfs {
         }
     }
 
-    /// Number of pieces of `bytes` that fit in memory, up to the requested depth.
-    pub(super) fn depth_for(&self, bytes: u32) -> Result<usize, Error> {
+    /// Number of pieces of `bytes` that fit in memory, up to the requested depth; for calls of `operation`.
+    pub(super) fn depth_for(&self, operation: ProcedureId, bytes: u32) -> Result<usize, Error> {
+        let first = self.caller.memory_for_call(bytes as usize).map_err(failed(operation))?;
         let client = self.caller.client();
-        let blocks = (0..self.options.depth).map_while(|_| client.bulk(bytes as usize));
-        match blocks.collect::<Vec<_>>().len() {
+        let more = (1..self.options.depth).map_while(|_| client.bulk(bytes as usize));
+        match first.into_iter().chain(more).collect::<Vec<_>>().len() {
             0 => Err(Error::Local(format!(
                 "no memory for a piece of {bytes} bytes: use a smaller --block"
             ))),

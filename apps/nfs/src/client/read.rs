@@ -34,7 +34,7 @@ impl PartData {
 struct Reading<'a> {
     nfs: &'a Nfs,
     file: &'a FileHandle,
-    window: Window<'a>,
+    window: Window<'a, Part>,
     depth: usize,
     block_bytes: u32,
     end: u64,
@@ -66,9 +66,9 @@ impl Nfs {
         let mut reading = Reading {
             nfs: self,
             file: &file.handle,
-            window: Window::new(self, operation)?,
+            window: Window::new(self, operation),
             // One is reserved for the next piece in order.
-            depth: self.depth_for(block_bytes)?.saturating_sub(1).max(1),
+            depth: self.depth_for(operation, block_bytes)?.saturating_sub(1).max(1),
             block_bytes,
             // Only READ tells whether an empty file can be read, and whether it is one.
             end: if size == 0 { block_bytes.into() } else { size },
@@ -88,7 +88,7 @@ impl Reading<'_> {
             while let Some(piece) = self.next_piece() {
                 self.ask(piece)?;
             }
-            match self.window.next(part)? {
+            match self.window.next()? {
                 (piece, Some(part)) => self.take(piece, part)?,
                 (piece, None) => drop(self.again.insert(piece.offset, piece.count)),
             }
@@ -120,7 +120,8 @@ impl Reading<'_> {
         let spec = CallSpec::new().reply_bytes_max(READ_RESULT_HEAD_BYTES).result_into(room);
         let Piece { offset, count } = piece;
         let args = Read3args { file: self.file.wire(), offset, count };
-        self.window.start(piece, spec, |to| args.encode(to))
+        let decode = move |from: &mut Decoder<'_>| part(from, count as usize);
+        self.window.start(piece, spec, |to| args.encode(to), decode)
     }
 
     fn take(&mut self, piece: Piece, part: Part) -> Result<(), Error> {

@@ -1,8 +1,7 @@
 //! The credential of NFS and MOUNT calls (AUTH_SYS, RFC 5531 appendix A).
 
-use super::{Error, Options};
 use rustix::process::{getegid, geteuid, getgroups};
-use spinrpc::{AuthSys, Backpressure, Groups};
+use spinrpc::{AuthSys, Groups};
 use std::fs;
 
 /// Maximum number of groups in a credential (RFC 5531 appendix A).
@@ -51,16 +50,6 @@ impl User {
         let Self { uid, gid, groups, machine_name } = self;
         AuthSys { stamp: 0, machine_name, uid: *uid, gid: *gid, groups: *groups }
     }
-}
-
-/// Makes the calls of a client as the user of the options.
-pub(super) fn set(
-    set: impl FnOnce(Option<&AuthSys<'_>>) -> Result<(), Backpressure>,
-    options: &Options,
-) -> Result<(), Error> {
-    let credential = options.user.as_ref().map(User::credential);
-    let set = set(credential.as_ref());
-    set.map_err(|refused| Error::Local(format!("the user of the calls: {refused}")))
 }
 
 #[cfg(test)]

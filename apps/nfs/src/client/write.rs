@@ -25,7 +25,7 @@ struct Writing<'a> {
     nfs: &'a Nfs,
     file: &'a FileHandle,
     source: &'a Source<'a>,
-    window: Window<'a>,
+    window: Window<'a, Write3resok>,
     depth: usize,
     block_bytes: u32,
     left: VecDeque<Range<u64>>,
@@ -59,13 +59,13 @@ impl Nfs {
     ) -> Result<(), Error> {
         let operation = ProcedureId::Nfsproc3Write;
         let block_bytes = self.block_bytes(root, operation)?;
-        let depth = self.depth_for(block_bytes)?;
+        let depth = self.depth_for(operation, block_bytes)?;
         let file = self.create(directory, name, mode, Some(0))?;
         let mut writing = Writing {
             nfs: self,
             file: &file,
             source,
-            window: Window::new(self, operation)?,
+            window: Window::new(self, operation),
             depth,
             block_bytes,
             left: VecDeque::from_iter((source.size > 0).then_some(0..source.size)),
@@ -100,7 +100,7 @@ impl Writing<'_> {
             if self.window.in_flight() == 0 {
                 return Ok(());
             }
-            match self.window.next(|from, _| owned_outcome(from))? {
+            match self.window.next()? {
                 (piece, Some(results)) => progress(self.take(piece, &results)?),
                 (Piece { offset, count }, None) => {
                     self.left.push_front(offset..offset + u64::from(count));
@@ -125,7 +125,7 @@ impl Writing<'_> {
         let (file, stable) = (self.file.wire(), StableHow::Unstable);
         let args = Write3args { file, offset, count, stable, data: Placed::Beside };
         let spec = CallSpec::new().reply_bytes_max(PLAIN_RESULT_BYTES_MAX).argument(data);
-        self.window.start(piece, spec, |to| args.encode(to))
+        self.window.start(piece, spec, |to| args.encode(to), owned_outcome)
     }
 
     fn fill(&self, data: &mut Bulk, offset: u64) -> Result<(), Error> {

@@ -2,10 +2,10 @@
 
 use crate::*;
 use nfs3_types::nfs3::NFS_PROGRAM::*;
-use spinrpc::{Client, Core, Procedure, Reply, ReplyHandler, Token};
+use spinrpc::{Client, Procedure, Reply};
+use spinrpc_nfs::client::Caller;
 use spinrpc_nfs::nfs3;
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Far longer than any step of a test takes, even on a loaded machine.
@@ -22,33 +22,9 @@ const RESULT_BYTES_MAX: usize = 1024;
 
 /// See the module.
 pub(crate) struct Session {
-    core: RefCell<Core>,
+    caller: Caller,
     pub(crate) client: Client,
-    waiting: Waiting,
-    calls: Cell<u64>,
     _engine: Engine,
-}
-
-type Ended = Box<dyn FnOnce(Result<Reply<'_>, CallError>)>;
-
-/// Takers of replies, by token.
-#[derive(Clone, Default)]
-struct Waiting(Rc<RefCell<HashMap<Token, Ended>>>);
-
-impl ReplyHandler for Waiting {
-    fn on_reply(&mut self, token: Token, reply: Result<Reply<'_>, CallError>) {
-        let ended = self.0.borrow_mut().remove(&token);
-        ended.unwrap()(reply);
-    }
-}
-
-/// The server is told of the end.
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.client.close();
-        let end = Instant::now() + Duration::from_secs(1);
-        self.core.get_mut().run_until(|| !self.client.is_up() || Instant::now() > end);
-    }
 }
 
 /// Methods of a session that are one call each.
@@ -143,12 +119,14 @@ impl Session {
 
     pub(crate) fn connect_with(address: &str, options: &ConnectOptions) -> Self {
         let engine = Engine::new(host::config()).unwrap();
-        let (mut core, waiting) = (engine.core(0).unwrap(), Waiting::default());
-        let ((program, version), replies) = ((nfs3::PROGRAM, nfs3::VERSION), waiting.clone());
-        let make = |_| replies;
-        let client = core.connect_wait_with(address, program, version, options, make, PATIENCE);
-        let (core, client, calls) = (RefCell::new(core), client.unwrap(), Cell::new(0));
-        let session = Self { core, client, waiting, calls, _engine: engine };
+        let core = Rc::new(RefCell::new(engine.core(0).unwrap()));
+        let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
+        let caller = Caller::connect(&core, PATIENCE, |replies| {
+            let (mut core, make) = (core.borrow_mut(), |_| replies);
+            core.connect_wait_with(address, program, version, options, make, PATIENCE)
+        });
+        let caller = caller.unwrap();
+        let session = Self { client: caller.client().clone(), caller, _engine: engine };
         let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         session.act_as(Some(me));
         session
@@ -162,14 +140,10 @@ impl Session {
         self.client.set_auth_sys(user.as_ref()).unwrap();
     }
 
-    pub(crate) fn run_until(&self, what: &str, mut done: impl FnMut() -> bool) {
+    pub(crate) fn run_until(&self, what: &str, done: impl Fn() -> bool) {
         let end = Instant::now() + PATIENCE;
-        let mut is_done = false;
-        self.core.borrow_mut().run_until(|| {
-            is_done = done();
-            is_done || Instant::now() > end
-        });
-        assert!(is_done, "waited {PATIENCE:?} for {what}");
+        self.caller.run_until(|| done() || Instant::now() > end);
+        assert!(done(), "waited {PATIENCE:?} for {what}");
     }
 
     /// Starts a call; the reply arrives in the returned place.
@@ -186,13 +160,7 @@ impl Session {
             let results = reply.and_then(|mut reply| Ok(decode(&mut reply.results())?));
             *arrived.borrow_mut() = Some(results);
         };
-        let token = Token(self.calls.get());
-        self.calls.set(token.0 + 1);
-        self.waiting.0.borrow_mut().insert(token, Box::new(ended));
-        self.run_until("room for a call", || {
-            let started = self.client.call(Procedure(procedure), token, &mut spec, &encode);
-            started.map_err(|refused| assert!(refused.is_transient(), "{refused}")).is_ok()
-        });
+        self.caller.start(Procedure(procedure), &mut spec, encode, ended).unwrap();
         place
     }
 

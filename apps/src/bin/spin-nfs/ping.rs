@@ -4,7 +4,7 @@ use crate::cli::PingOptions;
 use crate::{interruption, print, show};
 use serde_json::json;
 use spinrpc::fabric::Address;
-use spinrpc_nfs::client::{Connection, Error, Nfs, RoundTrips};
+use spinrpc_nfs::client::{Error, Nfs, RoundTrips};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
