@@ -21,13 +21,13 @@ struct Requests {
 }
 
 impl Answerer for Requests {
-    fn answer(&mut self, request: &[u8]) -> String {
+    fn answer(&mut self, request: Option<&[u8]>) -> String {
+        let Some(request) = request else {
+            return refusal(&format!("a request has at most {REQUEST_BYTES_MAX} bytes"));
+        };
         let words = std::str::from_utf8(request).unwrap_or_default();
         let words: Vec<&str> = words.split_ascii_whitespace().collect();
         match words[..] {
-            _ if request.len() >= REQUEST_BYTES_MAX => {
-                refusal(&format!("a request has at most {REQUEST_BYTES_MAX} bytes"))
-            }
             ["snapshot"] => self.snapshot(CONNECTIONS_SHOWN),
             ["snapshot", count] => match connections_shown(count) {
                 Some(count) => self.snapshot(count),

@@ -4,6 +4,7 @@ use crate::cli::AtServer;
 use crate::config_file;
 use crate::failure::Failure;
 use crate::state;
+use spinrpc::sys::line_server::REQUEST_BYTES_MAX;
 use spinrpc_apps::command_line;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -90,11 +91,13 @@ pub(crate) struct Control<F, G> {
 }
 
 impl<F: Fn(Request), G: Fn(&str) -> Option<Outcome>> Control<F, G> {
-    pub(crate) fn answer(&self, request: &str) -> String {
+    /// `None` is a request that is too long.
+    pub(crate) fn answer(&self, request: Option<&str>) -> String {
         let outcome = match request {
-            REQUEST => self.reload(),
-            other => (self.others)(other)
+            Some(REQUEST) => self.reload(),
+            Some(other) => (self.others)(other)
                 .unwrap_or_else(|| Err(vec![format!("the server does not know {other:?}")])),
+            None => Err(vec![format!("a request has at most {REQUEST_BYTES_MAX} bytes")]),
         };
         let (word, lines) = match outcome {
             Ok(lines) => (DONE, lines),
@@ -119,7 +122,7 @@ mod tests {
 
     fn answer(reload: impl Fn(Request), request: &str) -> String {
         let others = |request: &str| (request == "clients").then(|| Ok(vec!["{}".to_owned()]));
-        Control { reload, others }.answer(request)
+        Control { reload, others }.answer(Some(request))
     }
 
     #[test]

@@ -260,7 +260,9 @@ fn control(setup: &Setup, served: Served, events: Sender<Event>) -> Option<Socke
     let others =
         move |request: &str| served.about_clients(request).or_else(|| slow::answer(request));
     let control = Control { reload: ask, others };
-    let answer = move |request: &[u8]| control.answer(String::from_utf8_lossy(request).trim_end());
+    let answer = move |request: Option<&[u8]>| {
+        control.answer(request.map(String::from_utf8_lossy).as_deref().map(str::trim_end))
+    };
     let opened = Socket::start(&path, answer);
     let path = path.display();
     opened

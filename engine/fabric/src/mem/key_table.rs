@@ -1,4 +1,4 @@
-//! What the keys of a connection stand for.
+//! The keys of a connection, with the memory that each of them opens to its peer.
 
 use super::KeyGenerator;
 

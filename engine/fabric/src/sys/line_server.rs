@@ -23,9 +23,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Answers requests, on the thread of its [`LineServer`].
 pub trait Answerer: Send + 'static {
-    /// Answers a line, which comes without its end, or the first [`REQUEST_BYTES_MAX`] bytes of a longer one. May block: other
+    /// Answers a line, which comes without its end; `None` is one that has more than [`REQUEST_BYTES_MAX`] bytes. May block: other
     /// clients wait as long.
-    fn answer(&mut self, request: &[u8]) -> String;
+    fn answer(&mut self, request: Option<&[u8]>) -> String;
 
     /// When [`Answerer::on_time`] has something to do.
     fn next_due(&self) -> Option<Instant> {
@@ -38,8 +38,8 @@ pub trait Answerer: Send + 'static {
     }
 }
 
-impl<F: Fn(&[u8]) -> String + Send + 'static> Answerer for F {
-    fn answer(&mut self, request: &[u8]) -> String {
+impl<F: Fn(Option<&[u8]>) -> String + Send + 'static> Answerer for F {
+    fn answer(&mut self, request: Option<&[u8]>) -> String {
         self(request)
     }
 }
@@ -134,10 +134,10 @@ impl<A: Answerer> Server<A> {
     /// Answers one request. Returns `None` if the client has gone or is too slow, or the server ends.
     fn serve(&mut self, peer: &PeerSocket) -> Option<()> {
         let mut request = [0; REQUEST_BYTES_MAX];
-        let length = self.read(peer, &mut request)?;
-        // It may have waited behind others for longer than its client: what nobody waits for is not done.
-        has_peer(peer).then_some(())?;
-        let answer = self.answerer.answer(&request[..length]);
+        let end = self.read(peer, &mut request)?;
+        // It may have waited behind others for longer than its client has.
+        (!has_gone(peer)).then_some(())?;
+        let answer = self.answerer.answer(end.map(|end| &request[..end]));
         let (mut rest, deadline) = (answer.as_bytes(), Instant::now() + PATIENCE);
         while !rest.is_empty() {
             let sent = self.go_on(peer, PollFlags::OUT, deadline, || peer.write(rest))?;
@@ -146,8 +146,8 @@ impl<A: Answerer> Server<A> {
         Some(())
     }
 
-    /// Reads until the end of a line, or of the room for it, and returns where that is.
-    fn read(&self, peer: &PeerSocket, request: &mut [u8]) -> Option<usize> {
+    /// Reads until the end of a line, and returns where that is, or `Some(None)` if the room for it ends before.
+    fn read(&self, peer: &PeerSocket, request: &mut [u8]) -> Option<Option<usize>> {
         let (mut received, deadline) = (0, Instant::now() + PATIENCE);
         while received < request.len() {
             let rest = &mut request[received..];
@@ -156,10 +156,10 @@ impl<A: Answerer> Server<A> {
                 bytes => received += bytes,
             }
             if let Some(end) = request[..received].iter().position(|byte| *byte == b'\n') {
-                return Some(end);
+                return Some(Some(end));
             }
         }
-        Some(received)
+        Some(None)
     }
 
     /// Moves bytes as soon as that is possible.
@@ -183,11 +183,11 @@ impl<A: Answerer> Server<A> {
     }
 }
 
-/// False if the peer has closed its end. One that sends no more may still read.
-fn has_peer(peer: &PeerSocket) -> bool {
+/// True if the peer has closed its end. One that only sends no more may still read.
+fn has_gone(peer: &PeerSocket) -> bool {
     let mut fds = [PollFd::new(peer, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&at_once)).is_ok() && !fds[0].revents().contains(PollFlags::HUP)
+    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
 fn is_nothing_yet(error: &io::Error) -> bool {
@@ -227,8 +227,8 @@ mod tests {
         let others = [silent, ask(&[b'x'; 2 * REQUEST_BYTES_MAX]), ask(b"last\n")];
         let done = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&done);
-        let answer = move |request: &[u8]| {
-            seen.lock().unwrap().push(request.to_vec());
+        let answer = move |request: Option<&[u8]>| {
+            seen.lock().unwrap().push(request.map(<[u8]>::to_vec));
             "answer\n".to_owned()
         };
         let server = LineServer::start("test", listener, answer).unwrap();
@@ -239,6 +239,6 @@ mod tests {
         }
         drop(server);
         let done = done.lock().unwrap();
-        assert_eq!(*done, [&b"silent"[..], &[b'x'; REQUEST_BYTES_MAX], b"last"]);
+        assert_eq!(*done, [Some(b"silent".to_vec()), None, Some(b"last".to_vec())]);
     }
 }
