@@ -24,7 +24,7 @@ const ANSWERS_AND_SLEEPS: Procedure = Procedure(102);
 /// Has a chunk.
 const PUT: Procedure = Procedure(103);
 const PUT_BYTES: usize = 256 << 10;
-/// The results are as long.
+/// The results are as long, and the handler sleeps behind them.
 const FILL: Procedure = Procedure(104);
 /// The handler does nothing.
 const FIRST: Procedure = Procedure(200);
@@ -49,7 +49,10 @@ fn stalling(raw: RawConfig) -> (Engine, Waiting) {
             sleep(STALL);
             call.reply(|_| {});
         }
-        FILL => call.reply(|results| results.opaque(&[7; PUT_BYTES])),
+        FILL => {
+            call.reply(|results| results.opaque(&[7; PUT_BYTES]));
+            sleep(STALL);
+        }
         _ => call.reply(|_| {}),
     };
     engine.serve(PROGRAM, VERSION, move |_| serve.clone()).unwrap();
@@ -509,8 +512,8 @@ fn a_call_that_is_refused_for_want_of_memory_was_fetched_for_long() {
     });
 }
 
-/// The core looks late at bodies that a thread has opened or sealed: long arguments, and long results. The handler of the call
-/// behind them sleeps in that turn.
+/// The core looks late at bodies that a thread has opened or sealed, because a handler sleeps meanwhile: that of the call behind long
+/// arguments, and that of the call with long results.
 #[cfg(feature = "gss-test")]
 #[test]
 fn bodies_whose_end_the_core_sees_late() {
@@ -530,15 +533,19 @@ fn bodies_whose_end_the_core_sees_late() {
         let client = &it.caller.client;
         client.call(procedure, Token(0), &mut spec, |args| args.opaque(&data)).unwrap();
     };
-    // The arguments behind them are in a chunk as well, and short enough to be opened at once.
-    let stall = |it: &mut Stepped, procedure, (arguments, behind): (usize, usize)| {
-        start(it, procedure, arguments);
+    let stall_opened = |it: &mut Stepped| {
+        start(it, ECHO, PUT_BYTES);
         // A thread of the client seals them.
         sleep(STALL / 5);
         it.caller.core.poll_once();
-        start(it, SLEEPS, behind);
+        // In a chunk as well, and short enough to be opened at once.
+        start(it, SLEEPS, 16 << 10);
         it.turns_until(|it| it.caller.heard.borrow().replies.len() == 2);
         it.caller.replies(2).into_iter().for_each(|(_, reply)| drop(reply.unwrap()));
+    };
+    let stall_sealed = |it: &mut Stepped| {
+        start(it, FILL, 0);
+        it.reply().unwrap();
     };
     for service in [GssService::Integrity, GssService::Privacy] {
         let secured = |engine: &Engine| {
@@ -546,7 +553,7 @@ fn bodies_whose_end_the_core_sees_late() {
             ConnectOptions::new().gss(GssInitiator::new(keys(), "test@server").service(service))
         };
         let mut it = Stepped::start_at(&unique_address(), larger, secured);
-        expect_stepped(&mut it, (ECHO, "crypto"), |it| stall(it, ECHO, (PUT_BYTES, 16 << 10)));
-        expect_stepped(&mut it, (FILL, "crypto"), |it| stall(it, FILL, (0, 0)));
+        expect_stepped(&mut it, (ECHO, "crypto"), stall_opened);
+        expect_stepped(&mut it, (FILL, "crypto"), stall_sealed);
     }
 }
