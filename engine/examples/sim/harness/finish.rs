@@ -97,7 +97,7 @@ impl Simulation {
         if let Some((link, ups)) = self.crowded() {
             self.fail(format!("link {link} has {ups} connections left"));
         }
-        if self.hostile.is_empty() && !self.has_failed() {
+        if self.hostile.is_empty() {
             self.check_cores();
         }
     }
@@ -135,7 +135,14 @@ impl Simulation {
         self.places.iter().position(|it| free_blocks(&it.core) != it.blocks)
     }
 
+    /// Cores learn of an end in separate turns: behind all that has arrived for them, of which they may take one at a time.
     fn check_cores(&mut self) {
+        for _ in 0..WIRE_RESTS_NS / COMPLETIONS_NS {
+            if self.has_failed() || self.core_in_use().is_none() {
+                return;
+            }
+            self.run_until(COMPLETIONS_NS, |_| false);
+        }
         if let Some(place) = self.core_in_use() {
             let free = free_blocks(&self.places[place].core);
             let all = self.places[place].blocks;
@@ -216,14 +223,7 @@ impl Simulation {
         {
             self.fail(format!("something survives the end: {holding:?}"));
         }
-        // Cores learn of the end in separate turns: behind all that has arrived for them, of which
-        // they may take one at a time.
-        for _ in 0..WIRE_RESTS_NS / COMPLETIONS_NS {
-            self.run_until(COMPLETIONS_NS, |_| false);
-            if self.has_failed() || self.core_in_use().is_none() {
-                return;
-            }
-        }
+        self.run_until(COMPLETIONS_NS, |_| false);
         self.check_cores();
     }
 
